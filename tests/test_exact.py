@@ -490,9 +490,9 @@ def test_few_records_are_held_where_memory_is_scarce(monkeypatch):
     rows = Data(X, Y).prepare(layout, np.arange(len(Y), dtype=np.uint32))
     family = RidgeFolds([Ridge()], rows, None, 1)
     chunks = Chunks(len(Y), np.arange(0, 41, 5))
-    usual = np.concatenate([out for _, out in family.test(chunks, KeptSums(None, None), 7)], 1)
+    usual = np.concatenate([out for _, out in family.test(chunks, KeptSums(), 7)], 1)
     monkeypatch.setattr("optuna_treecv.learners.exact.family._MOST_BYTES", 8 * family.size * 3)
-    parts, tested = zip(*family.test(chunks, KeptSums(None, None), 1000), strict=True)
+    parts, tested = zip(*family.test(chunks, KeptSums(), 1000), strict=True)
     assert parts == (slice(0, 3), slice(3, 6), slice(6, 8))
     np.testing.assert_array_equal(np.concatenate(tested, 1), usual)
 

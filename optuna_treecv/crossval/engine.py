@@ -157,13 +157,13 @@ class TestedFolds(NamedTuple):
     called : callable or None
         (folds) -> by the number of the metric, the scores that do not follow from outputs.
     scores : FoldScores or None
-        The scores, where they are known already.
-    pooled : mapping of int to (float, float)
-        By the number of the metric, the pooled scores that are known already, and their standard
-        errors. They come with the last folds of a repeat.
-    row_scores : ndarray of shape (n_rows,) or None
-        The scores of the tested rows by the first optimised metric, where they are asked for and
-        known already.
+        Those of all folds of the repeat, where the scores of these folds are known already.
+    pooled : ndarray of shape (n_metrics, 2) or None
+        The pooled scores of the repeat and their standard errors, where they are known already
+        with its last folds; NaN for those that are not pooled.
+    row_scores : ndarray of shape (n_tested,) or None
+        The scores of all rows that the repeat tests, by the first optimised metric, where they are
+        asked for and known already.
     rows : callable or None
         (first, last) -> the rows as given that these chunks test, in the order of their outputs;
         None: that of ``Folds.tested_from``.
@@ -174,7 +174,7 @@ class TestedFolds(NamedTuple):
     tested: Callable[[Node], TestedRows] | None = None
     called: Callable[[Node], Mapping[int, np.ndarray]] | None = None
     scores: FoldScores | None = None
-    pooled: Mapping[int, tuple[float, float]] = {}
+    pooled: np.ndarray | None = None
     row_scores: np.ndarray | None = None
     rows: Callable[[int, int], np.ndarray] | None = None
 
@@ -370,6 +370,17 @@ def cost_of_trainings(job: Any, kind: str) -> str:
     return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in all."
 
 
+def in_given_order(
+    prepared: np.ndarray, order: np.ndarray, labels: np.ndarray | None = None
+) -> np.ndarray:
+    """Return responses in the order of the rows as given, and labels in place of class codes."""
+    if labels is not None:
+        prepared = labels[prepared]
+    responses = np.empty_like(prepared)
+    responses[order] = prepared
+    return responses
+
+
 #: The first step that is reported, an eighth of a pass, and the last one of the pass.
 FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS
 
@@ -496,13 +507,5 @@ def scored(
     rows : slice or ndarray
         Prepared rows.
     """
-    of = learner.rows
-    tested = TestedRows(
-        outputs,
-        learner.respond,
-        None if of.targets is None else of.targets[rows],
-        None,
-        None,
-    )
-    scores = scores_of_rows(metric, tested, estimator, of.classes)
-    return scores, None if of.score_weights is None else of.score_weights[rows]
+    tested = TestedRows.of(learner.rows, rows, outputs, learner.respond, None)
+    return scores_of_rows(metric, tested, estimator, learner.rows.classes), tested.weights

@@ -11,6 +11,7 @@ from collections.abc import Generator
 from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from time import perf_counter
 from typing import Any
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.base import is_classifier
 
-from optuna_treecv.crossval.engine import Effort
+from optuna_treecv.crossval.engine import in_given_order
 from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
@@ -37,7 +38,6 @@ from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.threads import one_blas_thread
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.parts import unshared
-from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
@@ -47,16 +47,14 @@ from optuna_treecv.scoring import follows_from_squares
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import scores_from_squares
 from optuna_treecv.scoring import TestedRows
-from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.repeat_scores import KeptSums
 from optuna_treecv.sharing.repeat_scores import OUTPUTS_DIVERGED
 from optuna_treecv.sharing.repeat_scores import RepeatScores
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job
-    from optuna_treecv.crossval.task import Task
 
 # The rows of several folds that are tested together, and the bytes of what the models of all
 # points say of the rows that are tested together.
@@ -85,25 +83,16 @@ class Exact(WholeRepeat):
             return "order='random' has no meaning for sums over rows"
         if why := job.passed.why_not_by_sums(estimator) or why_not_scored(job):
             return why
-        n_features, is_sparse = task.data.n_features, sparse.issparse(task.data.X)
-        if parts.steps:
-            try:  # what is true of the first row is true of all
-                first = _after(parts.steps, take_rows(task.data.X, slice(0, 1)))
-            except Exception:  # noqa: BLE001  # whatever steps raise; the fits will raise it again
-                return "the steps cannot transform the first row"
-            n_features, is_sparse = int(first.shape[1]), sparse.issparse(first)
+        try:  # what is true of the first row is true of all
+            first = _after(parts.steps, take_rows(task.data.X, slice(0, 1)))
+        except Exception:  # noqa: BLE001  # whatever steps raise; the fits will raise it again
+            return "the steps cannot transform the first row"
+        n_features, is_sparse = int(first.shape[1]), sparse.issparse(first)
         if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
             return "a StandardScaler cannot subtract a mean from sparse rows"
-        n_trained, n_of_class = task.fewest_trained(is_classifier(estimator))
-        facts = Facts(
-            n_features=n_features,
-            is_sparse=is_sparse,
-            has_weights=job.passed.weights is not None,
-            n_trained=n_trained,
-            n_of_class=n_of_class,
-            n_folds=task.n_folds,
-            is_asked=is_asked,
-        )
+        has_weights = job.passed.weights is not None
+        counts = task.fewest_trained(is_classifier(estimator))
+        facts = Facts(n_features, is_sparse, has_weights, *counts, task.n_folds, is_asked)
         return parts.family.why_not(parts.last, facts)
 
     def free_parameters(self, job: Job) -> Collection[str]:
@@ -129,8 +118,6 @@ class Exact(WholeRepeat):
             parts.scaler._validate_params()
         if parts.parameter not in job.searched:
             parts.last._validate_params()
-
-    check_values = check
 
     def parts(self, job: Job) -> Sequence[Any]:
         """Return the parts of the estimator without the value of its point's parameter."""
@@ -163,28 +150,19 @@ class Exact(WholeRepeat):
                 raise
             refused = error
             why = f"sums over rows do not tell its models ({str(error).removesuffix('.')})"
-        if scores is not None and not (job.why and np.any(scores.diverged == OUTPUTS_DIVERGED)):
-            return self._known(job, repeat, scores)
-        effort, job.effort = job.effort, Effort()
-        try:
+        if scores is None or (job.why and np.any(scores.diverged == OUTPUTS_DIVERGED)):
             began = perf_counter()
-            fits = list(FIT.start(job, repeat))
-            job.effort.seconds = perf_counter() - began
-        except Exception as error:
-            job.effort = effort
-            if scores is not None:
-                return self._known(job, repeat, scores)
-            raise refused from error
-        effort.add(job.effort)
-        job.effort = effort
-        job.engine, job.why = FIT, why
-        return (one for one in fits)
-
-    def _known(self, job: Job, repeat: Repeat, scores: RepeatScores) -> Generator[TestedFolds]:
-        """Take note of what known scores took, and return the events."""
-        effort = job.effort
-        effort.n_updates = 0 if scores.was_kept else scores.n_updates
-        effort.seconds, effort.seconds_prepare = scores.seconds, scores.seconds_prepare
+            try:
+                fits = list(FIT.start(job, repeat))
+            except Exception as error:
+                if scores is None:
+                    raise refused from error
+            else:
+                job.effort.seconds = perf_counter() - began
+                job.engine, job.why = FIT, why
+                return (one for one in fits)
+        job.effort.n_updates, job.effort.seconds = scores.n_updates, scores.seconds
+        job.effort.seconds_prepare = scores.seconds_prepare
         return self.events(job, repeat, scores)
 
     def parameters_beside(self, estimator: Any) -> tuple[str, ...]:
@@ -195,10 +173,13 @@ class Exact(WholeRepeat):
     def missing(self, job: Job) -> Missing | None:
         """Return what is missing of the first repeat; None if the results are there already."""
         repeat = job.task.repeats[0]
-        if repeat.number in job.ahead or self.find(job, repeat) is not None:
+        if not self._is_missing(job, repeat):
             return None
         n_bytes = self.new_scores(job, repeat).n_bytes * job.task.n_repeats
-        return Missing(self.kept(job, repeat).key or str(id(job)), n_bytes)
+        return Missing(self.kept(job, repeat).name.hex() or str(id(job)), n_bytes)
+
+    def _is_missing(self, job: Job, repeat: Repeat) -> bool:
+        return repeat.number not in job.ahead and self.find(job, repeat) is None
 
     def together(self, jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
         """Compute the scores of jobs that differ in one parameter alone."""
@@ -206,13 +187,10 @@ class Exact(WholeRepeat):
         for repeat in jobs[0].task.repeats:
             groups: dict[bytes, list[Job]] = {}
             for job in jobs:
-                of_sums = self.kept(job, repeat).of_sums
-                if repeat.number in job.ahead or of_sums is None:
-                    continue
-                if self.find(job, repeat) is None:
-                    groups.setdefault(of_sums, []).append(job)
-            for group in groups.values():
-                if len(group) == 1:
+                if self._is_missing(job, repeat):
+                    groups.setdefault(self.kept(job, repeat).of_sums, []).append(job)
+            for of_sums, group in groups.items():
+                if not of_sums or len(group) == 1:
                     continue
                 try:
                     scores = self.evaluate(group, repeat)
@@ -225,28 +203,32 @@ class Exact(WholeRepeat):
 
     def evaluate(self, jobs: Sequence[Job], repeat: Repeat) -> list[RepeatScores]:
         """Compute the scores of jobs that differ in one parameter alone."""
-        first, parts, cut = jobs[0], _parts(jobs[0]), repeat.cut
-        if isinstance(cut, Folds):
-            chunks = first.planned(("chunks", repeat.number), lambda: chunks_of(cut))
-        else:  # row numbers of all training sets
-            chunks = chunks_of(cut)
-        rows = _prepared(first.task, parts, repeat)
+        job, parts, chunks = jobs[0], _parts(jobs[0]), chunks_of(repeat.cut)
+        metrics, n_threads = job.scoring.metrics, job.task.settings.n_threads
+        rows = _prepared(job, parts, repeat)
         began = perf_counter()
-        points = [_parts(job).last for job in jobs]
-        kept = self.kept(first, repeat)
-        sums = KeptSums(kept.memory, kept.of_sums)
-        every: list[RepeatScores] = []
+        sums = KeptSums(job.task.shared.memory, self.kept(job, repeat).of_sums)
+        every = [self.new_scores(job, repeat) for _ in jobs]
+        # So many points at once that their outputs take little room.
+        n_outputs = job.task.n_targets if rows.classes is None else len(rows.classes)
+        n_rows = chunks.bounds[-1] if _pools(job) else max(chunks.sizes.max(), _ROWS)
+        size = max(1, _MOST_BYTES // (8 * int(n_rows) * n_outputs))
+        has_squares = _follows_from_squares(job, rows, chunks)
         with _computing():
-            size = _most_points(first, rows, chunks)
-            for begin in range(0, len(points), size):
-                family = _bound(first.task, parts, points[begin : begin + size], rows)
-                scores = [self.new_scores(first, repeat) for _ in range(family.n_points)]
-                if not _score_squares(first, family, rows, chunks, sums, scores):
-                    self._score_outputs(first, family, rows, chunks, sums, scores)
-                every += scores
-        seconds = (perf_counter() - began) / len(every)
+            for begin in range(0, len(jobs), size):
+                scores = every[begin : begin + size]
+                points = [_parts(one).last for one in jobs[begin : begin + size]]
+                family = parts.family(points, rows, parts.scaler, n_threads)
+                squares = family.squares(chunks, sums) if has_squares else None
+                of_points = None if squares is None else scores_from_squares(metrics, *squares)
+                if of_points is None:
+                    self._score_outputs(job, family, rows, chunks, sums, scores)
+                    continue
+                for one, of_point in zip(scores, of_points, strict=True):
+                    one.scores[:], one.diverged[:] = of_point, 0
         for one in every:
-            one.seconds, one.seconds_prepare = seconds, rows.seconds
+            one.seconds = (perf_counter() - began) / len(every)
+            one.seconds_prepare = rows.seconds
             one.needed[0] = chunks.n_read
             one.n_updates = 0 if sums.were_there else chunks.n_read
         return every
@@ -261,33 +243,24 @@ class Exact(WholeRepeat):
         scores: list[RepeatScores],
     ) -> None:
         """Fill in the scores of what the models of each point say."""
-        behind = slice(None) if chunks.tested is None else chunks.tested
-        targets = None if rows.targets is None else rows.targets[behind]
-        weights = None if rows.score_weights is None else rows.score_weights[behind]
-        bounds, every = chunks.bounds, []
-        pools = any(isinstance(metric, Pooled) for metric in job.scoring.metrics)
 
         def tested(outputs: np.ndarray, folds: slice) -> TestedRows:
-            begins = bounds[folds.start : folds.stop + 1]
-            part = slice(int(begins[0]), int(begins[-1]))
-            each = len(begins) - 1 == part.stop - part.start
-            return TestedRows(
-                outputs,
-                family.response,
-                None if targets is None else targets[part],
-                None if weights is None else weights[part],
-                None if each else begins[:-1] - begins[0],
-            )
+            bounds = chunks.bounds[folds.start : folds.stop + 1] - chunks.bounds[folds.start]
+            begins = None if bounds[-1] == len(bounds) - 1 else bounds[:-1]
+            own = chunks.test_rows(folds.start, folds.stop)
+            return TestedRows.of(rows, own, outputs, family.response, begins)
 
+        of_all = []
         for folds, outputs in family.test(chunks, sums, _ROWS):
-            begin, end = bounds[[folds.start, folds.stop]] - bounds[0]
+            begin, end = chunks.bounds[[folds.start, folds.stop]] - chunks.bounds[0]
             for one, of_point in zip(scores, outputs, strict=True):
                 self.score(job, one, tested(of_point, folds), folds, slice(begin, end))
-            if pools:
-                every.append(outputs)
-        if pools:
-            for one, of_point in zip(scores, np.concatenate(every, axis=1), strict=True):
-                self.pool(job, one, tested(of_point, slice(0, chunks.n_chunks)))
+            if _pools(job):
+                of_all.append(outputs)
+        if of_all:
+            for one, of_point in zip(scores, np.concatenate(of_all, axis=1), strict=True):
+                rows_of_all = tested(of_point, slice(0, chunks.n_chunks))
+                one.pooled[:] = job.book.pooled_of(rows_of_all)
 
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models that follow from sums, or else of fits."""
@@ -319,71 +292,41 @@ class Exact(WholeRepeat):
         return f"{reading}, and further values of {parts.parameter} are nearly free."
 
 
-def _bound(task: Task, parts: Parts, points: Sequence[Any], rows: PreparedRows) -> Family:
-    return parts.family(points, rows, parts.scaler, task.settings.n_threads)
+def _pools(job: Job) -> bool:
+    """Return whether scores need the outputs for all rows at once."""
+    return any(isinstance(metric, Pooled) for metric in job.scoring.metrics)
 
 
-def _most_points(job: Job, rows: PreparedRows, chunks: Chunks) -> int:
-    """Return how many points are evaluated at once, so that their outputs take little room."""
-    n_outputs = job.task.n_targets if rows.classes is None else len(rows.classes)
-    n_rows = max(int(chunks.sizes.max()), _ROWS)
-    if any(isinstance(metric, Pooled) for metric in job.scoring.metrics):
-        n_rows = int(chunks.bounds[-1])
-    return max(1, _MOST_BYTES // (8 * n_rows * n_outputs))
+def _follows_from_squares(job: Job, rows: PreparedRows, chunks: Chunks) -> bool:
+    """Return whether scores follow from sums of squares, and these take less time than outputs.
 
-
-def _score_squares(
-    job: Job,
-    family: Family,
-    rows: PreparedRows,
-    chunks: Chunks,
-    sums: KeptSums,
-    scores: list[RepeatScores],
-) -> bool:
-    """Fill in scores that are functions of sums of squares; return whether all are."""
-    # Sums of squares are over the weights of training, which may have been rounded.
-    data, metrics = job.task.data, job.scoring.metrics
-    follow = job.planned("squares", lambda: all(map(follows_from_squares, metrics)))
-    if (
-        data.score_weights is not data.weights
-        or (rows.weights is not None and rows.weights.dtype != np.float64)
-        or job.needs_rows
-        or not follow
-        or chunks.are_single_rows
-        or int(np.median(chunks.sizes)) < rows.n_features
-    ):
-        return False
-    squares = family.squares(chunks, sums)
-    if squares is None or not np.all(np.isfinite(squares[0])):
-        return False
-    by_metric = [scores_from_squares(metric, *squares) for metric in metrics]
-    if any(of_metric is None for of_metric in by_metric):
-        return False
-    for number, of_metric in enumerate(by_metric):
-        assert of_metric is not None
-        for one, of_point in zip(scores, of_metric, strict=True):
-            one.scores[number], one.diverged[:] = of_point, 0
-    return True
+    The sums are over the weights of training, which may have been rounded.
+    """
+    data = job.task.data
+    return (
+        data.score_weights is data.weights
+        and (rows.weights is None or rows.weights.dtype == np.float64)
+        and not job.needs_rows
+        and follows_from_squares(job.scoring.metrics)
+        and not chunks.are_single_rows
+        and int(np.median(chunks.sizes)) >= rows.n_features
+    )
 
 
 def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:
     """Return the responses; refuse those that are not finite if "auto" has chosen exact folds."""
     parts = _parts(job)
-    rows = _prepared(job.task, parts, repeat)
+    rows = _prepared(job, parts, repeat)
     with _computing():
-        family = _bound(job.task, parts, [parts.last], rows)
-        tested = family.test(chunks_of(repeat.cut), KeptSums(None, None), _ROWS)
+        family = parts.family([parts.last], rows, parts.scaler, job.task.settings.n_threads)
+        tested = family.test(chunks_of(repeat.cut), KeptSums(), _ROWS)
         outputs = np.concatenate([outputs[0] for _, outputs in tested])
         prepared = family.response(outputs, method)
     classes = rows.classes if method == "predict" else None
     has_nan = classes is not None and np.any(np.isnan(outputs))
     if has_nan or (job.why and not np.all(np.isfinite(outputs))):
         raise ValueError(f"{name_of(job.estimator)} diverges: its model is not finite.")
-    if classes is not None:
-        prepared = classes[prepared]
-    predictions = np.empty_like(prepared)
-    predictions[rows.order] = prepared
-    return predictions
+    return in_given_order(prepared, rows.order, classes)
 
 
 def chunks_of(cut: Cut) -> Chunks:
@@ -398,21 +341,14 @@ def chunks_of(cut: Cut) -> Chunks:
     return Chunks(cut.n_rows, cut.begins(), cut.prepared(cut.tested_from(0, cut.n_folds)), trains)
 
 
-def _prepared(task: Task, parts: Parts, repeat: Repeat) -> PreparedRows:
+def _prepared(job: Job, parts: Parts, repeat: Repeat) -> PreparedRows:
     """Return the rows of a repeat after the row-wise steps."""
     target = "class" if is_classifier(parts.last) else "number"
     layout = RowLayout(padded=True, sparse=True, target=target)
     if not parts.steps:
-        return task.rows_in(layout, repeat)
-
-    def transform(data: Data) -> Data:
-        return data.with_rows(_after(parts.steps, data.X))
-
-    try:
-        name = digest(*map(lasting_key, parts.steps))
-    except NoKey:
-        name = None
-    return task.rows_in(layout, repeat, transform, name)
+        return job.task.rows_in(layout, repeat)
+    name = first_key(parts.steps, lasting_key)
+    return job.task.rows_in(layout, repeat, partial(_after, parts.steps), name)
 
 
 def _after(steps: Sequence[Any], X: Any) -> Any:

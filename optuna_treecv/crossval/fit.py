@@ -27,6 +27,7 @@ from sklearn.utils.parallel import Parallel
 
 from optuna_treecv.crossval.engine import cost_of_trainings
 from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import in_given_order
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
@@ -102,8 +103,6 @@ class Fit(Engine):
         """Refuse wrong parameters of a compiled estimator; others say so in ``fit``."""
         if isinstance(job.estimator, CompiledEstimator):
             job.estimator.check_parameters(but=job.searched)
-
-    check_values = check
 
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return all parameters: only the class must have ``fit``."""
@@ -232,7 +231,7 @@ class Fits:
                     block,
                     n_rows,
                     tested=self._tested if self._methods else None,
-                    scores=of_all.part(block.first, block.n_folds),
+                    scores=of_all,
                     rows=self._test_rows,
                 )
 
@@ -355,10 +354,8 @@ def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:
         responses = Parallel(n_jobs)(
             delayed(fold_task.respond)(cut.split(chunk), method) for chunk in chunks
         )
-    of_all = np.concatenate(responses)
-    predictions = np.empty_like(of_all)
-    predictions[np.concatenate([cut.test_rows(chunk) for chunk in chunks])] = of_all
-    return predictions
+    rows = np.concatenate([cut.test_rows(chunk) for chunk in chunks])
+    return in_given_order(np.concatenate(responses), rows)
 
 
 @contextmanager

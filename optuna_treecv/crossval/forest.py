@@ -17,6 +17,7 @@ import numpy as np
 from sklearn.base import clone
 
 from optuna_treecv.crossval.engine import cost_of_trainings
+from optuna_treecv.crossval.engine import in_given_order
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
@@ -119,7 +120,7 @@ class Forest(WholeRepeat):
         job.effort.n_updates = int(scores.needed[0]) if is_new else 0
         tested = _tested(rows, forest, limits)
         self.score(job, scores, tested, slice(None), slice(None))
-        self.pool(job, scores, tested)
+        scores.pooled[:] = job.book.pooled_of(tested)
         yield from self.events(job, repeat, scores, self._is_together)
 
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
@@ -130,11 +131,8 @@ class Forest(WholeRepeat):
         n_threads = job.task.settings.n_threads
         forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
         prepared = respond(forest, forest.ends(limits)[1], method)
-        if method == "predict" and rows.classes is not None:
-            prepared = rows.classes[prepared]
-        predictions = np.empty_like(prepared)
-        predictions[repeat.cut.order] = prepared
-        return predictions
+        labels = rows.classes if method == "predict" else None
+        return in_given_order(prepared, repeat.cut.order, labels)
 
     def refit(self, job: Job) -> Any:
         """Return the tree of all rows, from the forest that its trials share."""
@@ -234,9 +232,9 @@ def _forest_for(job: Job, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool
     task, estimator = job.task, job.estimator
     growth = estimator.growth(rows)
     asked = Limits.of(estimator)
-    of_scores = FOREST.kept(job, repeat)
-    cache = None if of_scores.of_sums is None else of_scores.memory
-    key = of_scores.of_sums, "forest", repeat.number, growth.seed
+    of_sums = FOREST.kept(job, repeat).of_sums
+    cache = task.shared.memory if of_sums else None
+    key = of_sums, "forest", repeat.number, growth.seed
     with task.growing:
         found: Trees | None = None if cache is None else cache.find(key)
         if found is not None and found.covers(asked):
@@ -284,11 +282,11 @@ def wider(limits: Limits, found: Trees) -> Limits:
 def _tested(rows: BinnedRows, forest: Trees, limits: Limits) -> TestedRows:
     """Return what the trees say of the rows of their folds."""
     first = int(rows.bounds[0])
-    return TestedRows(
+    return TestedRows.of(
+        rows,
+        slice(first, None),
         np.zeros((len(rows.targets) - first, 1)),  # trees are finite
         lambda _, method: respond(forest, forest.ends(limits)[1], method),
-        rows.targets[first:],
-        None if rows.score_weights is None else rows.score_weights[first:],
         rows.bounds[:-1] - first,
     )
 

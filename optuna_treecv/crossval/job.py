@@ -280,7 +280,7 @@ class Job:
             return self.task.rows_in(self.layout, repeat, are_named=True)
         with front.steps.naming():
             return self.task.rows_in(
-                self.layout, repeat, front.transform, front.name, are_named=True
+                self.layout, repeat, front.steps.transform, front.name, are_named=True
             )
 
     def identity(self, rows: PreparedRows, repeat: Repeat) -> RowsIdentity:

@@ -131,7 +131,11 @@ class Scorebook:
                 np.add.at(self._losses, numbers, losses.astype(np.float32))
                 np.add.at(self._n_tests, numbers, 1)
         if tested.folds.last == repeat.cut.n_folds:
-            self._pool(repeat, tested)
+            pooled = tested.pooled
+            if pooled is None and tested.tested is not None:
+                pooled = self.pooled_of(tested.tested(Node(0, repeat.cut.n_folds)))
+            if pooled is not None:
+                self.pooled[:, repeat.number] = pooled
 
     def _add_piece(
         self, repeat: Repeat, tested: TestedFolds, piece: Node
@@ -141,7 +145,7 @@ class Scorebook:
         if tested.tested is not None and (scores is None or self._needs_rows):
             rows = tested.tested(piece)
         if scores is not None:
-            scores = scores.part(piece.first - tested.folds.first, piece.n_folds)
+            scores = scores.part(piece.first, piece.n_folds)
         else:
             assert rows is not None
             called = None if tested.called is None else tested.called(piece)
@@ -156,7 +160,7 @@ class Scorebook:
             return None
         plan = repeat.plan
         if tested.row_scores is not None:
-            begin, end = (plan.begin(at) - plan.begin(tested.folds.first) for at in piece)
+            begin, end = (plan.begin(at) - plan.begin(0) for at in piece)
             of_rows, weights = tested.row_scores[begin:end], self._score_weights
             if weights is not None:
                 weights = weights[repeat.cut.tested_from(*piece)]
@@ -178,15 +182,6 @@ class Scorebook:
             means = self.scores[first, chunks]
             self.spreads[first, :, chunks] = spread_of(scores, means, weights, begins)
 
-    def _pool(self, repeat: Repeat, tested: TestedFolds) -> None:
-        """Take note of the pooled scores of a repeat, all of whose folds are tested."""
-        pooled: Mapping[int, tuple[float, float]] = tested.pooled
-        if not pooled and any(isinstance(metric, Pooled) for metric in self._scoring.metrics):
-            assert tested.tested is not None
-            pooled = self.pooled_of(tested.tested(Node(0, repeat.cut.n_folds)))
-        for number, score in pooled.items():
-            self.pooled[number, repeat.number] = score
-
     def scores_of(
         self, rows: TestedRows, called: Mapping[int, np.ndarray] | None = None
     ) -> FoldScores:
@@ -198,13 +193,13 @@ class Scorebook:
         """Return the scores of rows by the first optimised metric, (n_rows,) of float64."""
         return scores_of_rows(self._scoring.first, rows, self._estimator, self._classes)
 
-    def pooled_of(self, rows: TestedRows) -> dict[int, tuple[float, float]]:
-        """Return by the number of the metric the pooled scores of all tested rows of a repeat."""
-        return {
-            number: pooled_score(metric, rows, self._estimator, self._classes)
-            for number, metric in enumerate(self._scoring.metrics)
-            if isinstance(metric, Pooled)
-        }
+    def pooled_of(self, rows: TestedRows) -> np.ndarray:
+        """Return the pooled scores of all tested rows of a repeat, as ``pooled`` has them."""
+        scores = np.full((len(self.scores), 2), np.nan)
+        for number, metric in enumerate(self._scoring.metrics):
+            if isinstance(metric, Pooled):
+                scores[number] = pooled_score(metric, rows, self._estimator, self._classes)
+        return scores
 
     def row_losses(self) -> np.ndarray | None:
         """Return the mean score of each row, float32, if these are kept; NaN if never tested.

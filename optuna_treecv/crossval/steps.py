@@ -20,14 +20,13 @@ from optuna_treecv.learners.steps.placeholders import with_placeholders
 from optuna_treecv.learners.steps.split import Split
 from optuna_treecv.learners.steps.split import split
 from optuna_treecv.learners.steps.split import split_in_python
-from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import token
 
 # The most fitted steps that are kept, those asked for last.
@@ -56,10 +55,6 @@ class Front(NamedTuple):
     name: bytes
     layout: RowLayout
     why_python: str
-
-    def transform(self, data: Data) -> Data:
-        """Return the data after the steps."""
-        return data.with_rows(self.steps.transform(data.X))
 
 
 class Steps:
@@ -124,9 +119,8 @@ class Steps:
 
     def _done(self, parts: Split, repeats: Sequence[Repeat]) -> Front | str:
         """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""
-        try:
-            name = _name_of(parts)
-        except NoKey:
+        name = _name_of(parts)
+        if name is None:
             return _NO_NAME
         with self._fitting:
             if name not in self._fitted:
@@ -160,12 +154,9 @@ def _most_left_out(repeats: Sequence[Repeat]) -> int:
     return max(cut.n_rows - int(cut.count(np.ones(cut.n_rows, bool))[0].min()) for cut in cuts)
 
 
-def _name_of(parts: Split) -> bytes:
+def _name_of(parts: Split) -> bytes | None:
     # Kernels do not see whether steps return data frames, but other learners do.
     form = parts.last.row_layout.sparse if parts.is_compiled else get_config()["transform_output"]
     before = with_placeholders("", parts.before, parts.kinds)
-    try:
-        steps = encode(before)
-    except NoKey:
-        steps = lasting_key(before)
-    return digest(steps, parts.prefix.encode(), encode(form))
+    steps = first_key(before, encode, lasting_key)
+    return None if steps is None else digest(steps, parts.prefix.encode(), encode(form))

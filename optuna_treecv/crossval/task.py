@@ -467,7 +467,7 @@ class Task:
         self,
         layout: RowLayout,
         repeat: Repeat | None = None,
-        transform: Callable[[Data], Data] | None = None,
+        transform: Callable[[Any], Any] | None = None,
         name: bytes | None = b"",
         are_named: bool = False,
     ) -> PreparedRows:
@@ -481,7 +481,7 @@ class Task:
         repeat : Repeat or None
             The default is the first one.
         transform : callable or None
-            Makes the data that are prepared from those given.
+            Makes the rows that are prepared from those given.
         name : bytes or None
             Tells transformations apart; None if they have no name.
         are_named : bool
@@ -530,12 +530,14 @@ class Task:
         self,
         layout: RowLayout,
         repeat: Repeat,
-        transform: Callable[[Data], Data] | None,
+        transform: Callable[[Any], Any] | None,
         are_named: bool,
         name: bytes | None,
     ) -> PreparedRows:
         began = perf_counter()
-        data = self.data if transform is None else transform(self.data)
+        data = self.data
+        if transform is not None:
+            data = data.with_rows(transform(data.X))
         rows = data.prepare(layout, repeat.cut.order)
         if self.shared.cache is not None and are_named:
             # Digesting the rows is part of preparing them.

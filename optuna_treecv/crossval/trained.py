@@ -19,6 +19,7 @@ from sklearn.naive_bayes import GaussianNB
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import in_given_order
 from optuna_treecv.crossval.engine import refuse_several_epochs
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import RowScores
@@ -272,20 +273,17 @@ class Trained(Engine):
         assert leaves.outputs is not None
         for _ in self.test_folds(repeat, learner, leaves, job.task.settings.n_threads):
             pass
-        prepared = learner.respond(leaves.outputs.array, method)
+        prepared, labels = learner.respond(leaves.outputs.array, method), None
         if method == "predict" and not is_regressor(estimator):
             if not np.all(np.isfinite(leaves.outputs.array)):
                 raise ValueError(f"{estimator!r} diverges; {DIVERGENCE_ADVICE}")
-            codes = prepared.astype(np.intp)
-            if rows.classes is not None and np.any(codes < 0):
+            prepared, labels = prepared.astype(np.intp), rows.classes
+            if labels is not None and np.any(prepared < 0):
                 raise ValueError(
                     f"{name_of(estimator)} predicts no class where it has learned none, or a "
                     "label that is no class of y."
                 )
-            prepared = codes if rows.classes is None else rows.classes[codes]
-        predictions = np.empty_like(prepared)
-        predictions[rows.order] = prepared
-        return predictions
+        return in_given_order(prepared, rows.order, labels)
 
     def refit(self, job: Job) -> Any:
         """Train on the rows in prepared order, and in further epochs in random orders."""

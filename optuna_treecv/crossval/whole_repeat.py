@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,11 @@ from optuna_treecv.scoring import in_full
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import TestedRows
+from optuna_treecv.sharing.caches import keys_of
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import SCORED_BY
 from optuna_treecv.sharing.keys import under_configuration
-from optuna_treecv.sharing.repeat_scores import kept_scores
 from optuna_treecv.sharing.repeat_scores import KeptScores
 from optuna_treecv.sharing.repeat_scores import OUTPUTS_DIVERGED
 from optuna_treecv.sharing.repeat_scores import RepeatScores
@@ -46,30 +50,35 @@ class WholeRepeat(Engine):
 
         That of the first repeat names the job.
         """
-        if repeat.number not in job.names:
-
-            def without_point() -> KeptScores:
-                task, (data, lasts) = job.task, job.task.data_name()
-                named = under_configuration(data), lasts
-                folds = task.folds_name(repeat)
-                return kept_scores(task.shared.cache, self.parts(job), named, folds, job.scoring)
-
-            kept = job.planned(("names", repeat.number), without_point)
-            job.names[repeat.number] = kept = kept.at(self.point(job, repeat))
+        kept: KeptScores | None = job.names.get(repeat.number)
+        if kept is None:
+            of_plan = job.planned(("names", repeat.number), partial(self._kept, job, repeat))
+            job.names[repeat.number] = kept = of_plan.at(self.point(job, repeat))
             if repeat.number == 0:
-                job.key, job.fingerprint = kept.key, kept.fingerprint
-        found: KeptScores = job.names[repeat.number]
-        return found
+                job.key, job.fingerprint = kept.name.hex(), kept.fingerprint
+        return kept
+
+    def _kept(self, job: Job, repeat: Repeat) -> KeptScores:
+        """Return the same at no point yet."""
+        task, metrics = job.task, job.scoring.metrics
+        data, lasts = task.data_name()
+        cache, keys = keys_of(task.shared.cache, self.parts(job), lasts)
+        if keys is None:
+            return KeptScores()
+        data = under_configuration(data)
+        of_sums = digest(b"exact", SCORED_BY, data, task.folds_name(repeat), *keys)
+        if cache is None or not all(metric.is_registered for metric in metrics):
+            return KeptScores(cache, of_sums)
+        names = tuple(encode(metric.name) for metric in metrics)
+        return KeptScores(cache, of_sums, names, data.hex())
 
     def find(self, job: Job, repeat: Repeat) -> RepeatScores | None:
         """Return the scores if they are kept; those of single rows never are."""
-        if job.needs_rows:
-            return None
-        return self.kept(job, repeat).find(*_shape(job, repeat))
+        return None if job.needs_rows else self.kept(job, repeat).find(_shape(job, repeat))
 
     def new_scores(self, job: Job, repeat: Repeat) -> RepeatScores:
         """Return scores that are to be filled in."""
-        scores = RepeatScores(*_shape(job, repeat))
+        scores = RepeatScores(_shape(job, repeat))
         if job.needs_rows:
             scores.of_rows = np.empty(repeat.cut.n_tested, np.float32)
         return scores
@@ -86,32 +95,14 @@ class WholeRepeat(Engine):
         if scores.of_rows is not None:
             scores.of_rows[tested] = job.book.row_scores_of(rows)
 
-    def pool(self, job: Job, scores: RepeatScores, rows: TestedRows) -> None:
-        """Fill in the pooled scores of all rows."""
-        for number, pooled in job.book.pooled_of(rows).items():
-            scores.pooled[number] = pooled
-
     def events(
         self, job: Job, repeat: Repeat, scores: RepeatScores, keeps: bool = True
     ) -> Generator[TestedFolds]:
         """Yield the parts of a repeat whose scores are known; keep new scores if ``keeps``."""
-        cut, n_needed = repeat.cut, int(scores.needed[0])
-        of_all = FoldScores(scores.scores, scores.diverged, scores.spreads)
-        pooled = {
-            number: (float(score[0]), float(score[1]))
-            for number, score in enumerate(scores.pooled)
-            if not np.isnan(score[0])
-        }
-        bounds = cut.begins()
+        n_needed, of_rows, pooled = int(scores.needed[0]), scores.of_rows, scores.pooled
+        of_folds = FoldScores(scores.scores, scores.diverged, scores.spreads)
         for part in repeat.parts:
-            begin, end = bounds[[part.first, part.last]] - bounds[0]
-            yield TestedFolds(
-                part,
-                n_needed,
-                scores=of_all.part(part.first, part.n_folds),
-                pooled=pooled if part.last == cut.n_folds else {},
-                row_scores=None if scores.of_rows is None else scores.of_rows[begin:end],
-            )
+            yield TestedFolds(part, n_needed, scores=of_folds, pooled=pooled, row_scores=of_rows)
             n_needed = 0
         if keeps and not scores.was_kept:
             self.kept(job, repeat).keep(scores, job.effort.seconds)

@@ -61,6 +61,20 @@ class TestedRows:
         self._respond = respond
         self._responses: dict[str, np.ndarray] = {}
 
+    @classmethod
+    def of(
+        cls,
+        rows: Any,
+        part: Any,
+        outputs: np.ndarray,
+        respond: Callable[[np.ndarray, str], np.ndarray],
+        begins: np.ndarray | None,
+    ) -> TestedRows:
+        """Return the numbers ``part`` of prepared rows, with their targets and weights."""
+        targets = None if rows.targets is None else rows.targets[part]
+        weights = None if rows.score_weights is None else rows.score_weights[part]
+        return cls(outputs, respond, targets, weights, begins)
+
     def each_a_fold(self) -> TestedRows:
         """Return the same rows as folds of one row each, whose weights cancel."""
         alone = copy(self)
@@ -426,19 +440,19 @@ _FROM_SQUARES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarr
 }
 
 
-def follows_from_squares(metric: Metric) -> bool:
-    """Return whether a score is a function of sums of squares."""
-    return metric.is_registered and metric.name in _FROM_SQUARES
+def follows_from_squares(metrics: Sequence[Metric]) -> bool:
+    """Return whether all scores are functions of sums of squares."""
+    return all(one.is_registered and one.name in _FROM_SQUARES for one in metrics)
 
 
 def scores_from_squares(
-    metric: Metric, errors: np.ndarray, totals: np.ndarray, weights: np.ndarray
+    metrics: Sequence[Metric], errors: np.ndarray, totals: np.ndarray, weights: np.ndarray
 ) -> np.ndarray | None:
-    """Return the scores, (n_points, n_folds); None where one is not defined by these sums alone.
+    """Return the scores, (n_points, n_metrics, n_folds); None where these sums do not define them.
 
     Parameters
     ----------
-    metric : Metric
+    metrics : sequence of Metric
     errors : ndarray of shape (n_points, n_folds, n_targets)
         sum w (y - prediction)^2 of each fold.
     totals : ndarray of shape (n_folds, n_targets)
@@ -446,9 +460,10 @@ def scores_from_squares(
     weights : ndarray of shape (n_folds,)
         sum w.
     """
-    if metric.name == "r2" and np.any(totals <= 0):
+    names = [metric.name for metric in metrics]
+    if not np.all(np.isfinite(errors)) or ("r2" in names and np.any(totals <= 0)):
         return None
-    return _FROM_SQUARES[metric.name](errors, totals, weights)
+    return np.stack([_FROM_SQUARES[name](errors, totals, weights) for name in names], axis=1)
 
 
 # Scores over the rows of all folds. A mean over folds needs folds on which a score is defined and

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from bisect import insort
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ import numpy as np
 
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import aligned_bytes
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import Key
+from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import stored_as
 from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import Known
@@ -132,6 +136,11 @@ class ModelCache:
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
         self.max_bytes = check_bytes("max_bytes", max_bytes)
         self._clear()
+
+    @property
+    def memory(self) -> ModelCache:
+        """The cache in the memory of this process, as of a ``StoredModelCache``."""
+        return self
 
     def _clear(self) -> None:
         self.n_bytes = 0
@@ -635,3 +644,34 @@ class StoredModelCache:
 
 #: Where models are kept.
 AnyCache: TypeAlias = ModelCache | StoredModelCache
+
+
+def keep_scores(
+    cache: AnyCache, key: Key, array: np.ndarray, seconds: float, least_seconds: float
+) -> None:
+    """Keep the scores of folds; write them to a store at once if they took longer than that."""
+    array.flags.writeable = False
+    cache.memory.keep(key, array, seconds)
+    if isinstance(cache, StoredModelCache) and seconds > least_seconds:
+        cache.write([(key, array, seconds)])
+
+
+def keys_of(
+    cache: AnyCache | None, estimators: Sequence[Any], last: bool
+) -> tuple[AnyCache | None, list[bytes] | None]:
+    """Return where the scores of estimators are kept, and the keys of the estimators there.
+
+    A store only gets what later processes know by the same name: estimators of installed packages,
+    on data whose name lasts. The keys are None where an estimator has none.
+    """
+    of_memory = None if cache is None else cache.memory
+    places: list[tuple[AnyCache | None, list[Callable[[Any], bytes]]]] = [
+        (of_memory, [encode, lasting_key])  # functions have lasting keys only
+    ]
+    if last and isinstance(cache, StoredModelCache):
+        places.insert(0, (cache, [lasting_key]))
+    for place, kinds in places:
+        keys = [key for one in estimators if (key := first_key(one, *kinds)) is not None]
+        if len(keys) == len(estimators):
+            return place, keys
+    return of_memory, None

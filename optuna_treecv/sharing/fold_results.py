@@ -23,12 +23,12 @@ from optuna_treecv.scoring import COUNT_BYTES
 from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.sharing.caches import AnyCache
+from optuna_treecv.sharing.caches import keep_scores
+from optuna_treecv.sharing.caches import keys_of
 from optuna_treecv.sharing.caches import ModelCache
-from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import Key
-from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import SCORED_BY
 
@@ -85,26 +85,16 @@ class FoldResults:
         data: tuple[bytes, bool],
         scoring: Scoring,
     ) -> None:
-        self._cache = cache
-        self._store: StoredModelCache | None = None
+        self._cache: AnyCache | None = None
         self._settings: bytes | None = None
         self._n_metrics = len(scoring.metrics)
         if cache is None or not all(metric.is_registered for metric in scoring.metrics):
             return
         named, lasts = data
-        settings = None
-        if lasts and isinstance(cache, StoredModelCache):
-            try:
-                settings, self._store = lasting_key(estimator), cache
-            except NoKey:
-                pass
-        if settings is None:
-            self._cache = cache.memory if isinstance(cache, StoredModelCache) else cache
-            settings = _key_in_this_process(estimator)
-            if settings is None:
-                return
-        names = (encode(metric.name) for metric in scoring.metrics)
-        self._settings = digest(b"fit", SCORED_BY, named, settings, *names)
+        self._cache, settings = keys_of(cache, [estimator], lasts)
+        if settings is not None:
+            names = (encode(metric.name) for metric in scoring.metrics)
+            self._settings = digest(b"fit", SCORED_BY, named, *settings, *names)
 
     @property
     def name(self) -> str:
@@ -140,30 +130,11 @@ class FoldResults:
         if self._cache is None or key is None:
             return
         memory = ArrayThenCount.of(numbers, result.n_trained).memory
-        memory.flags.writeable = False
-        if self._store is None:
-            self._cache.keep(key, memory, result.seconds)
-            return
-        self._store.memory.keep(key, memory, result.seconds)
-        if result.seconds > _SECONDS_TO_WRITE:
-            self._store.write([(key, memory, result.seconds)])
+        keep_scores(self._cache, key, memory, result.seconds, _SECONDS_TO_WRITE)
 
     def _key(self, fold: bytes, n_numbers: int) -> Key | None:
         n_bytes = 8 * n_numbers + COUNT_BYTES
         return None if self._settings is None else (self._settings, fold, n_bytes)
-
-
-def _key_in_this_process(estimator: Any) -> bytes | None:
-    """Return a key that later processes need not know; None if there is none.
-
-    Functions have lasting keys only.
-    """
-    for key_of in (encode, lasting_key):
-        try:
-            return key_of(estimator)
-        except NoKey:
-            continue
-    return None
 
 
 # The cache of a worker process, which all tasks that it gets share.

@@ -187,6 +187,16 @@ def _encode(value: Any, other: Other) -> bytes:
     return other(value, inner)
 
 
+def first_key(value: Any, *kinds: Callable[[Any], bytes]) -> bytes | None:
+    """Return the key of the first of these kinds that a value has; None if it has none."""
+    for key_of in kinds:
+        try:
+            return key_of(value)
+        except NoKey:
+            continue
+    return None
+
+
 def content_of_array(array: np.ndarray) -> bytes:
     """Return 16 bytes that stand for the type, the shape and the entries of an array of numbers.
 

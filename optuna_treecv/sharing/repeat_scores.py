@@ -6,24 +6,19 @@ They belong to engines that score a repeat at once: exact folds and trees of all
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 
-from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.sharing.caches import AnyCache
+from optuna_treecv.sharing.caches import keep_scores
 from optuna_treecv.sharing.caches import ModelCache
-from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import Key
-from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.sharing.keys import NoKey
-from optuna_treecv.sharing.keys import SCORED_BY
 
 # Scores that took less time are not written, as a store takes about a millisecond for each.
 _SECONDS_TO_WRITE = 2e-3
@@ -37,9 +32,9 @@ class RepeatScores:
 
     Parameters
     ----------
-    n_metrics, n_folds : int
-    has_spreads : bool
-        Whether some fold has several rows, so that it has a spread.
+    shape : (int, int, bool)
+        The number of metrics and of folds, and whether some fold has several rows, so that it
+        has a spread.
     numbers : ndarray of shape (n_numbers,) or None
         Those that were kept: all numbers up to ``needed``. None: NaN.
 
@@ -67,18 +62,14 @@ class RepeatScores:
         are never kept.
     """
 
-    def __init__(
-        self, n_metrics: int, n_folds: int, has_spreads: bool, numbers: np.ndarray | None = None
-    ) -> None:
+    def __init__(self, shape: tuple[int, int, bool], numbers: np.ndarray | None = None) -> None:
         self.was_kept = numbers is not None
-        sizes = self.sizes(n_metrics, n_folds, has_spreads)
+        (n_metrics, n_folds, has_spreads), sizes = shape, self.sizes(*shape)
         self.numbers = np.full(sum(sizes), np.nan) if numbers is None else numbers
         parts = np.split(self.numbers, np.cumsum(sizes[:-1]))
         scores, spreads, self.diverged, pooled, self.needed = parts
         self.scores = scores.reshape(n_metrics, n_folds)
-        self.spreads: np.ndarray | None = None
-        if has_spreads:
-            self.spreads = spreads.reshape(n_metrics, SPREAD_SIZE, n_folds)
+        self.spreads = spreads.reshape(n_metrics, SPREAD_SIZE, n_folds) if has_spreads else None
         self.pooled = pooled.reshape(n_metrics, 2)
         self.n_updates = 0
         self.seconds = self.seconds_prepare = 0.0
@@ -103,37 +94,35 @@ class KeptSums:
     Parameters
     ----------
     cache : ModelCache or None
-    name : bytes or None
-        What the sums depend on; None: nothing is kept.
+    name : bytes
+        What the sums depend on; empty: nothing is kept.
     """
 
-    def __init__(self, cache: ModelCache | None, name: bytes | None) -> None:
-        self._cache = None if name is None else cache
-        self._name = name or b""
+    def __init__(self, cache: ModelCache | None = None, name: bytes = b"") -> None:
+        self._cache = cache if name else None
+        self._name = name
         self._held: dict[Key, np.ndarray] = {}
-        self._was_there: list[bool] = []
+        self._n_made = 0
 
     @property
     def were_there(self) -> bool:
         """Whether all that was needed was kept."""
-        return bool(self._was_there) and all(self._was_there)
+        return bool(self._held) and self._n_made == 0
 
     def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
         """Return an array by its name, or make it."""
         key: Key = self._name, encode(name), 8 * size
-        if key in self._held:
-            return self._held[key]
-        memory = None if self._cache is None else self._cache.find(key)
-        self._was_there.append(memory is not None)
-        if memory is None:
-            began = perf_counter()
-            memory = np.empty(size)
-            make(memory)
-            memory.flags.writeable = False
-            if self._cache is not None:
-                self._cache.keep(key, memory, perf_counter() - began)
-        self._held[key] = memory
-        return memory
+        if key not in self._held:
+            memory = None if self._cache is None else self._cache.find(key)
+            if memory is None:
+                self._n_made += 1
+                began, memory = perf_counter(), np.empty(size)
+                make(memory)
+                memory.flags.writeable = False
+                if self._cache is not None:
+                    self._cache.keep(key, memory, perf_counter() - began)
+            self._held[key] = memory
+        return self._held[key]
 
 
 class KeptScores(NamedTuple):
@@ -141,95 +130,39 @@ class KeptScores(NamedTuple):
 
     Attributes
     ----------
-    memory : ModelCache or None
-    store : StoredModelCache or None
-        None where later processes do not know the scores by the same name.
-    name : bytes or None
-        What the scores depend on; None: they are not kept.
-    of_sums : bytes or None
-        What the sums depend on: all but the point and the scoring.
+    cache : ModelCache, StoredModelCache or None
+        One in memory where later processes do not know the scores by the same name.
+    of_sums : bytes
+        What the sums depend on: all but the point and the scoring; empty: they are not kept.
+    metrics : tuple of bytes
+        The names of the metrics; empty: the scores are not kept.
     fingerprint : str
-        The name of the rows; "" if the scores are not kept.
-    metrics : tuple of bytes or None
-        The names of the metrics; None: the scores are not kept.
+        The name of the rows; empty if the scores are not kept.
+    name : bytes
+        What the scores depend on; empty: they are not kept.
     """
 
-    memory: ModelCache | None = None
-    store: StoredModelCache | None = None
-    name: bytes | None = None
-    of_sums: bytes | None = None
+    cache: AnyCache | None = None
+    of_sums: bytes = b""
+    metrics: tuple[bytes, ...] = ()
     fingerprint: str = ""
-    metrics: tuple[bytes, ...] | None = None
+    name: bytes = b""
 
     def at(self, point: Any) -> KeptScores:
         """Return the same for the estimator that has these values of the point's parameters."""
-        if self.of_sums is None or self.metrics is None:
+        if not self.metrics:
             return self
         return self._replace(name=digest(self.of_sums, encode(point), *self.metrics))
 
-    @property
-    def key(self) -> str:
-        """The name in hexadecimal digits; "" if there is none."""
-        return "" if self.name is None else self.name.hex()
-
-    def find(self, n_metrics: int, n_folds: int, has_spreads: bool) -> RepeatScores | None:
-        """Return the scores if they are kept."""
-        cache: AnyCache | None = self.memory if self.store is None else self.store
-        if self.name is None or cache is None:
+    def find(self, shape: tuple[int, int, bool]) -> RepeatScores | None:
+        """Return the scores of this shape if they are kept, see ``RepeatScores``."""
+        if self.cache is None or not self.name:
             return None
-        n_numbers = sum(RepeatScores.sizes(n_metrics, n_folds, has_spreads))
-        memory = cache.find((self.name, 8 * n_numbers))
-        if memory is None:
-            return None
-        return RepeatScores(n_metrics, n_folds, has_spreads, memory.view(np.float64))
+        memory = self.cache.find((self.name, 8 * sum(RepeatScores.sizes(*shape))))
+        return None if memory is None else RepeatScores(shape, memory.view(np.float64))
 
     def keep(self, scores: RepeatScores, seconds: float) -> None:
         """Keep scores, and the seconds that they took."""
-        if self.name is None or self.memory is None:
-            return
-        scores.numbers.flags.writeable = False
-        memory = scores.numbers.view(np.uint8)
-        key = self.name, len(memory)
-        self.memory.keep(key, memory, seconds)
-        if self.store is not None and seconds > _SECONDS_TO_WRITE:
-            self.store.write([(key, memory, seconds)])
-
-
-def kept_scores(
-    cache: AnyCache | None,
-    estimators: Sequence[Any],
-    data: tuple[bytes, bool],
-    folds: bytes,
-    scoring: Scoring,
-) -> KeptScores:
-    """Return where the scores of an estimator are kept, at no point yet.
-
-    Parameters
-    ----------
-    cache : ModelCache, StoredModelCache or None
-    estimators : sequence of estimators
-        The parts of the estimator, the last one with some fixed value of the point's parameter.
-    data : (bytes, bool)
-        The name of the data, and whether later processes give them the same name.
-    folds : bytes
-        The name of the folds.
-    scoring : Scoring
-    """
-    memory = cache.memory if isinstance(cache, StoredModelCache) else cache
-    of_data, lasts = data
-    keys, store = None, None
-    if lasts and isinstance(cache, StoredModelCache):
-        try:
-            keys, store = [lasting_key(one) for one in estimators], cache
-        except NoKey:
-            pass
-    if keys is None:
-        try:
-            keys = [encode(one) for one in estimators]
-        except NoKey:
-            return KeptScores()
-    of_sums = digest(b"exact", SCORED_BY, of_data, folds, *keys)
-    if memory is None or not all(metric.is_registered for metric in scoring.metrics):
-        return KeptScores(memory, None, None, of_sums)
-    metrics = tuple(encode(metric.name) for metric in scoring.metrics)
-    return KeptScores(memory, store, None, of_sums, of_data.hex(), metrics)
+        if self.cache is not None and self.name:
+            memory = scores.numbers.view(np.uint8)
+            keep_scores(self.cache, (self.name, len(memory)), memory, seconds, _SECONDS_TO_WRITE)

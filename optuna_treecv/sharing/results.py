@@ -82,7 +82,7 @@ class SharedBetweenRuns:
     @property
     def memory(self) -> ModelCache | None:
         """The cache of this process, without a store behind it."""
-        return self.cache.memory if isinstance(self.cache, StoredModelCache) else self.cache
+        return None if self.cache is None else self.cache.memory
 
     def identity(
         self, layout: RowLayout, rows: PreparedRows, repeat: int, steps: bytes = b""
