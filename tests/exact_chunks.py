@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optuna_treecv.learners.exact.chunks import Chunks
+from optuna_treecv.learners.exact.moments import Chunks
 
 N = 60
 

@@ -50,8 +50,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.steps.split import compiled_part
-from optuna_treecv.learners.steps.split import split
+from optuna_treecv.learners.steps.decisions import compiled_part
+from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingKMeans
 

@@ -15,10 +15,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import tree_cross_val_predict
-from optuna_treecv.learners.exact.chunks import Chunks
+from optuna_treecv.learners.exact.equations import Penalties
+from optuna_treecv.learners.exact.equations import RidgeRows
 from optuna_treecv.learners.exact.left_out import LeftOut
-from optuna_treecv.learners.exact.penalties import Penalties
-from optuna_treecv.learners.exact.ridge_rows import RidgeRows
+from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
 

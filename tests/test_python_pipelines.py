@@ -53,8 +53,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.learners.steps.split import Split
-from optuna_treecv.learners.steps.split import split
+from optuna_treecv.learners.steps.decisions import Split
+from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.paper import StreamingKMeans
 
 SEED = 3

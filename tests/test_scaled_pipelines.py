@@ -34,9 +34,9 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.moments import Blocks
+from optuna_treecv.learners.steps.decisions import compiled_part
+from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.steps.fitted import FittedSteps
-from optuna_treecv.learners.steps.split import compiled_part
-from optuna_treecv.learners.steps.split import split
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Phase
 

@@ -36,9 +36,9 @@ from optuna_treecv.learners.steps.decisions import BY_KERNEL
 from optuna_treecv.learners.steps.decisions import BY_PARTIAL_FIT
 from optuna_treecv.learners.steps.decisions import decisions_for
 from optuna_treecv.learners.steps.decisions import FROM_SUMS
+from optuna_treecv.learners.steps.decisions import has_branches
 from optuna_treecv.learners.steps.decisions import IN_ROW
-from optuna_treecv.learners.steps.split import has_branches
-from optuna_treecv.learners.steps.split import split
+from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
 

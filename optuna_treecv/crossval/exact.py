@@ -29,13 +29,13 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fit import FIT
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
 from optuna_treecv.crossval.whole_repeat import why_not_scored
-from optuna_treecv.learners.exact.chunks import Chunks
 from optuna_treecv.learners.exact.families import FAMILIES
 from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.families import parts_of
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.threads import one_blas_thread
+from optuna_treecv.learners.exact.family import one_blas_thread
+from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.rows.data import PreparedRows

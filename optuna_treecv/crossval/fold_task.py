@@ -43,7 +43,7 @@ from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import METHOD_NAMES
 from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.steps.errors import naming_step
+from optuna_treecv.learners.steps.parts import naming_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import predicted_codes

@@ -14,12 +14,12 @@ import numpy as np
 from sklearn import get_config
 
 from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.learners.steps.decisions import Split
+from optuna_treecv.learners.steps.decisions import split
+from optuna_treecv.learners.steps.decisions import split_in_python
 from optuna_treecv.learners.steps.fitted import FittedSteps
-from optuna_treecv.learners.steps.placeholders import NotAheadError
-from optuna_treecv.learners.steps.placeholders import with_placeholders
-from optuna_treecv.learners.steps.split import Split
-from optuna_treecv.learners.steps.split import split
-from optuna_treecv.learners.steps.split import split_in_python
+from optuna_treecv.learners.steps.fitted import NotAheadError
+from optuna_treecv.learners.steps.fitted import with_placeholders
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.sharing.caches import ModelCache

@@ -39,10 +39,10 @@ from optuna_treecv.learners.incremental import refused_setting
 from optuna_treecv.learners.names import as_given
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
-from optuna_treecv.learners.steps.split import compiled_part
-from optuna_treecv.learners.steps.split import NAIVE_BAYES
-from optuna_treecv.learners.steps.split import split
-from optuna_treecv.learners.steps.split import why_rows_age
+from optuna_treecv.learners.steps.decisions import compiled_part
+from optuna_treecv.learners.steps.decisions import NAIVE_BAYES
+from optuna_treecv.learners.steps.decisions import split
+from optuna_treecv.learners.steps.decisions import why_rows_age
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.learners.without_effect import trained_parts
 from optuna_treecv.rows.checks import is_integer

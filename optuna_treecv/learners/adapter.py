@@ -215,7 +215,7 @@ class Adapter:
         if self.before is None or not self._takes_given:
             X = self._take(slice(start, stop))
         else:
-            X = self.before.as_given(self.rows.order[start:stop])
+            X = take_rows(self.before.X, self.rows.order[start:stop])
         return X, None if self.rows.y is None else self.rows.y[start:stop]
 
 

@@ -589,7 +589,7 @@ class CompiledLearner(KernelTrainer):
             settings["random_state"] = self.settings._seed
         if isinstance(settings.get("class_weight"), dict):  # its order has no influence
             settings["class_weight"] = self.weights_of_classes
-        return settings if self.before is None else {**settings, **self.before.settings()}
+        return settings if self.before is None else {**settings, **self.before.settings}
 
     def tracking(self) -> CompiledLearner:
         """Return the same learner with states that record for which values they are the same.
@@ -757,7 +757,7 @@ class CompiledLearner(KernelTrainer):
     def score_rows(self, start: int, stop: int) -> tuple[Any, np.ndarray | None]:
         rows, targets = self.rows, self.rows.targets
         if self.before is not None:
-            X = self.before.as_given(rows.order[start:stop])
+            X = take_rows(self.before.X, rows.order[start:stop])
         elif isinstance(rows.X, SparseRows):
             X = rows.X.as_given(start, stop, rows.n_features)
         else:

@@ -18,7 +18,7 @@ from sklearn.utils import check_array
 from sklearn.utils import get_tags
 
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.exact.chunks import blocks
+from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import merge_spreads
 from optuna_treecv.learners.exact.moments import spread_of
 from optuna_treecv.learners.without_effect import kind_in_table

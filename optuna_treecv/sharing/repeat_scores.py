@@ -87,7 +87,7 @@ class RepeatScores:
 
 
 class KeptSums:
-    """What a family keeps for further points; follows ``learners.exact.chunks.Keep``.
+    """What a family keeps for further points; follows ``learners.exact.moments.Keep``.
 
     It holds the arrays itself as long as it lives, which is one evaluation of several points.
 

@@ -13,11 +13,11 @@ from scipy.special import softmax
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from optuna_treecv._kernels.lapack import pivoted_cholesky
-from optuna_treecv.learners.exact.chunks import RowNumbers
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.moments import Moments
+from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import scaled
 from optuna_treecv.learners.exact.moments import Source
 

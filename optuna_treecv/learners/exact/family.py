@@ -10,32 +10,37 @@ from __future__ import annotations
 
 from abc import ABC
 from abc import abstractmethod
+from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import contextmanager
+from functools import cache
 from functools import partial
 from itertools import islice
 from math import prod
+from threading import Lock
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import ThreadpoolController
 
-from optuna_treecv.learners.exact.all_but import moments_of_folds
-from optuna_treecv.learners.exact.all_but import TrainAndTest
-from optuna_treecv.learners.exact.chunks import BLOCK
-from optuna_treecv.learners.exact.chunks import blocks
-from optuna_treecv.learners.exact.chunks import Chunks
-from optuna_treecv.learners.exact.chunks import copy_rows
-from optuna_treecv.learners.exact.chunks import Keep
-from optuna_treecv.learners.exact.chunks import n_rows_of
-from optuna_treecv.learners.exact.chunks import RowNumbers
-from optuna_treecv.learners.exact.chunks import TestedChunks
+from optuna_treecv.learners.exact.moments import BLOCK
+from optuna_treecv.learners.exact.moments import blocks
+from optuna_treecv.learners.exact.moments import Chunks
+from optuna_treecv.learners.exact.moments import copy_rows
+from optuna_treecv.learners.exact.moments import in_order
+from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import Moments
+from optuna_treecv.learners.exact.moments import moments_of_folds
+from optuna_treecv.learners.exact.moments import n_rows_of
+from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import Source
+from optuna_treecv.learners.exact.moments import TestedChunks
+from optuna_treecv.learners.exact.moments import TrainAndTest
 from optuna_treecv.learners.exact.moments import views
-from optuna_treecv.learners.exact.threads import in_order
 from optuna_treecv.rows.data import PreparedRows
 
 # The bytes of the records of all folds that are held, and kept.
@@ -312,3 +317,38 @@ def largest_class(outputs: np.ndarray) -> np.ndarray:
         np.copyto(best, outputs[:, code], where=is_larger)
         codes[is_larger] = code
     return codes
+
+
+_lock = Lock()
+_n_inside = 0
+_before: list[tuple[Any, int]] = []
+
+
+@cache
+def _libraries() -> list[Any]:
+    """Return the libraries with BLAS; looking for them takes 40 ms."""
+    return ThreadpoolController().select(user_api="blas").lib_controllers
+
+
+@contextmanager
+def one_blas_thread() -> Generator[None]:
+    """Let BLAS use one thread in this block, so that its sums do not depend on the machine's load.
+
+    The limit holds for the process. The first thread that enters sets it, and the last one that
+    leaves lifts it.
+    """
+    global _n_inside
+    with _lock:
+        _n_inside += 1
+        if _n_inside == 1:
+            _before[:] = [(one, one.get_num_threads()) for one in _libraries()]
+            for one, _ in _before:
+                one.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _lock:
+            _n_inside -= 1
+            if _n_inside == 0:
+                for one, n_threads in _before:
+                    one.set_num_threads(n_threads)

@@ -1,29 +1,155 @@
-"""The sums that models follow from: weight, mean and centred scatter of rows, by group.
+"""The sums that models follow from, and those of each fold's training rows.
 
-A variance that is a difference of two large sums loses its digits. Here nothing is subtracted: the
-moments of all rows but a chunk are merged from those of the rows before and after it.
+They are weight, mean and centred scatter of rows, by group. A variance that is a difference of two
+large sums loses its digits. Here nothing is subtracted: the moments of all rows but a chunk are
+merged from those of the rows before and after it, so that k folds take 2 k merges.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import reduce
 from itertools import accumulate
+from itertools import pairwise
+from math import isqrt
 from math import prod
 from typing import Any
 from typing import NamedTuple
+from typing import TypeVar
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv.learners.exact.chunks import BLOCK
-from optuna_treecv.learners.exact.chunks import blocks
-from optuna_treecv.learners.exact.chunks import copy_rows
-from optuna_treecv.learners.exact.chunks import n_rows_of
-from optuna_treecv.learners.exact.chunks import RowNumbers
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import SparseRows
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: The prepared rows of a training or a test set.
+RowNumbers = slice | np.ndarray
+
+#: The rows of one block of float64, so that no copy of all rows is ever widened. With a hundred
+#: columns it fits into a second-level cache.
+BLOCK = 1024
+
+#: (name, size, make) -> a read-only array of ``size`` float64. ``make`` fills a new one where none
+#: is kept under this name.
+Keep = Callable[[str, int, Callable[[np.ndarray], None]], np.ndarray]
+
+
+#: Several consecutive chunks, and what models say of their test rows: an array of shape
+#: (n_points, n_rows, n_outputs), for the rows of ``Chunks.test_rows``; not finite where a model is
+#: not.
+TestedChunks = tuple[slice, np.ndarray]
 
 # The rows that are sorted by group together.
 _SORTED = 8 * BLOCK
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The training and the test rows of each fold, as numbers of prepared rows.
+
+    Attributes
+    ----------
+    n_rows : int
+        The number of prepared rows.
+    bounds : ndarray of shape (n_chunks + 1,), int64
+        The tested rows ``bounds[c]`` to ``bounds[c + 1] - 1`` are those of chunk c.
+    tested : ndarray of shape (bounds[-1],) or None
+        The prepared row behind each tested row; None: the same.
+    trains : list of (int or ndarray) or None
+        The prepared rows that each model is trained on; an int n means the first n rows. None: all
+        rows outside of the chunk.
+    """
+
+    n_rows: int
+    bounds: np.ndarray
+    tested: np.ndarray | None = None
+    trains: list[int | np.ndarray] | None = None
+
+    @property
+    def n_chunks(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def are_single_rows(self) -> bool:
+        """Whether each model is trained on all rows but one, and every row is left out once."""
+        return self.trains is None and self.n_chunks == self.n_rows
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The number of test rows of each chunk."""
+        return np.diff(self.bounds)
+
+    @property
+    def n_read(self) -> int:
+        """How many rows are read for the sums of all training sets."""
+        if self.trains is None:
+            return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
+        sizes = [one for one in self.trains if isinstance(one, int)]
+        if len(sizes) == len(self.trains) and sizes == sorted(sizes):
+            return sizes[-1]
+        return sum(one if isinstance(one, int) else len(one) for one in self.trains)
+
+    def train_parts(self, chunk: int) -> list[RowNumbers]:
+        """Return the prepared rows that a chunk's model is trained on."""
+        if self.trains is None:
+            start, stop = int(self.bounds[chunk]), int(self.bounds[chunk + 1])
+            return [slice(0, start), slice(stop, self.n_rows)]
+        rows = self.trains[chunk]
+        return [slice(0, rows) if isinstance(rows, int) else rows]
+
+    def test_rows(self, first: int, last: int) -> RowNumbers:
+        """Return the prepared rows that the chunks ``first`` to ``last - 1`` test."""
+        part = slice(int(self.bounds[first]), int(self.bounds[last]))
+        return part if self.tested is None else self.tested[part]
+
+    def groups(self, most_rows: int, most_chunks: int) -> Iterator[tuple[int, int]]:
+        """Yield the first and the last + 1 of consecutive chunks that have so many test rows."""
+        first = 0
+        while first < self.n_chunks:
+            most = np.searchsorted(self.bounds, self.bounds[first] + most_rows, side="right")
+            last = max(first + 1, min(int(most) - 1, first + most_chunks, self.n_chunks))
+            yield first, last
+            first = last
+
+
+def blocks(part: RowNumbers, size: int = BLOCK) -> Iterator[RowNumbers]:
+    """Cut row numbers into blocks; a slice is cut into slices."""
+    if isinstance(part, slice):
+        for start in range(part.start, part.stop, size):
+            yield slice(start, min(start + size, part.stop))
+        return
+    for start in range(0, len(part), size):
+        yield part[start : start + size]
+
+
+def n_rows_of(part: RowNumbers) -> int:
+    """Return how many rows there are."""
+    return part.stop - part.start if isinstance(part, slice) else len(part)
+
+
+def copy_rows(rows: PreparedRows, part: RowNumbers, out: np.ndarray) -> None:
+    """Copy the features of some rows, dense or sparse, into an array (n_rows, n_features)."""
+    X = rows.X
+    if not isinstance(X, SparseRows):
+        out[:] = X[part, : rows.n_features]
+        return
+    if isinstance(part, slice):
+        out[:] = X.as_given(part.start, part.stop, rows.n_features).toarray()
+        return
+    low, high = int(part.min()), int(part.max()) + 1
+    out[:] = X.as_given(low, high, rows.n_features)[part.astype(np.intp) - low].toarray()
 
 
 class Spread(NamedTuple):
@@ -300,3 +426,160 @@ def scaled(moments: Moments, scaler: StandardScaler) -> tuple[Moments, np.ndarra
     centre = np.zeros_like(scale) if centre is None else centre
     means, scatters = (moments.means - centre) / scale, moments.scatters / scale / scale[:, None]
     return moments._replace(means=means, scatters=scatters), centre, scale
+
+
+def in_order(
+    n_jobs: int, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """Yield the results of a function in the order of the items.
+
+    With several threads, only so many results wait as there are threads.
+    """
+    if n_jobs == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(n_jobs) as pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                # NumPy's handling of errors goes with the context.
+                waiting.append(pool.submit(copy_context().run, function, item))
+                if len(waiting) > n_jobs:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for one in waiting:
+                one.cancel()
+
+
+#: The bytes of moments that are held at once.
+MOST_BYTES = 2**28
+
+_MOST_PARTS = 32
+
+#: Of one chunk: the moments of its training rows and, where they are needed, of its test rows.
+TrainAndTest = tuple[Moments, Moments | None]
+
+
+def moments_of_folds(
+    source: Source, chunks: Chunks, n_jobs: int, with_test: bool
+) -> Iterator[TrainAndTest]:
+    """Yield the moments of each chunk's training and test rows, chunk after chunk.
+
+    Where those of all chunks would take too much memory, they are held for groups of about sqrt(k)
+    chunks, and each chunk is read twice.
+    """
+    if chunks.trains is None and chunks.n_chunks == 1:
+        chunks = replace(chunks, trains=[int(chunks.bounds[0])])
+    if chunks.trains is not None:
+        yield from _of_given(source, chunks, n_jobs, with_test)
+        return
+    bounds, k = chunks.bounds, chunks.n_chunks
+
+    def of_chunk(chunk: int) -> Moments:
+        return source.collect(chunks.test_rows(chunk, chunk + 1))
+
+    before = [source.collect(slice(0, int(bounds[0])))] if bounds[0] else []
+    if 16 * k * source.n_numbers <= MOST_BYTES:
+        yield from _all_but_each(of_chunk, range(k), before, n_jobs)
+        return
+    size = isqrt(k)
+    groups = [range(first, min(first + size, k)) for first in range(0, k, size)]
+
+    def of_group(number: int) -> Moments:
+        return source.collect(chunks.test_rows(groups[number].start, groups[number].stop))
+
+    outside = _all_but_each(of_group, range(len(groups)), before, n_jobs)
+    for group, (rest, _) in zip(groups, outside, strict=True):
+        yield from _all_but_each(of_chunk, group, [rest], n_jobs)
+
+
+def _all_but_each(
+    of_one: Callable[[int], Moments], numbers: range, outside: list[Moments], n_jobs: int
+) -> Iterator[TrainAndTest]:
+    """Yield the moments of all but each one, and its own; ``outside`` belongs to all of them."""
+    each = list(in_order(n_jobs, of_one, numbers))
+    after = each[-1:]  # of the last one, the last two, ...
+    for one in each[-2:0:-1]:
+        after.append(merge(one, after[-1]))
+    before = list(outside)
+    for number, own in zip(numbers, each, strict=True):
+        rest = before + ([] if number == numbers[-1] else [after.pop()])
+        yield reduce(merge, rest), own
+        before = [merge(before[0], own)] if before else [own]
+
+
+def _of_given(
+    source: Source, chunks: Chunks, n_jobs: int, with_test: bool
+) -> Iterator[TrainAndTest]:
+    """Yield the moments of given training rows; growing first parts of the rows are read once."""
+    trains = chunks.trains
+    assert trains is not None
+    sizes = [one for one in trains if isinstance(one, int)]
+    grow = len(sizes) == len(trains) and bool(np.all(np.diff(sizes) >= 0))
+
+    def added(chunk: int) -> Moments:
+        rows = trains[chunk]
+        if not isinstance(rows, int):
+            return source.collect(rows)
+        return source.collect(slice(sizes[chunk - 1] if grow and chunk else 0, rows))
+
+    so_far: list[Moments] = []
+    for chunk, own in enumerate(in_order(n_jobs, added, range(chunks.n_chunks))):
+        so_far = [merge(so_far[0], own)] if grow and so_far else [own]
+        yield so_far[0], source.collect(chunks.test_rows(chunk, chunk + 1)) if with_test else None
+
+
+class AllBut:
+    """The moments of at most 32 parts of the rows, for the few chunks that are left out directly.
+
+    Those of all rows but a chunk are merged from the other parts and from the chunk's own part,
+    which is read again without the chunk.
+
+    Parameters
+    ----------
+    source : Source
+    chunks : Chunks
+        Without given training rows.
+    keep : callable
+    n_jobs : int
+    """
+
+    def __init__(self, source: Source, chunks: Chunks, keep: Keep, n_jobs: int) -> None:
+        assert chunks.trains is None
+        self._source, self._chunks = source, chunks
+        k, n_rows = chunks.n_chunks, int(chunks.bounds[-1])
+        # Reading a part costs about as much as factorising a matrix, and all parts together
+        # take an eighth of the memory of X at most.
+        n_parts = min(max(1, n_rows // max(1024, 16 * source.n_columns)), _MOST_PARTS, k)
+        self._ends = np.linspace(0, k, n_parts + 1).astype(int)
+        size = source.n_numbers
+
+        def make(memory: np.ndarray) -> None:
+            tested = [chunks.test_rows(*ends) for ends in pairwise(self._ends.tolist())]
+            parts = in_order(n_jobs, source.collect, tested)
+            for record, one in zip(memory.reshape(n_parts, size), parts, strict=True):
+                source.write(one, record)
+
+        memory = keep("parts of all rows", n_parts * size, make).reshape(n_parts, size)
+        self._parts = [source.view(record) for record in memory]
+        first = slice(0, int(chunks.bounds[0]))
+        self._always = [source.collect(first)] if first.stop else []
+
+    def all_rows(self) -> Moments:
+        """Return the moments of all rows."""
+        return self._merged([*self._always, *self._parts])
+
+    def without(self, chunk: int) -> Moments:
+        """Return the moments of all rows but those of a chunk."""
+        own = int(np.searchsorted(self._ends, chunk, side="right")) - 1
+        rest = [
+            self._source.collect(self._chunks.test_rows(first, last))
+            for first, last in ((self._ends[own], chunk), (chunk + 1, self._ends[own + 1]))
+            if self._chunks.bounds[first] < self._chunks.bounds[last]
+        ]
+        return self._merged([*self._always, *self._parts[:own], *rest, *self._parts[own + 1 :]])
+
+    def _merged(self, some: list[Moments]) -> Moments:
+        return reduce(merge, some, self._source.nothing())

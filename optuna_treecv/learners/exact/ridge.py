@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.learners.base import weights_of_classes
-from optuna_treecv.learners.exact.chunks import Chunks
-from optuna_treecv.learners.exact.chunks import Keep
-from optuna_treecv.learners.exact.chunks import RowNumbers
-from optuna_treecv.learners.exact.chunks import TestedChunks
+from optuna_treecv.learners.exact.equations import Penalties
+from optuna_treecv.learners.exact.equations import RidgeRows
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.left_out import LeftOut
 from optuna_treecv.learners.exact.moments import balanced
+from optuna_treecv.learners.exact.moments import Chunks
+from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.penalties import Penalties
-from optuna_treecv.learners.exact.ridge_rows import RidgeRows
+from optuna_treecv.learners.exact.moments import RowNumbers
+from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.rows.data import times_classes
 
 # Chunks of fewer rows than a quarter of the columns are left out of all rows.

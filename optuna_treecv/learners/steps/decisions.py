@@ -1,4 +1,6 @@
-"""Decides for each step of a Pipeline how it is treated: once, on sums, running or by fold.
+"""Decides for each step of a Pipeline how it is treated, and divides Pipelines by that.
+
+A step is done once, acts on sums, runs with the models, or is fitted by fold: see ``decide``.
 
 Only the transformers named here are done once, on all rows, before the folds are cut. There are
 two sorts. Those of ``ROWWISE`` transform each row for itself, and so do encoders whose columns are
@@ -11,16 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+from copy import copy
 from numbers import Real
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import AdditiveChi2Sampler
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import CategoricalNB
+from sklearn.naive_bayes import ComplementNB
+from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Binarizer
 from sklearn.preprocessing import FunctionTransformer
@@ -34,10 +44,14 @@ from sklearn.utils import get_tags
 
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.incremental import check_incremental
+from optuna_treecv.learners.incremental import is_incremental
+from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.steps.parts import COMPOSED
 from optuna_treecv.learners.steps.parts import is_passed
+from optuna_treecv.learners.steps.parts import leaves_of
 from optuna_treecv.learners.steps.parts import parts_of
+from optuna_treecv.learners.steps.parts import path_to
 
 #: Transform each row for itself. The tag ``requires_fit=False`` of other transformers says that
 #: they learn nothing, but not that they look at one row at a time.
@@ -51,6 +65,15 @@ ROWWISE = (
     PolynomialFeatures,
     SimpleImputer,
 )
+
+# The parameters by which values count that are frequent enough, where they leave out none.
+_NO_FREQUENCIES: dict[type, dict[str, Any]] = {
+    OneHotEncoder: {"min_frequency": None, "max_categories": None},
+    CountVectorizer: {"max_df": 1.0, "min_df": 1, "max_features": None},
+}
+
+#: Learners of scikit-learn whose models do not depend on the order of the rows.
+NAIVE_BAYES = BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 # Learners of scikit-learn whose weights start at 0, are changed by a row only where the row is not
 # 0, and do not depend on the number of columns. So a column that no training row has changes
@@ -115,33 +138,27 @@ def decisions_for(pipeline: Pipeline, models: str) -> list[Decision]:
         How the models of its last step are made, as in ``decide``.
     """
     *before, (_, last) = pipeline.steps
-    return list(_in_row("", before, models, last, ()))
+    return list(_decisions("", Pipeline(before), models, last, ()))
 
 
-def _in_row(
-    inside: str, steps: list[tuple[str, Any]], models: str, learner: Any, behind: tuple[Any, ...]
-) -> Iterator[Decision]:
-    """Yield how steps are treated that stand one behind the other."""
-    for number, (name, step) in enumerate(steps, 1):
-        others = tuple(other for _, other in steps[number:] if not is_passed(other))
-        yield from _of_parts(inside + name, step, models, learner, (*others, *behind))
-
-
-def _of_parts(
+def _decisions(
     path: str, step: Any, models: str, learner: Any, behind: tuple[Any, ...]
 ) -> Iterator[Decision]:
     """Yield how the parts of a step are treated that hold no others."""
     if is_passed(step):
         return
-    if type(step) is Pipeline:
-        yield from _in_row(f"{path}__", step.steps, models, learner, behind)
-    elif type(step) not in COMPOSED:
+    if type(step) not in COMPOSED:
         yield Decision(path, step, *decide(step, models, learner, behind))
-    elif step.transformer_weights and models in (BY_KERNEL, BY_PARTIAL_FIT):
-        yield Decision(path, step, BY_FOLD, f"{_name(step)} has transformer_weights")
-    else:
-        for name, part, *_ in parts_of(step):
-            yield from _of_parts(f"{path}__{name}", part, models, learner, behind)
+        return
+    is_row = type(step) is Pipeline
+    if not is_row and step.transformer_weights and models in (BY_KERNEL, BY_PARTIAL_FIT):
+        why = f"{type(step).__name__} has transformer_weights"
+        yield Decision(path, step, BY_FOLD, why)
+        return
+    parts = parts_of(step)
+    for number, (name, part, *_) in enumerate(parts, 1):
+        others = (other for _, other, *_ in parts[number:] if is_row and not is_passed(other))
+        yield from _decisions(path_to(path, name), part, models, learner, (*others, *behind))
 
 
 def decide(
@@ -175,10 +192,10 @@ def decide(
         why_not = _why_not_trained(step, behind)
     elif type(step) is StandardScaler:
         kind, how = COMPILED, "by the mean and scale of the rows that a model has seen"
-        why_not = _why_not_scaled(learner, behind)
+        why_not = _why_not_compiled(step, models, learner, behind)
     elif is_running_imputer(step) and isinstance(learner, CompiledEstimator):
         kind, how = COMPILED, "by the means of the values that a model has seen"
-        why_not = _why_not_imputed(step, models, learner, behind)
+        why_not = _why_not_compiled(step, models, learner, behind)
     elif adds_columns(step):
         kind, how = ONCE, "a column that only test rows have touches no weight in training"
         why_not = why_not_once(step) or _why_columns_act(learner, behind)
@@ -226,37 +243,35 @@ def _why_not_trained(step: Any, behind: Sequence[Any]) -> str:
     return ""
 
 
-def _why_not_scaled(learner: CompiledEstimator, behind: Sequence[Any]) -> str:
-    if behind:
-        return "its scales change with the rows seen, and a later step would be done once"
-    if learner.settles_on_rows:
-        return f"{_name(learner)} derives its step size from the scaled rows"
-    return ""
-
-
-def _why_not_imputed(
-    imputer: SimpleImputer, models: str, learner: CompiledEstimator, behind: Sequence[Any]
+def _why_not_compiled(
+    step: Any, models: str, learner: CompiledEstimator, behind: Sequence[Any]
 ) -> str:
-    if imputer.add_indicator:
-        return "its add_indicator looks at all rows"
-    missing = imputer.missing_values
-    is_nan = isinstance(missing, Real) and bool(missing != missing)
-    if repr(missing) != "<NA>" and not is_nan:
-        return f"it takes {missing!r} for a missing value, and not NaN"
-    runs_behind = models == BY_PARTIAL_FIT and all(map(_only_runs, behind))
-    if not runs_behind and [type(part) for part in behind] not in ([], [StandardScaler]):
-        return "its means change with the rows seen, and a later step would be done once"
+    """Return why a kernel cannot run a scaler, or an imputer by means, a clause."""
+    is_scaler, can_stand = type(step) is StandardScaler, not behind
+    if not is_scaler:
+        if step.add_indicator:
+            return "its add_indicator looks at all rows"
+        missing = step.missing_values
+        is_nan = isinstance(missing, Real) and bool(missing != missing)
+        if repr(missing) != "<NA>" and not is_nan:
+            return f"it takes {missing!r} for a missing value, and not NaN"
+        runs_behind = models == BY_PARTIAL_FIT and all(map(_only_runs, behind))
+        can_stand = runs_behind or [type(part) for part in behind] in ([], [StandardScaler])
+    if not can_stand:
+        changing = "scales change" if is_scaler else "means change"
+        return f"its {changing} with the rows seen, and a later step would be done once"
     if models == BY_PARTIAL_FIT:
         return "its means run in the kernels alone, and other steps run in Python"
     if learner.settles_on_rows:
-        return f"{_name(learner)} derives its step size from the rows"
+        rows = "scaled rows" if is_scaler else "rows"
+        return f"{type(learner).__name__} derives its step size from the {rows}"
     return ""
 
 
 def _why_columns_act(learner: Any, behind: Sequence[Any]) -> str:
     """Return why a column that is zero in all training rows has an effect, a clause."""
     if not ignores_zero_columns(learner):
-        return f"a category that no training row has would count in {_name(learner)}"
+        return f"a category that no training row has would count in {type(learner).__name__}"
     if not all(map(_keeps_zeros, behind)):
         return "a later step would mix in categories that no training row has"
     return ""
@@ -291,25 +306,39 @@ def adds_columns(step: Any) -> bool:
 
 def why_not_once(step: Any) -> str:
     """Return why a transformer cannot be done once, a clause; an empty string if it can."""
-    kind = type(step).__name__
-    if type(step) is FunctionTransformer:
+    kind = type(step)
+    if kind is FunctionTransformer:
         # A ufunc with a signature sees whole rows or columns, and arguments may hold an entry per
         # row; without either, a function sees one number at a time.
         func = step.func
         is_ufunc = isinstance(func, np.ufunc) and func.signature is None and not step.kw_args
         return "" if func is None or is_ufunc else "its function may look at all rows"
-    if type(step) is SimpleImputer:
+    if kind is SimpleImputer:
         if step.strategy != "constant":
             return f"its {step.strategy} comes from the rows"
         return "its add_indicator looks at all rows" if step.add_indicator else ""
-    if type(step) is OneHotEncoder:
-        return _why_not_one_hot(step)
-    if type(step) is CountVectorizer and step.vocabulary is None:
-        found = _with_other_value(step, max_df=1.0, min_df=1, max_features=None)
-        return f"its {found} counts rows" if found else _why_not_text(step)
-    if type(step) in (CountVectorizer, HashingVectorizer):
-        return _why_not_text(step)
-    return "" if type(step) in ROWWISE else f"{kind} learns from the rows"
+    if kind is OneHotEncoder:
+        finds = adds_columns(step)
+        if step.handle_unknown != "ignore" and (finds or step.handle_unknown != "error"):
+            return (
+                f"handle_unknown={step.handle_unknown!r} treats a category that a fold has not "
+                "seen in another way than 'ignore'"
+            )
+        if finds and step.drop is not None:
+            return "its drop comes from the rows"
+    if kind is OneHotEncoder or (kind is CountVectorizer and adds_columns(step)):
+        for name, value in _NO_FREQUENCIES[kind].items():
+            given = getattr(step, name)
+            # The type counts, since 1 is a number of rows and 1.0 a share of them.
+            if type(given) is not type(value) or given != value:
+                does = "comes from the rows" if kind is OneHotEncoder else "counts rows"
+                return f"its {name} {does}"
+    if kind in (CountVectorizer, HashingVectorizer):
+        for name in ("preprocessor", "tokenizer", "analyzer"):
+            if callable(getattr(step, name)):
+                return f"its {name} is a function, which may look at other rows"
+    is_once = kind in (CountVectorizer, OneHotEncoder, *ROWWISE)
+    return "" if is_once else f"{kind.__name__} learns from the rows"
 
 
 def why_not_rowwise(step: Any) -> str:
@@ -324,36 +353,109 @@ def why_not_rowwise(step: Any) -> str:
     return why_not_once(step)
 
 
-def _why_not_one_hot(step: OneHotEncoder) -> str:
-    if not adds_columns(step) and step.handle_unknown in ("ignore", "error"):
-        found = _with_other_value(step, min_frequency=None, max_categories=None)
-        return f"its {found} comes from the rows" if found else ""
-    if step.handle_unknown != "ignore":
-        return (
-            f"handle_unknown={step.handle_unknown!r} treats a category that a fold has not seen "
-            "in another way than 'ignore'"
-        )
-    found = _with_other_value(step, drop=None, min_frequency=None, max_categories=None)
-    return f"its {found} comes from the rows" if found else ""
+class Split(NamedTuple):
+    """A Pipeline, divided into the steps before its learner and the learner.
 
+    The running steps are those of the kernels, where all are and the learner is compiled.
+    Otherwise each step with ``partial_fit`` is trained in Python on the rows of each phase.
 
-def _why_not_text(step: Any) -> str:
-    parts = "preprocessor", "tokenizer", "analyzer"
-    own = [name for name in parts if callable(getattr(step, name))]
-    return f"its {own[0]} is a function, which may look at other rows" if own else ""
-
-
-def _with_other_value(step: Any, **values: Any) -> str:
-    """Return the first parameter with another value; an empty string if there is none.
-
-    The type counts, since 1 is a number of rows and 1.0 a share of them.
+    Attributes
+    ----------
+    pipeline : Pipeline
+    before : Pipeline
+        The steps, not fitted.
+    kinds : dict
+        How the parts of the steps are treated, by their paths, as in ``Decision``.
+    last : estimator
+        The learner.
+    prefix : str
+        Before the names of the learner's parameters.
+    is_compiled : bool
+        Whether the learner is a CompiledEstimator whose kernel does the running steps. Otherwise
+        they run in Python.
+    why_python : str
+        Why the steps of a compiled learner run in Python, a clause.
     """
-    for name, value in values.items():
-        given = getattr(step, name)
-        if type(given) is not type(value) or given != value:
-            return name
+
+    pipeline: Pipeline
+    before: Pipeline
+    kinds: dict[str, str]
+    last: Any
+    prefix: str
+    is_compiled: bool
+    why_python: str = ""
+
+
+def compiled_part(estimator: Any) -> CompiledEstimator | None:
+    """Return an estimator if it is compiled, or else the compiled learner behind such steps."""
+    if isinstance(estimator, CompiledEstimator):
+        return estimator
+    parts = split(estimator)
+    return parts.last if isinstance(parts, Split) and parts.is_compiled else None
+
+
+def split(estimator: Any) -> Split | str:
+    """Divide a Pipeline; return why its steps cannot be done before the folds, a clause.
+
+    It is empty if there is no Pipeline, if its learner has no ``partial_fit``, or if all its steps
+    can be trained in Python one after the other, as they are.
+    """
+    if type(estimator) is not Pipeline or all(is_passed(one) for _, one in estimator.steps[:-1]):
+        return ""
+    if not isinstance(estimator.steps[-1][1], CompiledEstimator):
+        return split_in_python(estimator)
+    by_kernel = _split(estimator, BY_KERNEL)
+    if isinstance(by_kernel, Split):
+        return by_kernel
+    in_python = split_in_python(estimator, by_kernel)
+    if isinstance(in_python, Split):
+        return in_python
+    # Where a step runs in Python that the kernels do not know, their reason is none.
+    steps = (step for _, step in leaves_of("", Pipeline(estimator.steps[:-1])))
+    needs_python = any(runs_in_python(one) and type(one) is not StandardScaler for one in steps)
+    return in_python if in_python and needs_python else by_kernel
+
+
+def split_in_python(pipeline: Pipeline, why_python: str = "") -> Split | str:
+    """Divide a Pipeline whose running steps run in Python; return as ``split`` does."""
+    last = pipeline.steps[-1][1]
+    if is_incremental(pipeline) or not hasattr(last, "partial_fit") or not is_incremental(last):
+        return ""
+    return _split(pipeline, BY_PARTIAL_FIT, why_python)
+
+
+def _split(pipeline: Pipeline, models: str, why_python: str = "") -> Split | str:
+    *before, (name, last) = pipeline.steps
+    decisions = decisions_for(pipeline, models)
+    # The last one is the cause: a step that runs cannot stand before one that is done once.
+    for one in reversed(decisions):
+        if one.kind == BY_FOLD:
+            return f"the step {one.path!r} cannot be done before the folds: {one.why}"
+    steps = copy(pipeline)
+    steps.steps, steps.memory = before, None
+    kinds = {one.path: one.kind for one in decisions}
+    return Split(pipeline, steps, kinds, last, f"{name}__", models == BY_KERNEL, why_python)
+
+
+def why_rows_age(estimator: Any) -> str:
+    """Return why a learner must not be trained behind steps that run, a clause; empty if it may.
+
+    The first rows are scaled by few others. Learners that take steps forget them; naive Bayes
+    counts all rows alike.
+    """
+    last = last_step(estimator)
+    if isinstance(last, NAIVE_BAYES):
+        for path, leaf in leaves_of("", estimator):
+            if leaf is not last and runs_in_python(leaf):
+                kind = type(last).__name__
+                return (
+                    f"{kind} would keep the first rows as the step {path!r} made them when it had "
+                    "seen few"
+                )
     return ""
 
 
-def _name(estimator: Any) -> str:
-    return type(estimator).__name__
+def has_branches(estimator: Any) -> bool:
+    """Return whether a step of a Pipeline has branches."""
+    steps = estimator.steps if type(estimator) is Pipeline else ()
+    return any(type(step) in (ColumnTransformer, FeatureUnion) for _, step in steps)

@@ -1,14 +1,25 @@
-"""The parts of steps that hold others: a Pipeline, a ColumnTransformer and a FeatureUnion."""
+"""Steps that hold others: their parts, the rows that pass them, and the part that fails."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Generator
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextlib import nullcontext
+from contextlib import suppress
+from functools import partial
+from textwrap import shorten
 from typing import Any
 
+import numpy as np
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
+
+from optuna_treecv.rows.checks import naming_entries
 
 #: The steps that hold others, and the attribute in which they do.
 COMPOSED = {
@@ -17,8 +28,12 @@ COMPOSED = {
     FeatureUnion: "transformer_list",
 }
 
-#: In the place of a step of a Pipeline: the rows pass as they are.
-PASSED = (None, "passthrough")
+# What rows that a step cannot take make it raise. Others, such as that of a worker which ended,
+# are not looked into.
+_OF_ROWS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+# Of an error, so much stands in the sentence.
+_MOST_CHARACTERS = 240
 
 
 def is_passed(step: Any) -> bool:
@@ -26,37 +41,29 @@ def is_passed(step: Any) -> bool:
     return step is None or step in ("passthrough", "drop")
 
 
-def parts_of(step: Any) -> list[tuple[Any, ...]]:
-    """Return the parts of a composed step: (name, transformer), columns behind them if any."""
-    parts: list[tuple[Any, ...]] = list(getattr(step, COMPOSED[type(step)]))
-    if type(step) is ColumnTransformer:
-        parts.append(("remainder", step.remainder))
-    return parts
+def path_to(path: str, name: str) -> str:
+    """Return the path of a part of a step, as in the names of parameters."""
+    return f"{path}__{name}" if path else name
 
 
-def fitted_parts(fitted: Any) -> list[tuple[Any, ...]]:
-    """Return the fitted parts of a composed step."""
-    if type(fitted) is ColumnTransformer:
-        parts: list[tuple[Any, ...]] = fitted.transformers_
-        return parts
-    return parts_of(fitted)
+def parts_of(step: Any, is_fitted: bool = False) -> list[tuple[Any, ...]]:
+    """Return the parts of a composed step: (name, transformer), columns behind them if any.
+
+    If ``is_fitted``, they are the fitted ones.
+    """
+    if type(step) is not ColumnTransformer:
+        return list(getattr(step, COMPOSED[type(step)]))
+    given = [*step.transformers, ("remainder", step.remainder)]
+    return step.transformers_ if is_fitted else given
 
 
-def leaves_of(name: str, step: Any) -> Iterator[tuple[str, Any]]:
+def leaves_of(path: str, step: Any, is_fitted: bool = False) -> Iterator[tuple[str, Any]]:
     """Yield the transformers in a step that hold no others, each with its path."""
     if type(step) in COMPOSED:
-        for inner, part, *_ in parts_of(step):
-            yield from leaves_of(f"{name}__{inner}", part)
+        for name, part, *_ in parts_of(step, is_fitted):
+            yield from leaves_of(path_to(path, name), part, is_fitted)
     elif not is_passed(step):
-        yield name, step
-
-
-def rows_of_parts(fitted: ColumnTransformer, X: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name, the transformer and the rows of each part that gets columns."""
-    for name, part, columns in fitted.transformers_:
-        rows = _safe_indexing(X, columns, axis=1)
-        if len(rows.shape) == 1 or rows.shape[1]:
-            yield name, part, rows
+        yield path, step
 
 
 def unshared(step: Any, X: Any) -> Any:
@@ -66,3 +73,120 @@ def unshared(step: Any, X: Any) -> Any:
         if any(name.rpartition("__")[2] == "copy" and not params[name] for name in params):
             return X.copy()
     return X
+
+
+#: What is done with a step that is no Pipeline: (path, step, rows, branches) -> rows after it.
+#: The branches of a step that has some are tuples of a part and the rows after it.
+Action = Callable[[str, Any, Any, list[tuple[Any, Any]]], Any]
+
+
+def rows_after(path: str, step: Any, X: Any, act: Action) -> Any:
+    """Return the rows after a step, whose parts they pass first, in their order.
+
+    Parameters
+    ----------
+    path : str
+    step : transformer
+        Fitted or not.
+    X : rows
+    act : callable
+        As in ``Action``.
+    """
+    if is_passed(step):
+        return X
+    if type(step) is Pipeline:
+        for name, part in step.steps:
+            X = rows_after(path_to(path, name), part, X, act)
+        return X
+    branches = [
+        (part, rows_after(path_to(path, name), part, rows, act))
+        for name, part, rows in _branches(step, X)
+        if part != "drop"
+    ]
+    return act(path, step, X, branches)
+
+
+def _branches(step: Any, X: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name, the transformer and the rows of each branch that gets columns."""
+    if type(step) is FeatureUnion:
+        for name, part in step.transformer_list:
+            yield name, part, X
+    if type(step) is not ColumnTransformer:
+        return
+    selects, is_fitted = step, hasattr(step, "transformers_")
+    if not is_fitted:
+        listed = [(name, "drop", columns) for name, _, columns in step.transformers]
+        try:  # it finds out which columns are left for the remainder
+            selects = ColumnTransformer(listed).fit(X)
+        except Exception:  # noqa: BLE001  # the step itself raises it again
+            return
+    parts = {name: part for name, part, *_ in parts_of(step, is_fitted)}
+    for name, _, columns in selects.transformers_:
+        rows = _safe_indexing(X, columns, axis=1)
+        if len(rows.shape) == 1 or rows.shape[1]:
+            yield name, parts[name], rows
+
+
+@contextmanager
+def naming_step(estimator: Any, X: Any, y: Any = None) -> Generator[None]:
+    """Raise an error of a step before a learner under one sentence that names the step.
+
+    The steps are fitted once more on all rows, one after the other, to find the one that fails. If
+    none does, an error about an entry is raised with the name of its column after the steps, and
+    any other as it is.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Errors of estimators that are no Pipelines are left as they are.
+    X, y : rows and targets as given
+    """
+    try:
+        yield
+    except _OF_ROWS as error:
+        sentence = _sentence(estimator, X, y, error) if type(estimator) is Pipeline else None
+        if sentence is None:
+            raise
+        raise ValueError(sentence) from error
+
+
+def _sentence(estimator: Pipeline, X: Any, y: Any, error: Exception) -> str | None:
+    """Return a sentence about the step that fails or about the learner's rows; None if neither."""
+    before, (name, last) = clone(Pipeline(estimator.steps[:-1])), estimator.steps[-1]
+    try:
+        rows_after("", before, X, partial(_after_fit, y))
+    except ValueError as found:
+        by_step = found.__cause__
+        assert by_step is not None
+        # It is about all rows, but the error of a placeholder may be another, and clearer.
+        is_same = by_step.__cause__ is not None or type(by_step) is type(error)
+        said = str(by_step if is_same else error)
+        return f"{found}: {shorten(said, _MOST_CHARACTERS, placeholder=' ...')}"
+    cause = error.__cause__ or error
+    try:
+        fitted = before.fit(unshared(before, X), y)
+        after, names = fitted.transform(unshared(before, X)), None
+        with suppress(AttributeError):  # not every transformer names its columns
+            names = fitted.get_feature_names_out()
+        with naming_entries(after, names=names):
+            raise cause
+    except Exception as found:  # noqa: BLE001  # the steps as a whole may raise anything
+        said = f"After the steps, for the {type(last).__name__} {name!r}: {found}"
+        return said if found.__cause__ is cause else None
+
+
+def _after_fit(y: Any, path: str, step: Any, X: Any, branches: list[tuple[Any, Any]]) -> Any:
+    """Return the rows after a step that is fitted on them, or raise an error that names it."""
+    # The columns of an array have other numbers than those given, once some are selected.
+    entries = naming_entries(X) if hasattr(X, "columns") else nullcontext()
+    try:
+        with entries:
+            after = clone(step).fit_transform(unshared(step, X), y)
+        if np.shape(after)[0] != np.shape(X)[0]:
+            raise ValueError(
+                "estimator must have steps that return a row for each row, got "
+                f"{np.shape(after)[0]} for {np.shape(X)[0]}."
+            )
+    except Exception as error:
+        raise ValueError(f"X must suit the step {path!r} ({type(step).__name__})") from error
+    return after
