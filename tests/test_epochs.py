@@ -621,7 +621,7 @@ def test_epochs_are_a_positive_integer(n_epochs, binary):
         (Ridge(), {}, "with method='exact', since its models follow from sums"),
         (HistTreeClassifier(), {}, "with method='forest', since its trees"),
         (PegasosClassifier(), {"method": "progressive"}, "with method='progressive', which"),
-        (PegasosClassifier(), {"cv": ShuffleSplit(3)}, "with method='fit'"),
+        (PegasosClassifier(), {"cv": ShuffleSplit(3, test_size=0.5)}, "with method='fit'"),
     ],
     ids=said,
 )

@@ -11,12 +11,12 @@ Sums are float64 for either type of rows.
 from cython cimport floating
 from libc.math cimport sqrt
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from optuna_treecv._kernels.exp_log cimport logarithm
 from optuna_treecv._kernels.row_weight cimport given_weight
 from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
@@ -71,9 +71,7 @@ cdef inlined add_row(
 
 cdef inlined train_dense_on(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,       # INOUT
     const floating *of_type,
     bint weighted,
@@ -87,9 +85,9 @@ cdef inlined train_dense_on(
     cdef const floating *x
     cdef double weight
     cdef Py_ssize_t i, row
-    head.n_seen += stop - start
-    for i in range(start, stop):
-        row = visit(rows, order, i, stop, of_type)
+    head.n_seen += span.stop - span.start
+    for i in range(span.start, span.stop):
+        row = visit(rows, span, i, of_type)
         weight = <double> given_weight(weighted, learner, row, of_type)
         if weight == 0:
             continue

@@ -10,11 +10,11 @@ A row of weight 0 changes nothing. Without weights, W_c is the number of rows of
 
 from cython cimport floating
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 from optuna_treecv._kernels.row_weight cimport given_weight
 from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
@@ -70,9 +70,7 @@ cdef inline Py_ssize_t nearest(
 
 cdef inlined train_dense_on(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,       # INOUT
     floating *centres,          # INOUT, where they lie in the state
     bint weighted,
@@ -87,10 +85,10 @@ cdef inlined train_dense_on(
     cdef floating distance, part
     cdef double weight
     cdef Py_ssize_t i, j, c, row
-    head.n_seen += stop - start
+    head.n_seen += span.stop - span.start
     head.n_centres = n_centres_in(learner, state)
-    for i in range(start, stop):
-        row = visit(rows, order, i, stop, centres)
+    for i in range(span.start, span.stop):
+        row = visit(rows, span, i, centres)
         weight = <double> given_weight(weighted, learner, row, centres)
         if weight == 0:
             continue

@@ -20,6 +20,7 @@ from libc.math cimport sqrt
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport scale
 
@@ -155,17 +156,15 @@ cdef inline inlined merge(
 cdef inline inlined merge_rows(
     const floating *X,          # IN, (n_rows, width)
     Py_ssize_t width,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     double n_seen,
     double *mean,               # INOUT, (width,)
     double *M2,                 # INOUT, (width,)
 ) noexcept nogil:
-    """Merge the moments of the rows start..stop-1, or order[start], ..., order[stop-1]."""
+    """Merge the moments of the rows of a span."""
     cdef Py_ssize_t j
     for j in range(0, width, 8):
-        merge8(X + j, width, start, stop, order, n_seen, mean + j, M2 + j)
+        merge8(X + j, width, span.start, span.stop, span.order, n_seen, mean + j, M2 + j)
 
 
 cdef inline inlined merge_known(
@@ -179,36 +178,32 @@ cdef inline inlined merge_known(
         M2[0] += new_M2 + delta * delta * ((n[0] - new_n) * (new_n / n[0]))
 
 
-cdef inline Py_ssize_t next_piece(
+cdef inline Span next_piece(
     const Columns *columns,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     const double **block,       # OUT, the moments of the piece; NULL: they are not in the table
 ) noexcept nogil:
-    """Return where the next piece of a phase ends: the largest block of the table that begins at ``start``, or
-    the rows up to the next block.
+    """Return the next piece of a phase: the largest block of the table that begins where the phase does, or the
+    rows up to the next block.
     """
     cdef Py_ssize_t n_vectors = 3 if columns.imputes else 2
     cdef Py_ssize_t n_rows = BLOCK
     cdef Py_ssize_t level = 0
     block[0] = NULL
-    if order != NULL:
-        return min(start + n_rows, stop)
-    if start % n_rows != 0 or stop - start < n_rows:
-        return min((start // n_rows + 1) * n_rows, stop)
-    while level + 1 < columns.n_levels and start % (2 * n_rows) == 0 and stop - start >= 2 * n_rows:
+    if span.order != NULL:
+        return Span(span.start, min(span.start + n_rows, span.stop), span.order)
+    if span.start % n_rows != 0 or span.stop - span.start < n_rows:
+        return Span(span.start, min((span.start // n_rows + 1) * n_rows, span.stop), NULL)
+    while level + 1 < columns.n_levels and span.start % (2 * n_rows) == 0 and span.stop - span.start >= 2 * n_rows:
         level += 1
         n_rows *= 2
-    block[0] = columns.blocks + n_vectors * columns.width * (columns.levels[level] + start // n_rows)
-    return start + n_rows
+    block[0] = columns.blocks + n_vectors * columns.width * (columns.levels[level] + span.start // n_rows)
+    return Span(span.start, span.start + n_rows, NULL)
 
 
 cdef inline inlined survey_missing(
     const Columns *columns,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     const Moments *moments,     # INOUT
     floating *filling,          # OUT, (width,)
 ) noexcept nogil:
@@ -224,15 +219,16 @@ cdef inline inlined survey_missing(
     cdef double n_seen
     cdef double nowhere = 0
     cdef const double *block
-    cdef Py_ssize_t begin, end, i, j
+    cdef Span rest, piece
+    cdef Py_ssize_t i, j
     for j in range(0, width, 8):
         for i in range(8):
             n_new[i] = mean_new[i] = M2_new[i] = 0
-        begin = start
-        while begin < stop:
-            end = next_piece(columns, begin, stop, order, &block)
+        rest = span
+        while rest.start < rest.stop:
+            piece = next_piece(columns, rest, &block)
             if block == NULL:
-                known8(X + j, width, begin, end, order, n_piece, mean_piece, M2_piece)
+                known8(X + j, width, piece.start, piece.stop, piece.order, n_piece, mean_piece, M2_piece)
             for i in range(8):
                 if block != NULL:
                     merge_known(
@@ -245,14 +241,14 @@ cdef inline inlined survey_missing(
                     )
                 else:
                     merge_known(n_piece[i], mean_piece[i], M2_piece[i], n_new + i, mean_new + i, M2_new + i)
-            begin = end
+            rest.start = piece.stop
         for i in range(8):
             merge_known(
                 n_new[i], mean_new[i], M2_new[i], moments.n_known + j + i, moments.known_mean + j + i, &nowhere
             )
             filling[j + i] = <floating> moments.known_mean[j + i]
             merge_known(
-                <double> (stop - start) - n_new[i],
+                <double> (span.stop - span.start) - n_new[i],
                 moments.known_mean[j + i],
                 0,
                 n_new + i,
@@ -261,14 +257,12 @@ cdef inline inlined survey_missing(
             )
             n_seen = <double> moments.count[0]
             merge_known(n_new[i], mean_new[i], M2_new[i], &n_seen, moments.mean + j + i, moments.M2 + j + i)
-    moments.count[0] += stop - start
+    moments.count[0] += span.stop - span.start
 
 
 cdef inline inlined survey_columns(
     const Columns *columns,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     const Moments *moments,     # INOUT
     floating *shift,            # OUT, (width,)
     floating *factor,           # OUT, (width,)
@@ -276,21 +270,24 @@ cdef inline inlined survey_columns(
     """Merge the moments of new rows, and find what rows are shifted and multiplied by."""
     cdef const floating *X = <const floating *> columns.values
     cdef Py_ssize_t width = columns.width
-    cdef Py_ssize_t end, j
+    cdef Span piece
+    cdef Py_ssize_t j
     cdef const double *block
     cdef double n_seen, one_nth, factor_of
     if columns.imputes:
-        survey_missing(columns, start, stop, order, moments, <floating *> moments.filling)
-        start = stop
-    while start < stop:
+        survey_missing(columns, span, moments, <floating *> moments.filling)
+        span.start = span.stop
+    while span.start < span.stop:
         n_seen = <double> moments.count[0]
-        end = next_piece(columns, start, stop, order, &block)
+        piece = next_piece(columns, span, &block)
         if block != NULL:
-            merge(n_seen, <double> (end - start), block, block + width, width, moments.mean, moments.M2)
+            merge(
+                n_seen, <double> (piece.stop - piece.start), block, block + width, width, moments.mean, moments.M2
+            )
         else:
-            merge_rows(X, width, start, end, order, n_seen, moments.mean, moments.M2)
-        moments.count[0] += end - start
-        start = end
+            merge_rows(X, width, piece, n_seen, moments.mean, moments.M2)
+        moments.count[0] += piece.stop - piece.start
+        span.start = piece.stop
     n_seen = <double> moments.count[0]
     one_nth = 1 / n_seen
     for j in range(width):
@@ -300,14 +297,14 @@ cdef inline inlined survey_columns(
 
 
 cdef inline inlined survey_dense(
-    const Columns *columns, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *at
+    const Columns *columns, Span span, unsigned char *at
 ) noexcept nogil:
     """Merge the moments of new rows into those in a state."""
     cdef Moments moments = moments_at(columns, at)
     if columns.itemsize == 8:
-        survey_columns(columns, start, stop, order, &moments, <double *> moments.shift, <double *> moments.factor)
+        survey_columns(columns, span, &moments, <double *> moments.shift, <double *> moments.factor)
     else:
-        survey_columns(columns, start, stop, order, &moments, <float *> moments.shift, <float *> moments.factor)
+        survey_columns(columns, span, &moments, <float *> moments.shift, <float *> moments.factor)
 
 
 cdef inline inlined see_row(

@@ -22,7 +22,7 @@ cdef inlined block_of_rows(
     if not imputes:
         for j in range(width):
             block[j] = block[width + j] = 0
-        merge_rows(X, width, start, start + BLOCK, NULL, 0, block, block + width)
+        merge_rows(X, width, Span(start, start + BLOCK, NULL), 0, block, block + width)
         return
     for j in range(0, width, 8):
         known8(X + j, width, start, start + BLOCK, NULL, block + 2 * width + j, block + j, block + width + j)

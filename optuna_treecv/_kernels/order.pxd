@@ -9,6 +9,8 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 
+from optuna_treecv._kernels.rows cimport Span
+
 
 cdef inline uint64_t mix(uint64_t z) noexcept nogil:
     """Return SplitMix64's finaliser of z: every bit of the input affects every bit of the output."""
@@ -38,8 +40,7 @@ cdef inline uint32_t below(uint64_t *counter, uint32_t bound) noexcept nogil:
 
 cdef void fill_random_order(
     uint64_t seed,
-    Py_ssize_t start,
-    Py_ssize_t stop,
+    Span span,                  # in stored order
     int64_t n_seen,
     uint32_t *order,            # OUT, stop - start row numbers
 ) noexcept nogil
@@ -47,12 +48,10 @@ cdef void fill_random_order(
 
 cdef void fill_with_replays(
     uint64_t seed,
-    Py_ssize_t start,
-    Py_ssize_t stop,
+    Span span,
     int64_t n_seen,
     bint random,
-    Py_ssize_t held_start,
-    Py_ssize_t held_stop,
+    Span held,
     Py_ssize_t n_rows,
     Py_ssize_t n_epochs,
     uint32_t *order,            # OUT, n_epochs * (stop - start) row numbers

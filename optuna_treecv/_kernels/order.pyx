@@ -10,17 +10,16 @@ from libc.stdint cimport uint64_t
 
 cdef void fill_random_order(
     uint64_t seed,
-    Py_ssize_t start,
-    Py_ssize_t stop,
+    Span span,
     int64_t n_seen,
-    uint32_t *order,            # OUT, stop - start row numbers
+    uint32_t *order,
 ) noexcept nogil:
-    cdef uint64_t counter = chain(chain(chain(seed, start), stop), n_seen)
+    cdef uint64_t counter = chain(chain(chain(seed, span.start), span.stop), n_seen)
     cdef Py_ssize_t i, j
-    for i in range(stop - start):
+    for i in range(span.stop - span.start):
         j = below(&counter, <uint32_t> (i + 1))
         order[i] = order[j]
-        order[j] = <uint32_t> (start + i)
+        order[j] = <uint32_t> (span.start + i)
 
 
 cdef enum:
@@ -32,8 +31,7 @@ cdef enum:
 cdef void fill_sample(
     uint64_t *counter,          # INOUT
     Py_ssize_t n_open,
-    Py_ssize_t held_start,
-    Py_ssize_t held_stop,
+    Span held,
     Py_ssize_t run,             # rows of a run
     Py_ssize_t n_drawn,         # at most as many as there are in all whole runs
     uint32_t *order,            # OUT, n_drawn row numbers
@@ -62,7 +60,7 @@ cdef void fill_sample(
         j = begin + run * <Py_ssize_t> order[i]
         for at in range(min(run, n_drawn - i * run)):
             place = j + at if j + at < n_open else j + at - n_open
-            order[i * run + at] = <uint32_t> (place if place < held_start else place + held_stop - held_start)
+            order[i * run + at] = <uint32_t> (place if place < held.start else place + held.stop - held.start)
 
 
 cdef inline bint are_coprime(Py_ssize_t one, Py_ssize_t other) noexcept nogil:
@@ -74,38 +72,36 @@ cdef inline bint are_coprime(Py_ssize_t one, Py_ssize_t other) noexcept nogil:
 
 cdef void fill_with_replays(
     uint64_t seed,
-    Py_ssize_t start,
-    Py_ssize_t stop,
+    Span span,
     int64_t n_seen,
     bint random,
-    Py_ssize_t held_start,
-    Py_ssize_t held_stop,
+    Span held,
     Py_ssize_t n_rows,
     Py_ssize_t n_epochs,
-    uint32_t *order,            # OUT, n_epochs * (stop - start) row numbers
+    uint32_t *order,
 ) noexcept nogil:
-    """Write the rows start..stop-1, in stored or in random order, and after each of them n_epochs - 1
-    replays of the n_rows rows without held_start..held_stop-1.
+    """Write the rows of a span, in stored or in random order, and after each of them n_epochs - 1 replays of the
+    n_rows rows without those held out.
     """
-    cdef uint64_t counter = chain(chain(chain(chain(seed, start), stop), n_seen), n_epochs)
-    cdef Py_ssize_t n_new = stop - start
+    cdef uint64_t key = chain(chain(chain(seed, span.start), span.stop), n_seen)
+    cdef uint64_t counter = chain(key, n_epochs)
+    cdef Py_ssize_t n_new = span.stop - span.start
     cdef Py_ssize_t n_replays = n_new * (n_epochs - 1)
-    cdef Py_ssize_t n_open = n_rows - (held_stop - held_start)
+    cdef Py_ssize_t n_open = n_rows - (held.stop - held.start)
     cdef Py_ssize_t run = 1 if random or n_open < MANY else RUN     # fewer than MANY rows fit in the cache
     cdef Py_ssize_t n_done = 0
     cdef Py_ssize_t n_now, i, j, at
     while n_done < n_replays:
         n_now = min(n_open - n_open % run, n_replays - n_done)
-        fill_sample(&counter, n_open, held_start, held_stop, run, n_now, order + n_done)
+        fill_sample(&counter, n_open, held, run, n_now, order + n_done)
         n_done += n_now
     for i in range(n_new - 1, -1, -1):                    # from the last one on, so that none is overwritten
         for at in range(n_epochs - 1, 0, -1):
             order[i * n_epochs + at] = order[i * (n_epochs - 1) + at - 1]
-    counter = chain(chain(chain(seed, start), stop), n_seen)
     for i in range(n_new):
-        j = below(&counter, <uint32_t> (i + 1)) if random else i
+        j = below(&key, <uint32_t> (i + 1)) if random else i
         order[i * n_epochs] = order[j * n_epochs]
-        order[j * n_epochs] = <uint32_t> (start + i)
+        order[j * n_epochs] = <uint32_t> (span.start + i)
 
 
 def random_order(
@@ -122,7 +118,7 @@ def random_order(
         raise ValueError(f"order must have {stop - start} places, got {order.shape[0]}.")
     if stop > start:
         with nogil:
-            fill_random_order(seed, start, stop, n_seen, &order[0])
+            fill_random_order(seed, Span(start, stop, NULL), n_seen, &order[0])
 
 
 def order_with_replays(
@@ -149,7 +145,16 @@ def order_with_replays(
         raise ValueError(f"order must have {n_epochs * (stop - start)} places, got {order.shape[0]}.")
     if stop > start:
         with nogil:
-            fill_with_replays(seed, start, stop, n_seen, random, held_start, held_stop, n_rows, n_epochs, &order[0])
+            fill_with_replays(
+                seed,
+                Span(start, stop, NULL),
+                n_seen,
+                random,
+                Span(held_start, held_stop, NULL),
+                n_rows,
+                n_epochs,
+                &order[0],
+            )
 
 
 def derive_seed(uint64_t seed, uint64_t label):

@@ -7,7 +7,6 @@ from libc.math cimport INFINITY
 from libc.math cimport NAN
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
@@ -16,12 +15,12 @@ from optuna_treecv._kernels.linear cimport output_of
 from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport add_row_wide
 from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.rows cimport visit_both
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
@@ -203,22 +202,20 @@ cdef inlined train_row(
 cdef inlined train_on(
     const Learner *learner,
     const Rows *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where it lies in the state
     Log *log,
     bint weighted,
-    floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
+    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef Head *head = <Head *> state
     cdef double *v = sums_of(learner, state)
     cdef double steps = <double> head.n_seen
     cdef Py_ssize_t i
-    head.n_seen += stop - start
-    for i in range(start, stop):
-        train_row(learner, rows, visit(rows, order, i, stop, z), steps, head, z, v, state, log, weighted, tested)
+    head.n_seen += span.stop - span.start
+    for i in range(span.start, span.stop):
+        train_row(learner, rows, visit(rows, span, i, z), steps, head, z, v, state, log, weighted, tested)
         steps += 1
         if tested != NULL:
             tested += learner.n_outputs
@@ -227,12 +224,17 @@ cdef inlined train_on(
 include "train_by_type.pxi"
 
 
+cdef inline Span first_of(Span *span) noexcept nogil:
+    """Take the first row from a span, and return it as one of its own."""
+    cdef Span first = Span(span.start, span.start + 1, span.order)
+    span.start += 1
+    return first
+
+
 cdef inlined train_both_on(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t other_start,
-    Py_ssize_t n_rows,
-    const uint32_t *order,
+    Span span,
+    Span other_span,
     unsigned char *first,       # INOUT
     unsigned char *second,      # INOUT
     floating *z_first,          # INOUT, where they lie in the states
@@ -249,8 +251,7 @@ cdef inlined train_both_on(
     cdef const int32_t *y = <const int32_t *> learner.y
     cdef Py_ssize_t width = learner.width
     cdef Head *heads[2]
-    cdef Py_ssize_t i = 0
-    cdef Py_ssize_t row, other, c, at
+    cdef Py_ssize_t i, row, other, c, at
     cdef int32_t own_class
     cdef floating signs[2]
     cdef floating margin, other_margin, sign, other_sign, added, other_added, weight, other_weight
@@ -260,18 +261,15 @@ cdef inlined train_both_on(
     heads[1] = <Head *> second
     signs[0], signs[1] = -1, 1
     if heads[0].n_seen == 0 or heads[1].n_seen == 0:    # the first row is always added
-        i = 1
-        train_on(learner, rows, start, start + 1, order, first, z_first, NULL, weighted, <floating *> NULL)
-        train_on(
-            learner, rows, other_start, other_start + 1, order, second, z_second, NULL, weighted, <floating *> NULL
-        )
+        train_on(learner, rows, first_of(&span), first, z_first, NULL, weighted, <floating *> NULL)
+        train_on(learner, rows, first_of(&other_span), second, z_second, NULL, weighted, <floating *> NULL)
     steps = <double> (heads[0].n_seen - 1)
     other_steps = <double> (heads[1].n_seen - 1)
-    heads[0].n_seen += n_rows - i
-    heads[1].n_seen += n_rows - i
-    while i < n_rows:
-        visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
-        i += 1
+    heads[0].n_seen += span.stop - span.start
+    heads[1].n_seen += span.stop - span.start
+    for i in range(span.stop - span.start):
+        row = visit(rows, span, span.start + i, z_first)
+        other = visit(rows, other_span, other_span.start + i, z_first)
         steps += 1
         other_steps += 1
         threshold = <floating> (settings.alpha * steps)

@@ -12,7 +12,6 @@ With the automatic step (``steps.pxd``) or with weights of rows (``row_weight.px
 from cython cimport floating
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
@@ -22,6 +21,7 @@ from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport two_slopes
 from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
@@ -80,13 +80,11 @@ cdef inlined step(
 
 cdef inlined train_dense_on(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,
     floating *w,                # INOUT, where the first one lies in the state
     bint weighted,
-    floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
+    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef const Dense *rows = &learner.dense
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -104,8 +102,8 @@ cdef inlined train_dense_on(
     cdef Step by
     cdef double p[2]
     cdef double g[2]
-    for i in range(start, stop):
-        row = visit(rows, order, i, stop, w)
+    for i in range(span.start, span.stop):
+        row = visit(rows, span, i, w)
         x = (<const floating *> rows.values) + row * width
         head.n_seen += 1
         weight = <double> weight_of(weighted, learner, row, state, w)
@@ -120,7 +118,7 @@ cdef inlined train_dense_on(
             at = c * width
             p[0] = dot(w + at, x, width)
             if tested != NULL:
-                tested[(i - start) * learner.n_outputs + c] = <floating> p[0]
+                tested[(i - span.start) * learner.n_outputs + c] = <floating> p[0]
             p[1] = dot(w_before + at, x, width)
             two_slopes(loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, g, w)
             step(

@@ -46,6 +46,13 @@ cdef enum:
     CACHE_BYTES = 1 << 22
 
 
+# The rows that a state is trained on: start..stop-1, or with an order, order[start], ..., order[stop-1].
+cdef struct Span:
+    Py_ssize_t start
+    Py_ssize_t stop
+    const uint32_t *order       # or NULL: rows in stored order
+
+
 ctypedef fused Rows:
     Dense
     Sparse
@@ -154,9 +161,9 @@ cdef inline double add_row_wide(
         return check
 
 
-cdef inline Py_ssize_t row_at(const uint32_t *order, Py_ssize_t i) noexcept nogil:
-    """Return the i-th row to train on."""
-    return order[i] if order != NULL else i
+cdef inline Py_ssize_t row_at(Span span, Py_ssize_t i) noexcept nogil:
+    """Return the row at position i, which is one of start..stop-1."""
+    return span.order[i] if span.order != NULL else i
 
 
 cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:
@@ -171,41 +178,16 @@ cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_
         prefetch_bytes(rows.columns + begin, n_numbers * <Py_ssize_t> sizeof(int32_t))
 
 
-cdef inline Py_ssize_t visit(
-    const Rows *rows, const uint32_t *order, Py_ssize_t i, Py_ssize_t stop, const floating *of_type
-) noexcept nogil:
-    """Return the i-th row in a training loop that ends at ``stop``, and prefetch a row ahead."""
-    if order != NULL:
-        if i + AHEAD < stop:
-            fetch_row(rows, order[i + AHEAD], of_type)
+cdef inline Py_ssize_t visit(const Rows *rows, Span span, Py_ssize_t i, const floating *of_type) noexcept nogil:
+    """Return the row at position i of a training loop, and prefetch a row ahead."""
+    if span.order != NULL:
+        if i + AHEAD < span.stop:
+            fetch_row(rows, span.order[i + AHEAD], of_type)
         if Rows is Sparse:
-            if i + 2 * AHEAD < stop:        # where that row begins is read when it is prefetched
-                prefetch_bytes(rows.begins + order[i + 2 * AHEAD], 2 * <Py_ssize_t> sizeof(int64_t))
-        return order[i]
+            if i + 2 * AHEAD < span.stop:   # where that row begins is read when it is prefetched
+                prefetch_bytes(rows.begins + span.order[i + 2 * AHEAD], 2 * <Py_ssize_t> sizeof(int64_t))
+        return span.order[i]
     if Rows is Dense:
-        if rows.ahead != 0 and i + rows.ahead < stop:
+        if rows.ahead != 0 and i + rows.ahead < span.stop:
             fetch_row(rows, i + rows.ahead, of_type)
     return i
-
-
-cdef inline void visit_both(
-    const Rows *rows,
-    const uint32_t *order,
-    Py_ssize_t start,
-    Py_ssize_t other_start,
-    Py_ssize_t i,
-    Py_ssize_t n_rows,
-    Py_ssize_t *row,            # OUT
-    Py_ssize_t *other,          # OUT
-    const floating *of_type,
-) noexcept nogil:
-    """Do the same for two chains of ``n_rows`` rows each."""
-    if order != NULL and i + AHEAD < n_rows:
-        fetch_row(rows, order[start + i + AHEAD], of_type)
-        fetch_row(rows, order[other_start + i + AHEAD], of_type)
-    if Rows is Dense:
-        if order == NULL and rows.ahead != 0 and i + rows.ahead < n_rows:
-            fetch_row(rows, start + i + rows.ahead, of_type)
-            fetch_row(rows, other_start + i + rows.ahead, of_type)
-    row[0] = row_at(order, start + i)
-    other[0] = row_at(order, other_start + i)

@@ -19,7 +19,6 @@ from cython cimport floating
 from libc.math cimport NAN
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc
 from libc.stdlib cimport free
 
@@ -37,6 +36,7 @@ from optuna_treecv._kernels.moments cimport see_row
 from optuna_treecv._kernels.moments cimport survey_dense
 from optuna_treecv._kernels.moments cimport write_moments
 from optuna_treecv._kernels.rows cimport AHEAD
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport n_nonzeros
@@ -111,9 +111,7 @@ cdef inline Py_ssize_t sparse_bytes(const Learner *learner) noexcept nogil:
 cdef inlined sum_deviations(
     const Sparse *rows,
     Py_ssize_t width,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     double *mean,               # INOUT, (width,), of zeros at first
     double *M2,                 # INOUT, (width,), of zeros at first
     double *counts,             # INOUT, (width,), of zeros at first; of nonzeros
@@ -121,20 +119,20 @@ cdef inlined sum_deviations(
 ) noexcept nogil:
     """Find the moments of the columns of some rows."""
     cdef const floating *x = <const floating *> rows.values
-    cdef double m = <double> (stop - start)
+    cdef double m = <double> (span.stop - span.start)
     cdef double delta
     cdef Py_ssize_t i, row
     cdef int64_t j
-    for i in range(start, stop):
-        row = row_at(order, i)
+    for i in range(span.start, span.stop):
+        row = row_at(span, i)
         for j in range(rows.begins[row], rows.begins[row + 1]):
             mean[rows.columns[j]] += <double> x[j]
             counts[rows.columns[j]] += 1
     for i in range(width):
         mean[i] /= m
         M2[i] = (m - counts[i]) * mean[i] * mean[i]
-    for i in range(start, stop):
-        row = row_at(order, i)
+    for i in range(span.start, span.stop):
+        row = row_at(span, i)
         for j in range(rows.begins[row], rows.begins[row + 1]):
             delta = <double> x[j] - mean[rows.columns[j]]
             M2[rows.columns[j]] += delta * delta
@@ -142,9 +140,7 @@ cdef inlined sum_deviations(
 
 cdef inlined survey_sparse(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     const SparseMoments *moments,       # INOUT
     floating *factor,           # OUT, (width,)
 ) noexcept nogil:
@@ -153,16 +149,16 @@ cdef inlined survey_sparse(
     cdef Py_ssize_t width = learner.width
     cdef double *room = <double *> calloc(3 * width, sizeof(double))
     cdef double n_seen = <double> moments.count[0]
-    cdef double m = <double> (stop - start)
+    cdef double m = <double> (span.stop - span.start)
     cdef double factor_of
     cdef Py_ssize_t j
     if room == NULL:                                    # no number is better than a wrong one
         for j in range(width):
             factor[j] = NAN
         return
-    sum_deviations(&learner.sparse, width, start, stop, order, room, room + width, room + 2 * width, factor)
+    sum_deviations(&learner.sparse, width, span, room, room + width, room + 2 * width, factor)
     merge(n_seen, m, room, room + width, width, moments.mean, moments.M2)
-    moments.count[0] += stop - start
+    moments.count[0] += span.stop - span.start
     n_seen += m
     for j in range(width):
         factor_of = scale_factor(n_seen, moments.mean[j], moments.M2[j] / n_seen)
@@ -171,18 +167,18 @@ cdef inlined survey_sparse(
 
 
 cdef dispatched survey(
-    const Learner *learner, Py_ssize_t start, Py_ssize_t stop, const uint32_t *order, unsigned char *state
+    const Learner *learner, Span span, unsigned char *state
 ) noexcept nogil:
     cdef const Settings *settings = settings_of(learner)
     cdef SparseMoments moments
     if settings.n_dense > 0:
-        survey_dense(&settings.dense, start, stop, order, dense_part(learner, state))
+        survey_dense(&settings.dense, span, dense_part(learner, state))
     if settings.scaled != NULL:
         moments = sparse_part(learner, state)
         if learner.itemsize == 8:
-            survey_sparse(learner, start, stop, order, &moments, <double *> moments.factor)
+            survey_sparse(learner, span, &moments, <double *> moments.factor)
         else:
-            survey_sparse(learner, start, stop, order, &moments, <float *> moments.factor)
+            survey_sparse(learner, span, &moments, <float *> moments.factor)
 
 
 cdef inline Learner reader_of(const Learner *learner, Room *room) noexcept nogil:
@@ -209,20 +205,21 @@ cdef inline void copy_entry(
         (<int64_t *> memory)[at] = (<const int64_t *> entries)[row]
 
 
-cdef inlined fetch(
-    const Learner *learner, const uint32_t *order, Py_ssize_t i, Py_ssize_t stop, const floating *of_type
-) noexcept nogil:
-    """Prefetch a row ahead; sparse ones in random order only."""
+cdef inlined fetch_ahead(const Learner *learner, Span span, const floating *of_type) noexcept nogil:
+    """Prefetch a row ahead of the first one; sparse ones in random order only."""
     cdef const Columns *dense = &settings_of(learner).dense
     cdef const floating *X = <const floating *> dense.values
-    if order == NULL and learner.sparse.begins == NULL and learner.dense.ahead != 0:
-        prefetch_row(X + (i + learner.dense.ahead) * dense.width, dense.width)  # what lies behind the rows is not read
-    if order == NULL or i + AHEAD >= stop:
+    cdef Py_ssize_t row
+    if span.order == NULL and learner.sparse.begins == NULL and learner.dense.ahead != 0:
+        row = span.start + learner.dense.ahead          # what lies behind the last row is not read
+        prefetch_row(X + row * dense.width, dense.width)
+    if span.order == NULL or span.start + AHEAD >= span.stop:
         return
+    row = span.order[span.start + AHEAD]
     if learner.sparse.begins != NULL:
-        fetch_row(&learner.sparse, order[i + AHEAD], of_type)
+        fetch_row(&learner.sparse, row, of_type)
     if dense.width > 0:
-        prefetch_row(X + order[i + AHEAD] * dense.width, dense.width)
+        prefetch_row(X + row * dense.width, dense.width)
 
 
 cdef inlined see_sparse(
@@ -243,9 +240,7 @@ cdef inlined see_sparse(
 
 cdef inline Py_ssize_t fill_rows(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     const unsigned char *state,
     Room *room,                 # OUT
     Py_ssize_t place,
@@ -264,13 +259,13 @@ cdef inline Py_ssize_t fill_rows(
     if settings.scaled != NULL:
         factor = <const floating *> sparse_part(learner, state).factor
     room.begins[0] = 0
-    while start < stop and place < last:
-        row = row_at(order, start)
+    while span.start < span.stop and place < last:
+        row = row_at(span, span.start)
         if is_sparse:
             n = n_nonzeros(rows, row)
         if at + dense.width + n > ROOM:
             break
-        fetch(learner, order, start, stop, values)
+        fetch_ahead(learner, span, values)
         if dense.width > 0:
             see_row(<const floating *> dense.values + row * dense.width, dense.width, &of_dense, values + at)
         if is_sparse:
@@ -285,26 +280,24 @@ cdef inline Py_ssize_t fill_rows(
         copy_entry(learner.y, settings.y_bytes, row, room.targets, place)
         copy_entry(learner.weights, learner.itemsize, row, room.weights, place)
         place += 1
-        start += 1
-    return start
+        span.start += 1
+    return span.start
 
 
 cdef inline Py_ssize_t fill(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     const unsigned char *state,
     Room *room,                 # OUT
     Py_ssize_t place,           # of the first row in the room
     Py_ssize_t last,            # the place behind the last row
 ) noexcept nogil:
-    """Put as many rows from ``start`` on into the room as it holds, as the state sees them; return where the rest
+    """Put as many rows of a span into the room as it holds, as the state sees them; return where the rest
     begins.
     """
     if learner.itemsize == 8:
-        return fill_rows(learner, start, stop, order, state, room, place, last, room.values)
-    return fill_rows(learner, start, stop, order, state, room, place, last, <float *> room.values)
+        return fill_rows(learner, span, state, room, place, last, room.values)
+    return fill_rows(learner, span, state, room, place, last, <float *> room.values)
 
 
 cdef inline Py_ssize_t most_rows(const Learner *learner) noexcept nogil:
@@ -316,9 +309,7 @@ cdef inline Py_ssize_t most_rows(const Learner *learner) noexcept nogil:
 
 cdef dispatched train(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,
     Log *log,
     void *tested,
@@ -326,18 +317,16 @@ cdef dispatched train(
     cdef Room room
     cdef Learner behind = reader_of(learner, &room)
     cdef Py_ssize_t end
-    while start < stop:
-        end = fill(learner, start, stop, order, state, &room, 0, most_rows(learner))
-        behind.train(&behind, 0, end - start, NULL, state, NULL, NULL)
-        start = end
+    while span.start < span.stop:
+        end = fill(learner, span, state, &room, 0, most_rows(learner))
+        behind.train(&behind, Span(0, end - span.start, NULL), state, NULL, NULL)
+        span.start = end
 
 
 cdef dispatched train_both(
     const Learner *learner,
-    Py_ssize_t first_start,
-    Py_ssize_t second_start,
-    Py_ssize_t n_rows,
-    const uint32_t *order,
+    Span span,
+    Span other_span,
     unsigned char *first,
     unsigned char *second,
 ) noexcept nogil:
@@ -345,12 +334,12 @@ cdef dispatched train_both(
     cdef Room room
     cdef Learner behind = reader_of(learner, &room)
     cdef Py_ssize_t n
-    while n_rows > 0:
-        n = min(most_rows(learner) // 2, n_rows)
-        fill(learner, first_start, first_start + n_rows, order, first, &room, 0, n)
-        fill(learner, second_start, second_start + n_rows, order, second, &room, n, 2 * n)
-        behind.train_both(&behind, 0, n, n, NULL, first, second)
-        first_start, second_start, n_rows = first_start + n, second_start + n, n_rows - n
+    while span.start < span.stop:
+        n = min(most_rows(learner) // 2, span.stop - span.start)
+        fill(learner, span, first, &room, 0, n)
+        fill(learner, other_span, second, &room, n, 2 * n)
+        behind.train_both(&behind, Span(0, n, NULL), Span(n, 2 * n, NULL), first, second)
+        span.start, other_span.start = span.start + n, other_span.start + n
 
 
 cdef dispatched test(
@@ -361,7 +350,7 @@ cdef dispatched test(
     cdef unsigned char *written = <unsigned char *> out
     cdef Py_ssize_t end
     while start < stop:
-        end = fill(learner, start, stop, NULL, state, &room, 0, most_rows(learner))
+        end = fill(learner, Span(start, stop, NULL), state, &room, 0, most_rows(learner))
         behind.test(&behind, state, model, 0, end - start, written)
         written += (end - start) * learner.n_outputs * learner.itemsize
         start = end

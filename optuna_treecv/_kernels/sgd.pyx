@@ -5,7 +5,6 @@ from libc.math cimport NAN
 from libc.math cimport isfinite
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
@@ -18,12 +17,12 @@ from optuna_treecv._kernels.losses cimport slope
 from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport add_row_wide
 from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.rows cimport visit_both
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight
@@ -244,19 +243,17 @@ cdef inlined train_row(
 cdef inlined train_on(
     const Learner *learner,
     const Rows *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where the first one lies in the state
     Log *log,
     bint weighted,
-    floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
+    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef Py_ssize_t n_tested = learner.n_outputs if tested != NULL else 0
     cdef Py_ssize_t i
-    for i in range(start, stop):
-        train_row(learner, rows, visit(rows, order, i, stop, z), state, z, log, False, weighted, tested)
+    for i in range(span.start, span.stop):
+        train_row(learner, rows, visit(rows, span, i, z), state, z, log, False, weighted, tested)
         tested += n_tested
 
 
@@ -265,10 +262,8 @@ include "train_by_type.pxi"
 
 cdef inlined train_both_on(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t other_start,
-    Py_ssize_t n_rows,
-    const uint32_t *order,
+    Span span,
+    Span other_span,
     unsigned char *first,       # INOUT
     unsigned char *second,      # INOUT
     floating *z_first,          # INOUT, where they lie in the states
@@ -280,8 +275,9 @@ cdef inlined train_both_on(
     """
     cdef const Dense *rows = &learner.dense
     cdef Py_ssize_t i, row, other
-    for i in range(n_rows):
-        visit_both(rows, order, start, other_start, i, n_rows, &row, &other, z_first)
+    for i in range(span.stop - span.start):
+        row = visit(rows, span, span.start + i, z_first)
+        other = visit(rows, other_span, other_span.start + i, z_first)
         train_row(learner, rows, row, first, z_first, NULL, True, weighted, <floating *> NULL)
         train_row(learner, rows, other, second, z_second, NULL, True, weighted, <floating *> NULL)
 
@@ -371,18 +367,16 @@ cdef inlined add_to_batch(
 
 cdef inlined train_dense_on(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where the first one lies in the state
     bint weighted,
-    floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
+    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef Py_ssize_t n_tested = learner.n_outputs if tested != NULL else 0
     cdef Py_ssize_t i
-    for i in range(start, stop):
-        add_to_batch(learner, visit(&learner.dense, order, i, stop, z), state, z, weighted, tested)
+    for i in range(span.start, span.stop):
+        add_to_batch(learner, visit(&learner.dense, span, i, z), state, z, weighted, tested)
         tested += n_tested
 
 
@@ -391,16 +385,14 @@ include "train_dense_by_type.pxi"
 
 cdef void train_both_batches(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t other_start,
-    Py_ssize_t n_rows,
-    const uint32_t *order,
+    Span span,
+    Span other_span,
     unsigned char *first,
     unsigned char *second,
 ) noexcept nogil:
     """Train one state after the other: a row of a mini-batch does not wait for the row before it."""
-    train_dense(learner, start, start + n_rows, order, first, NULL, NULL)
-    train_dense(learner, other_start, other_start + n_rows, order, second, NULL, NULL)
+    train_dense(learner, span, first, NULL, NULL)
+    train_dense(learner, other_span, second, NULL, NULL)
 
 
 cdef class SGD(LinearKernel):

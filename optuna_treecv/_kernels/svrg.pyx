@@ -3,7 +3,6 @@
 from cython cimport floating
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
@@ -17,6 +16,7 @@ from optuna_treecv._kernels.losses cimport slope
 from optuna_treecv._kernels.losses cimport two_slopes
 from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Rows
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport add_row_wide
 from optuna_treecv._kernels.rows cimport dot_row
@@ -158,14 +158,12 @@ cdef inlined inner_step(
 cdef inlined train_on(
     const Learner *learner,
     const Rows *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where the first one lies in the state
     Log *log,
     bint weighted,
-    floating *tested,           # OUT, (stop - start, n_outputs): the outputs for each row before it acts; or NULL
+    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
@@ -181,8 +179,8 @@ cdef inlined train_on(
     cdef double norm2 = 0
     cdef double row_weight = 0
     cdef Step step
-    for i in range(start, stop):
-        row = visit(rows, order, i, stop, z)
+    for i in range(span.start, span.stop):
+        row = visit(rows, span, i, z)
         if head.stage.left == 0:
             next_phase(learner, head, z, anchors, sums, state, log)
         head.stage.n_seen += 1

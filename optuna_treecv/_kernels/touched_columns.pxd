@@ -2,10 +2,10 @@
 
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport Sparse
 
 
@@ -16,26 +16,23 @@ cdef inline Py_ssize_t words_of(Py_ssize_t width) noexcept nogil:
 
 cdef inline Py_ssize_t find_columns(
     const Sparse *rows,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,      # IN, or NULL: rows in stored order
+    Span span,
     Py_ssize_t width,
     Py_ssize_t most,
     uint64_t *seen,             # OUT, (words_of(width),)
     int32_t *columns,           # OUT, (most + 1,)
 ) noexcept nogil:
-    """Write the columns of the rows start..stop-1, or of order[start], ..., order[stop-1], each once; return their
+    """Write the columns of the rows of a span, each once; return their
     number, or most + 1 if there are more.
     """
     cdef Py_ssize_t n_columns = 0
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, row
     memset(seen, 0, words_of(width) * sizeof(uint64_t))
-    if order == NULL:
-        return add_columns(rows, rows.begins[start], rows.begins[stop], n_columns, most, seen, columns)
-    for i in range(start, stop):
-        n_columns = add_columns(
-            rows, rows.begins[order[i]], rows.begins[order[i] + 1], n_columns, most, seen, columns
-        )
+    if span.order == NULL:
+        return add_columns(rows, rows.begins[span.start], rows.begins[span.stop], n_columns, most, seen, columns)
+    for i in range(span.start, span.stop):
+        row = span.order[i]
+        n_columns = add_columns(rows, rows.begins[row], rows.begins[row + 1], n_columns, most, seen, columns)
         if n_columns > most:
             break
     return n_columns

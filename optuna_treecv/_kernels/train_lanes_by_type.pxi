@@ -4,8 +4,7 @@ The layout of the rows, their weights and the outputs are asked for in each row:
 nothing that can be measured.
 """
 
-from libc.stdint cimport uint32_t
-
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.tree cimport Learner
@@ -16,34 +15,31 @@ from optuna_treecv._kernels.vec8 cimport inlined
 
 cdef inlined train_on(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where the vectors lie in the state
     Log *log,
-    floating *tested,           # OUT, (n_models, stop - start, n_outputs): outputs before each row acts; or NULL
+    floating *tested,           # OUT, (n_models, rows of the span, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef bint is_sparse = learner.sparse.begins != NULL
-    cdef Py_ssize_t i, row
-    for i in range(start, stop):
-        row = visit(&learner.sparse, order, i, stop, z) if is_sparse else visit(&learner.dense, order, i, stop, z)
-        train_row(learner, row, row_at(order, min(i + 1, stop - 1)), state, z, log, stop - start, tested)
+    cdef Py_ssize_t i, row, next_row
+    for i in range(span.start, span.stop):
+        row = visit(&learner.sparse, span, i, z) if is_sparse else visit(&learner.dense, span, i, z)
+        next_row = row_at(span, min(i + 1, span.stop - 1))
+        train_row(learner, row, next_row, state, z, log, span.stop - span.start, tested)
         if tested != NULL:
             tested += learner.n_outputs
 
 
 cdef dispatched train(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,
     Log *log,
     void *tested,
 ) noexcept nogil:
     cdef void *vectors = vectors_of(learner, state)
     if learner.itemsize == 8:
-        train_on(learner, start, stop, order, state, <double *> vectors, log, <double *> tested)
+        train_on(learner, span, state, <double *> vectors, log, <double *> tested)
     else:
-        train_on(learner, start, stop, order, state, <float *> vectors, log, <float *> tested)
+        train_on(learner, span, state, <float *> vectors, log, <float *> tested)

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 
 from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.undo cimport Log
 
@@ -18,35 +19,28 @@ cdef struct Part:
     Py_ssize_t end
 
 
-# Learn from the rows of a phase as a whole, before it: rows start..stop-1, or order[start], ..., order[stop-1].
+# Learn from the rows of a phase as a whole, before it.
 ctypedef void (*survey_rows)(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,      # IN, or NULL: rows in stored order
+    Span span,
     unsigned char *state,       # INOUT
 ) noexcept nogil
 
-# Train on the rows start..stop-1, or if `order` is given, on the rows order[start], ..., order[stop-1]. With `tested`,
-# also write the outputs for each row before it acts.
+# Train on the rows of a span. With `tested`, also write the outputs for each row before it acts.
 ctypedef void (*train_rows)(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,      # IN, or NULL: rows in stored order
+    Span span,
     unsigned char *state,       # INOUT
     Log *log,                   # INOUT, or NULL if nothing is undone; for sparse rows only
-    void *tested,               # OUT, (n_models, stop - start, n_outputs), or NULL
+    void *tested,               # OUT, (n_models, rows of the span, n_outputs), or NULL
 ) noexcept nogil
 
-# Train two states at once, each on n_rows rows from its own start; n_rows is not 0. If `order` is given, the
-# starts are positions in it. Each state becomes what `train` would make of it.
+# Train two states at once, each on its own span; both have as many rows, and at least one. Each state becomes what
+# `train` would make of it.
 ctypedef void (*train_both_rows)(
     const Learner *learner,
-    Py_ssize_t first_start,
-    Py_ssize_t second_start,
-    Py_ssize_t n_rows,
-    const uint32_t *order,      # IN, or NULL
+    Span span,
+    Span other_span,
     unsigned char *first,       # INOUT
     unsigned char *second,      # INOUT
 ) noexcept nogil
@@ -137,7 +131,5 @@ cdef class Kernel:
     cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1
     cdef int bind_targets(self, object X, object y, object n_classes) except -1
     cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t rest_bytes, Py_ssize_t model_bytes) except -1
-    cdef const uint32_t *check_rows(
-        self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order
-    ) except? NULL
+    cdef Span check_rows(self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order) except *
     cdef int check_state(self, const unsigned char [::1] state) except -1

@@ -22,6 +22,9 @@ from optuna_treecv._kernels.order cimport fill_random_order
 from optuna_treecv._kernels.order cimport fill_with_replays
 from optuna_treecv._kernels.rows cimport AHEAD_IN_ORDER
 from optuna_treecv._kernels.rows cimport CACHE_BYTES
+from optuna_treecv._kernels.rows cimport Span
+from optuna_treecv._kernels.rows cimport n_nonzeros
+from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.undo cimport Entry
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_part
@@ -91,53 +94,54 @@ cdef inline void keep_next(const Learner *learner, Trail *trail, const unsigned 
     trail.n_marks -= 1
 
 
+cdef inline Span rows_of(const Tree *tree, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    """Return the rows of the chunks first..last-1."""
+    return Span(begin(tree, first), begin(tree, last), NULL)
+
+
 cdef void train_keeping(
     const Learner *learner,
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    const uint32_t *order,
+    Span span,
     unsigned char *state,       # INOUT
     Log *log,
     Py_ssize_t origin,
     Trail trail,
 ) noexcept nogil:
-    """Train on the rows start..stop-1, or on order[start], ..., order[stop-1], and copy the state
-    before the rows at origin + marks[0], ....
-    """
-    cdef Py_ssize_t end
+    """Train on a span, and copy the state before the positions origin + marks[0], ...."""
+    cdef Span piece = span
     while trail.n_marks > 0:
-        end = min(origin + trail.marks[0], stop)
-        if end > start:
-            learner.train(learner, start, end, order, state, log, NULL)
-            start = end
+        piece.stop = min(origin + trail.marks[0], span.stop)
+        if piece.stop > piece.start:
+            learner.train(learner, piece, state, log, NULL)
+            piece.start = piece.stop
         keep_next(learner, &trail, state)
-    if stop > start:
-        learner.train(learner, start, stop, order, state, log, NULL)
+    piece.stop = span.stop
+    if piece.stop > piece.start:
+        learner.train(learner, piece, state, log, NULL)
 
 
-cdef inline void fill_order(
+cdef inline Span ordered(
     const Tree *tree,
-    Py_ssize_t start,
-    Py_ssize_t stop,
+    Span span,
     int64_t n_seen,
-    Py_ssize_t held_start,
-    Py_ssize_t held_stop,
-    uint32_t *order,            # OUT, n_epochs * (stop - start) row numbers
+    Span held,
+    uint32_t *order,            # OUT, n_epochs times the rows of the span
 ) noexcept nogil:
-    """Write the order of a phase on the rows start..stop-1, whose model is tested on no row but those held out."""
+    """Write the order of a phase on the rows of a span, whose model is tested on no row but those held out; return
+    the span in that order.
+    """
+    cdef Py_ssize_t n_rows = span.stop - span.start
     if tree.n_epochs == 1:
-        fill_random_order(tree.seed, start, stop, n_seen, order)
-        return
-    fill_with_replays(
-        tree.seed, start, stop, n_seen, tree.random, held_start, held_stop, tree.n_rows, tree.n_epochs, order
-    )
+        fill_random_order(tree.seed, span, n_seen, order)
+    else:
+        fill_with_replays(tree.seed, span, n_seen, tree.random, held, tree.n_rows, tree.n_epochs, order)
+    return Span(0, tree.n_epochs * n_rows, order)
 
 
 cdef inline void feed(
     const Learner *learner,
     Tree *tree,
-    Py_ssize_t start,
-    Py_ssize_t stop,
+    Span span,
     int64_t n_seen,
     Py_ssize_t first,
     Py_ssize_t last,
@@ -145,41 +149,43 @@ cdef inline void feed(
     Log *log,
 ) noexcept nogil:
     """Run the training phase that leads to the next node, which holds out the chunks first..last-1."""
-    cdef const uint32_t *order = NULL
     cdef Trail trail = trail_to(learner, tree, tree.n_nodes, last - first)
     if learner.survey != NULL:
-        learner.survey(learner, start, stop, NULL, state)
-    if tree.order != NULL and (stop - start > 1 or tree.n_epochs > 1):
-        fill_order(tree, start, stop, n_seen, begin(tree, first), begin(tree, last), tree.order)
-        order = tree.order
-        start, stop = 0, tree.n_epochs * (stop - start)
-    train_keeping(learner, start, stop, order, state, log, start, trail)
+        learner.survey(learner, span, state)
+    if tree.order != NULL and (span.stop - span.start > 1 or tree.n_epochs > 1):
+        span = ordered(tree, span, n_seen, rows_of(tree, first, last), tree.order)
+    train_keeping(learner, span, state, log, span.start, trail)
+
+
+cdef inline Span part_of(Span span, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
+    """Return the positions begin..end-1 of a span."""
+    return Span(span.start + begin, span.start + end, span.order)
 
 
 cdef void feed_both(
     const Learner *learner,
     Tree *tree,
-    Py_ssize_t start,
-    Py_ssize_t cut,
-    Py_ssize_t stop,
+    Span span,
+    Span other_span,
     int64_t n_seen,
-    unsigned char *first,       # INOUT: trained on the rows start..cut-1
-    unsigned char *second,      # INOUT: trained on the rows cut..stop-1
+    unsigned char *first,       # INOUT: trained on the rows of span
+    unsigned char *second,      # INOUT: trained on those of other_span
     Trail first_trail,
     Trail second_trail,
 ) noexcept nogil:
     """Run the phases of two siblings together: their models do not wait for each other."""
-    cdef Py_ssize_t n_both = tree.n_epochs * min(cut - start, stop - cut)
+    cdef Py_ssize_t n_both = tree.n_epochs * min(span.stop - span.start, other_span.stop - other_span.start)
     cdef Py_ssize_t n_done = 0
     cdef Py_ssize_t end
-    cdef const uint32_t *order = tree.order
+    cdef Span held = other_span
     if learner.survey != NULL:
-        learner.survey(learner, start, cut, NULL, first)
-        learner.survey(learner, cut, stop, NULL, second)
-    if order != NULL:
-        fill_order(tree, start, cut, n_seen, cut, stop, tree.order)
-        fill_order(tree, cut, stop, n_seen, start, cut, tree.order + tree.n_epochs * (cut - start))
-        start, cut, stop = 0, tree.n_epochs * (cut - start), tree.n_epochs * (stop - start)
+        learner.survey(learner, span, first)
+        learner.survey(learner, other_span, second)
+    if tree.order != NULL:
+        other_span = ordered(
+            tree, other_span, n_seen, span, tree.order + tree.n_epochs * (span.stop - span.start)
+        )
+        span = ordered(tree, span, n_seen, held, tree.order)
     while n_done < n_both:
         end = n_both
         if first_trail.n_marks > 0:
@@ -187,55 +193,52 @@ cdef void feed_both(
         if second_trail.n_marks > 0:
             end = min(end, second_trail.marks[0])
         if end > n_done:
-            learner.train_both(learner, start + n_done, cut + n_done, end - n_done, order, first, second)
+            learner.train_both(learner, part_of(span, n_done, end), part_of(other_span, n_done, end), first, second)
             n_done = end
         if first_trail.n_marks > 0 and first_trail.marks[0] <= n_done:
             keep_next(learner, &first_trail, first)
         if second_trail.n_marks > 0 and second_trail.marks[0] <= n_done:
             keep_next(learner, &second_trail, second)
-    train_keeping(learner, start + n_both, cut, order, first, NULL, start, first_trail)
-    train_keeping(learner, cut + n_both, stop, order, second, NULL, cut, second_trail)
+    end = span.start
+    span.start += n_both
+    train_keeping(learner, span, first, NULL, end, first_trail)
+    end = other_span.start
+    other_span.start += n_both
+    train_keeping(learner, other_span, second, NULL, end, second_trail)
 
 
 cdef inline bint made_undoable(
     const Learner *learner,
     Tree *tree,
-    Py_ssize_t start,
-    Py_ssize_t stop,
+    Span span,
     int64_t n_seen,
     Py_ssize_t first,
     Py_ssize_t last,
     unsigned char *state,
     Part part,
 ) noexcept nogil:
-    """Prepare to undo the phase on the rows start..stop-1, whose model holds out the chunks first..last-1, if this
+    """Prepare to undo the phase on the rows of a span, whose model holds out the chunks first..last-1, if this
     is cheaper than training a copy; return whether it is. It is cheaper if the log would save only a small part of
     the state, and has room for it.
     """
-    cdef const uint32_t *order = NULL
     cdef Py_ssize_t i
     cdef Py_ssize_t n_words = learner.state_bytes // 8
     cdef Py_ssize_t n_places, n_most
     if tree.log.room == 0:
         return False
     if tree.n_epochs > 1:                           # replays touch columns of other rows
-        if tree.n_epochs * (stop - start) > n_words:
+        if tree.n_epochs * (span.stop - span.start) > n_words:
             return False
-        fill_order(tree, start, stop, n_seen, begin(tree, first), begin(tree, last), tree.order)
-        order = tree.order
-        start, stop = 0, tree.n_epochs * (stop - start)
+        span = ordered(tree, span, n_seen, rows_of(tree, first, last), tree.order)
     if learner.remember_columns != NULL:
         n_most = learner.width // COLUMNS_COST
-        n_places = find_columns(&learner.sparse, start, stop, order, learner.width, n_most, tree.seen, tree.columns)
+        n_places = find_columns(&learner.sparse, span, learner.width, n_most, tree.seen, tree.columns)
         if n_places > n_most:
             return False
     else:
         n_places = 0
-        if order == NULL:
-            n_places = <Py_ssize_t> (learner.sparse.begins[stop] - learner.sparse.begins[start])
-        else:
-            for i in range(stop):
-                n_places += <Py_ssize_t> (learner.sparse.begins[order[i] + 1] - learner.sparse.begins[order[i]])
+        for i in range(span.start, span.stop):
+            n_places += n_nonzeros(&learner.sparse, row_at(span, i))
         if LOG_COST * learner.n_saved * n_places > n_words:
             return False
     n_most = learner.n_saved * n_places + learner.head_bytes // 8 + (n_words if learner.rewrites else 0)
@@ -313,8 +316,7 @@ cdef void join_sums(Tree *tree) noexcept nogil:
 cdef int64_t branch(
     const Learner *learner,
     Tree *tree,
-    Py_ssize_t start,
-    Py_ssize_t stop,
+    Span span,
     int64_t n_seen,
     Py_ssize_t first,
     Py_ssize_t last,
@@ -322,22 +324,22 @@ cdef int64_t branch(
     bint keep,
     Part part,
 ) noexcept nogil:
-    """Train on the rows start..stop-1, then walk the chunks first..last-1; return the row updates
+    """Train on the rows of a span, then walk the chunks first..last-1; return the row updates
     done. With ``keep`` the state is unchanged afterwards.
     """
-    cdef int64_t n_updates = tree.n_epochs * (stop - start)
+    cdef int64_t n_updates = tree.n_epochs * (span.stop - span.start)
     cdef unsigned char *child = state + learner.state_bytes
     cdef Py_ssize_t mark = tree.log.n_entries
     if not keep:
-        feed(learner, tree, start, stop, n_seen, first, last, state, NULL)
+        feed(learner, tree, span, n_seen, first, last, state, NULL)
         return n_updates + walk(learner, tree, first, last, state, False, part)
-    if made_undoable(learner, tree, start, stop, n_seen, first, last, state, part):
-        feed(learner, tree, start, stop, n_seen, first, last, state, &tree.log)
+    if made_undoable(learner, tree, span, n_seen, first, last, state, part):
+        feed(learner, tree, span, n_seen, first, last, state, &tree.log)
         n_updates += walk(learner, tree, first, last, state, True, part)
         undo(&tree.log, mark)
         return n_updates
     copy_part(learner, state, part, child)
-    feed(learner, tree, start, stop, n_seen, first, last, child, NULL)
+    feed(learner, tree, span, n_seen, first, last, child, NULL)
     return n_updates + walk(learner, tree, first, last, child, False, part)
 
 
@@ -380,18 +382,20 @@ cdef int64_t walk(
         if tree.marks != NULL:
             sibling = tree.n_nodes + count_nodes(middle - first, tree.least_folds)
         trail = trail_to(learner, tree, sibling, last - middle)
-        feed_both(learner, tree, start, cut, stop, n_seen, state, child, trail, child_trail)
+        feed_both(
+            learner, tree, Span(start, cut, NULL), Span(cut, stop, NULL), n_seen, state, child, trail, child_trail
+        )
         n_updates = tree.n_epochs * (stop - start) + walk(learner, tree, first, middle, child, False, part)
         if tree.sum != NULL:
             tree.sum += tree.n_numbers
         n_updates += walk(learner, tree, middle, last, state, False, part)
     else:
         # Trained on chunks m+1..e, f tests s..m. Afterwards f is needed as it was before:
-        n_updates = branch(learner, tree, cut, stop, n_seen, first, middle, state, True, part)
+        n_updates = branch(learner, tree, Span(cut, stop, NULL), n_seen, first, middle, state, True, part)
         if tree.sum != NULL:
             tree.sum += tree.n_numbers
         # trained on s..m, it tests m+1..e.
-        n_updates += branch(learner, tree, start, cut, n_seen, middle, last, state, keep, part)
+        n_updates += branch(learner, tree, Span(start, cut, NULL), n_seen, middle, last, state, keep, part)
     if tree.sum != NULL:
         tree.sum -= tree.n_numbers
         join_sums(tree)
@@ -713,20 +717,18 @@ cdef class Kernel:
         self.check_state(state)
         return (<const int64_t *> &state[0])[0]
 
-    cdef const uint32_t *check_rows(
-        self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order
-    ) except? NULL:
-        """Check the rows start..stop-1, or order[start], ..., order[stop-1]; return where an order begins."""
+    cdef Span check_rows(self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order) except *:
+        """Check the rows start..stop-1, or order[start], ..., order[stop-1], and return them."""
         cdef Py_ssize_t n_rows = self.n_rows if order is None else order.shape[0]
         cdef Py_ssize_t i
         if not 0 <= start <= stop <= n_rows:
             raise IndexError(f"rows {start}..{stop} are outside the {n_rows} prepared rows.")
         if order is None or start == stop:
-            return NULL
+            return Span(start, stop, NULL)
         for i in range(start, stop):
             if order[i] >= self.n_rows:
                 raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
-        return &order[0]
+        return Span(start, stop, &order[0])
 
     @property
     def surveys(self):
@@ -741,11 +743,11 @@ cdef class Kernel:
         const uint32_t [::1] order,                  # IN, or None: the rows start..stop-1
     ):
         """Learn from the rows of the next phase as a whole, those that ``order`` names if it is given."""
-        cdef const uint32_t *rows = self.check_rows(start, stop, order)
+        cdef Span span = self.check_rows(start, stop, order)
         self.check_state(state)
         if self.learner.survey != NULL and stop > start:
             with nogil:
-                self.learner.survey(&self.learner, start, stop, rows, &state[0])
+                self.learner.survey(&self.learner, span, &state[0])
 
     def update(
         self,
@@ -755,11 +757,11 @@ cdef class Kernel:
         const uint32_t [::1] order=None,             # IN, or None: rows in stored order
     ):
         """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]."""
-        cdef const uint32_t *rows = self.check_rows(start, stop, order)
+        cdef Span span = self.check_rows(start, stop, order)
         self.check_state(state)
         if stop > start:
             with nogil:
-                self.learner.train(&self.learner, start, stop, rows, &state[0], NULL, NULL)
+                self.learner.train(&self.learner, span, &state[0], NULL, NULL)
 
     def update_in_order(self, unsigned char [::1] state, const uint32_t [::1] order):
         """Train on the rows that ``order`` names, in that order."""
@@ -781,7 +783,7 @@ cdef class Kernel:
         """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]. Before a row acts, write what
         the model says of it: its outputs from the numbers of the state, which are those of ``test`` up to rounding.
         """
-        cdef const uint32_t *rows = self.check_rows(start, stop, order)
+        cdef Span span = self.check_rows(start, stop, order)
         self.check_state(state)
         if start == stop:
             raise IndexError(f"rows {start}..{stop} are none, and there must be one to test.")
@@ -790,7 +792,7 @@ cdef class Kernel:
         if out.shape[0] != self.n_models * (stop - start) or out.shape[1] != self.n_outputs * self.itemsize:
             raise ValueError("out must have room for the outputs of the rows.")
         with nogil:
-            self.learner.train(&self.learner, start, stop, rows, &state[0], NULL, &out[0, 0])
+            self.learner.train(&self.learner, span, &state[0], NULL, &out[0, 0])
 
     @property
     def trains_pairs(self):
@@ -810,21 +812,22 @@ cdef class Kernel:
         """Train two states: the first on the rows start..stop-1, the second on second_start..second_stop-1. If
         ``order`` is given, these are positions in it.
         """
+        cdef Span span = self.check_rows(start, stop, order)
+        cdef Span other_span = self.check_rows(second_start, second_stop, order)
         cdef Py_ssize_t n_both = min(stop - start, second_stop - second_start)
-        cdef const uint32_t *rows = NULL
         self.check_state(first)
         self.check_state(second)
-        self.check_rows(start, stop, order)
-        self.check_rows(second_start, second_stop, order)
-        if order is not None and order.shape[0] > 0:
-            rows = &order[0]
         if self.learner.train_both == NULL:
             raise ValueError("this learner trains one state after the other.")
         with nogil:
             if n_both > 0:
-                self.learner.train_both(&self.learner, start, second_start, n_both, rows, &first[0], &second[0])
-            self.learner.train(&self.learner, start + n_both, stop, rows, &first[0], NULL, NULL)
-            self.learner.train(&self.learner, second_start + n_both, second_stop, rows, &second[0], NULL, NULL)
+                self.learner.train_both(
+                    &self.learner, part_of(span, 0, n_both), part_of(other_span, 0, n_both), &first[0], &second[0]
+                )
+            span.start += n_both
+            other_span.start += n_both
+            self.learner.train(&self.learner, span, &first[0], NULL, NULL)
+            self.learner.train(&self.learner, other_span, &second[0], NULL, NULL)
 
     def update_keeping(
         self,
@@ -838,7 +841,7 @@ cdef class Kernel:
         """Train on the rows start..stop-1, or on order[start], ..., order[stop-1], and keep a copy of
         the state before each position in ``marks``.
         """
-        cdef const uint32_t *rows = self.check_rows(start, stop, order)
+        cdef Span span = self.check_rows(start, stop, order)
         cdef Py_ssize_t at = start
         cdef Trail trail
         cdef Py_ssize_t i
@@ -851,7 +854,7 @@ cdef class Kernel:
             at = marks[i]
         trail.n_marks, trail.marks, trail.kept = marks.shape[0], &marks[0], &kept[0, 0]
         with nogil:
-            train_keeping(&self.learner, start, stop, rows, &state[0], NULL, 0, trail)
+            train_keeping(&self.learner, span, &state[0], NULL, 0, trail)
 
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
         """Write the model of ``state``."""

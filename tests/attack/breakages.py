@@ -53,15 +53,15 @@ BREAKAGES = [
     # Kernels.
     Breakage(
         "kernels: random orders do not depend on the rows seen",
-        "counter = chain(chain(chain(seed, start), stop), n_seen)\n    cdef Py_ssize_t i, j\n",
-        "counter = chain(chain(seed, start), stop)\n    cdef Py_ssize_t i, j\n",
+        "counter = chain(chain(chain(seed, span.start), span.stop), n_seen)\n    cdef Py_ssize_t i, j\n",
+        "counter = chain(chain(seed, span.start), span.stop)\n    cdef Py_ssize_t i, j\n",
         "test_kernels::test_order_equals_twin"
         " test_crossval::test_classifier_equals_the_naive_tree",
     ),
     Breakage(
         "kernels: replays leak the first row that is held out",
-        "place if place < held_start else place + held_stop - held_start",
-        "place if place <= held_start else place + held_stop - held_start",
+        "place if place < held.start else place + held.stop - held.start",
+        "place if place <= held.start else place + held.stop - held.start",
         "test_epochs::test_the_order_is_that_of_the_twin"
         " test_epochs::test_no_label_of_a_fold_reaches_its_own_model",
     ),
@@ -154,8 +154,8 @@ BREAKAGES = [
     ),
     Breakage(
         "tree: replays of a pair leak rows that are held out",
-        "fill_order(tree, start, cut, n_seen, cut, stop, tree.order)",
-        "fill_order(tree, start, cut, n_seen, start, start, tree.order)",
+        "span = ordered(tree, span, n_seen, held, tree.order)",
+        "span = ordered(tree, span, n_seen, Span(span.start, span.start, NULL), tree.order)",
         "test_epochs::test_the_compiled_walk_is_that_over_rows_one_by_one",
     ),
     Breakage(
