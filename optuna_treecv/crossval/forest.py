@@ -118,7 +118,14 @@ class Forest(WholeRepeat):
             forest, is_new = grow_forest(growth, limits, folds, False, n_threads), True
             scores.needed[0] = n_standard
         job.effort.n_updates = int(scores.needed[0]) if is_new else 0
-        tested = _tested(rows, forest, limits)
+        first = int(rows.bounds[0])
+        tested = TestedRows.of(
+            rows,
+            slice(first, None),
+            np.zeros((len(rows.targets) - first, 1)),  # trees are finite
+            lambda _, method: respond(forest, forest.ends(limits)[1], method),
+            rows.bounds[:-1] - first,
+        )
         self.score(job, scores, tested, slice(None), slice(None))
         scores.pooled[:] = job.book.pooled_of(tested)
         yield from self.events(job, repeat, scores, self._is_together)
@@ -277,18 +284,6 @@ def wider(limits: Limits, found: Trees) -> Limits:
     if limits.max_depth > depth:
         most = min(2 * most, NO_LIMIT)
     return Limits(most, 2, 0.0 if limits.min_impurity_decrease < decrease else decrease)
-
-
-def _tested(rows: BinnedRows, forest: Trees, limits: Limits) -> TestedRows:
-    """Return what the trees say of the rows of their folds."""
-    first = int(rows.bounds[0])
-    return TestedRows.of(
-        rows,
-        slice(first, None),
-        np.zeros((len(rows.targets) - first, 1)),  # trees are finite
-        lambda _, method: respond(forest, forest.ends(limits)[1], method),
-        rows.bounds[:-1] - first,
-    )
 
 
 def respond(forest: Trees, leaves: np.ndarray, method: str) -> np.ndarray:

@@ -31,9 +31,7 @@ from optuna_treecv.crossval.trained import node_test
 from optuna_treecv.crossval.trained import outputs_are_enough
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import Training
-from optuna_treecv.crossval.trained import why_not_passed_further
-from optuna_treecv.crossval.trained import why_not_trained_further
-from optuna_treecv.crossval.trained import why_trained_further
+from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import forget_seeds
@@ -72,15 +70,11 @@ class TreeCV(Trained):
     def why_not(self, job: Job) -> str:
         """Return why models cannot be trained further along a tree, a clause."""
         cut = job.task.repeats[0].cut
-        if why := why_not_trained_further(job) or why_not_passed_further(job):
+        if why := why_not_in_tree(job):
             return why
         if isinstance(cut, Folds):
             return ""
         return cut.why_no_tree or "the training sets of its folds grow"
-
-    def why(self, job: Job) -> str:
-        """Return why models are trained further."""
-        return why_trained_further(job)
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
         """Return a learner that looks models up in the cache, if its states have keys."""
