@@ -353,11 +353,9 @@ def test_keeps_what_versions_2_and_3_wrote(tmp_path, version):
 def test_a_migration_that_fails_leaves_the_old_store(store_url, monkeypatch):
     make_old(store_url, 1)
 
-    def fail(connection):
-        connection.execute(text("SELECT * FROM treecv_nothing"))
-
+    failing = "SELECT * FROM treecv_nothing", MODELS
     with monkeypatch.context() as patched:
-        patched.setattr(database_module, "MIGRATIONS", [*database_module.MIGRATIONS, fail])
+        patched.setattr(database_module, "MIGRATIONS", [*database_module.MIGRATIONS, failing])
         patched.setattr(database_module, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
         with pytest.raises(ValueError, match="store must be .*treecv_nothing"):
             Database(store_url)

@@ -38,9 +38,14 @@ def started(monkeypatch) -> list[Thread]:
 
 def test_callers_one_after_the_other_need_one_thread(started, monkeypatch):
     monkeypatch.setattr(outages, "KEPT_SECONDS", 3600.0)
+
+    class Slow(list):
+        def append(self, jobs):
+            time.sleep(1e-4)
+            super().append(jobs)
+
     threads = KeptThreads()
-    rest = threads._rest
-    monkeypatch.setattr(threads, "_rest", lambda jobs: (time.sleep(1e-4), rest(jobs)))
+    threads._idle = Slow()
     used = [threads.submit(get_ident).result(120) for _ in range(1000)]
     assert len(started) == 1 and set(used) == {started[0].ident}
 

@@ -23,6 +23,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.rows.folds import has_fewer_of_a_class
 from optuna_treecv.scoring import make_scoring
 
 N_ROWS = 600
@@ -186,7 +187,7 @@ def test_leave_one_out_counts_no_classes(monkeypatch):
     def refuse(*args):
         raise AssertionError("the smallest fold decides already")
 
-    monkeypatch.setattr("optuna_treecv.rows.folds.Folds.has_fewer_of_a_class", refuse)
+    monkeypatch.setattr("optuna_treecv.crossval.job_scoring.has_fewer_of_a_class", refuse)
     with pytest.warns(UserWarning, match="folds of 1 row misleads"):
         treecv_objective(
             SGDClassifier(), X, LABELS, param_grid={"alpha": [0.1]}, scoring="f1", cv="loo"
@@ -205,6 +206,6 @@ def test_rows_of_a_class_are_counted_in_each_fold(n_folds):
         cuts = zip(bounds, bounds[1:], strict=False)
         each = [codes[folds.order[start:stop]] for start, stop in cuts]
         fewest = min(int((part == code).sum()) for part in each for code in range(3))
-        assert folds.fewest_rows() == min(map(len, each))
-        assert folds.has_fewer_of_a_class(fewest + 1, codes)
-        assert not folds.has_fewer_of_a_class(fewest, codes)
+        assert np.diff(folds.begins()).min() == min(map(len, each))
+        assert has_fewer_of_a_class(folds, fewest + 1, codes)
+        assert not has_fewer_of_a_class(folds, fewest, codes)

@@ -13,7 +13,7 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.rows.folds import _permutation
+from optuna_treecv.rows.folds import permutation
 from optuna_treecv.rows.folds import stratified_chunks
 
 # Up to 8 folds share their order, so that each of 2 folds has four balanced quarters.
@@ -23,7 +23,7 @@ SEEDS = st.integers(0, 2**64 - 1)
 
 def cut(codes, n_folds, seed):
     """Return the order and the bounds that a cross-validation with this seed uses."""
-    return stratified_chunks(codes, n_folds, _permutation(len(codes), seed, 1), seed)
+    return stratified_chunks(codes, n_folds, permutation(len(codes), seed, 1), seed)
 
 
 def folds_of(codes, n_folds, seed):

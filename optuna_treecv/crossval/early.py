@@ -73,6 +73,11 @@ class FirstPass:
             yield from self._replayed(training.ahead, is_large)
             return
         training.is_training = True
+        yield from self._first_pass()
+        if is_large:
+            yield Early(NESTED_STEP, self._nested())
+
+    def _first_pass(self) -> Generator[Early]:
         ends, n_rows = steps_of_spine(self._plan), length_of_spine(self._plan)
         scores = empty_scores(self._metric, n_rows, self._learner.rows, ends)
         for rows, outputs, step in walk_spine(self._plan, self._learner, self._states):
@@ -81,14 +86,12 @@ class FirstPass:
             if step is not None:
                 yield Early(step, scores)
         if not self._states:
-            training.n_needed = 0  # the tree needs another pass
-        if is_large:
-            yield Early(NESTED_STEP, self._nested())
+            self._training.n_needed = 0  # the tree needs another pass
 
     def _replayed(self, ahead: Ahead, is_large: bool) -> Generator[Early]:
         """Yield what was computed together with other jobs, until it lost against them."""
         if ahead.lost_at is not None:
-            self._training.n_before = ahead.n_updates
+            self._training.count_ahead(ahead.n_updates)
         assert ahead.progressive is not None
         for n_rows, step in steps_of_spine(self._plan).items():
             if n_rows > ahead.progressive.n_rows:

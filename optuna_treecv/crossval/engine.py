@@ -221,6 +221,13 @@ class Effort:
     seconds: float = 0.0
     seconds_prepare: float = 0.0
 
+    def add(self, other: Effort) -> None:
+        """Add what another one has taken."""
+        self.n_updates += other.n_updates
+        self.n_needed += other.n_needed
+        self.seconds += other.seconds
+        self.seconds_prepare += other.seconds_prepare
+
 
 class Engine(ABC):
     """A way to evaluate the folds of an estimator. It holds nothing of a single evaluation.
@@ -260,16 +267,7 @@ class Engine(ABC):
 
     def epochs(self, job: Any) -> int:
         """Return the number of epochs for which models are trained; refuse what cannot be."""
-        of_trials = "n_epochs" in job.searched and not hasattr(job.estimator, "n_epochs")
-        if self.why_one_epoch and ((job.given_epochs or 1) > 1 or of_trials):
-            got = "it is searched" if of_trials else f"got {job.given_epochs}"
-            chosen = (
-                f"; 'fit' was chosen since {job.why}" if self.name == "fit" and job.why else ""
-            )
-            raise ValueError(
-                f"n_epochs must be None for {name_of(job.estimator)} with method={self.name!r}, "
-                f"since {self.why_one_epoch}, but {got}{chosen}."
-            )
+        refuse_several_epochs(self, job)
         return 1
 
     def free_parameters(self, job: Any) -> Collection[str]:
@@ -350,6 +348,19 @@ class Engine(ABC):
     @abstractmethod
     def cost(self, job: Any) -> str:
         """Return what the evaluation takes, a sentence."""
+
+
+def refuse_several_epochs(engine: Engine, job: Any) -> None:
+    """Refuse several epochs where models cannot be trained so."""
+    of_trials = "n_epochs" in job.searched and not hasattr(job.estimator, "n_epochs")
+    if not engine.why_one_epoch or not ((job.given_epochs or 1) > 1 or of_trials):
+        return
+    got = "it is searched" if of_trials else f"got {job.given_epochs}"
+    chosen = f"; 'fit' was chosen since {job.why}" if engine.name == "fit" and job.why else ""
+    raise ValueError(
+        f"n_epochs must be None for {name_of(job.estimator)} with method={engine.name!r}, "
+        f"since {engine.why_one_epoch}, but {got}{chosen}."
+    )
 
 
 def cost_of_trainings(job: Any, kind: str) -> str:

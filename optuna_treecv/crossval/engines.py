@@ -101,10 +101,7 @@ def _chosen(job: Job, answers: dict[Engine, str]) -> tuple[Engine, str]:
         return engine, ""
     if engine.name != "fit":
         return engine, engine.why(job)
-    reasons = {one.name: why_not for one, why_not in answers.items()}
-    # What keeps the engine away that is nearest to the estimator.
-    nearest = "forest" if isinstance(job.estimator, HistTree) else "treecv"
-    why = reasons[nearest] if reasons[nearest] != NO_PARTIAL_FIT else reasons["exact"]
+    why = _why_fit(job, {one.name: why_not for one, why_not in answers.items()})
     if not job.task.data.why_only_fit(is_classifier(job.estimator)):
         if not why_not_trained_further(job):
             n_folds = job.task.n_folds
@@ -161,6 +158,14 @@ def _check_may_be_fitted(job: Job, why: str) -> None:
             f"X must have 2 dimensions, rows and features, and y one column of classes, or "
             f"columns of numbers{whose}, but {why}."
         )
+
+
+def _why_fit(job: Job, answers: dict[str, str]) -> str:
+    """Return why an estimator is fitted: what keeps the engine away that is nearest to it."""
+    if isinstance(job.estimator, HistTree):
+        return answers["forest"]
+    tree = answers["treecv"]
+    return answers["exact"] if tree == NO_PARTIAL_FIT else tree
 
 
 def _check_what_is_passed(job: Job, engine: Engine) -> None:
@@ -232,12 +237,7 @@ def explain(task: Task, estimator: Any, n_epochs: int | None = None) -> str:
     how = f"{name_of(job.estimator)} is evaluated by method={job.engine.name!r}{why}."
     epochs = f" Models are trained for {job.n_epochs} epochs." if job.n_epochs > 1 else ""
     first = f"{how}{epochs} {job.engine.cost(job)}{_alternative(job)}"
-    others = [
-        f"  not by method={engine.name!r}: {why_not}"
-        for engine, why_not in answers_of(job)
-        if job.why and why_not
-    ]
-    return "\n".join([first, *_steps(job), *others])
+    return "\n".join([first, *_steps(job), *_others(job)])
 
 
 def _alternative(job: Job) -> str:
@@ -266,3 +266,14 @@ def _steps(job: Job) -> list[str]:
         if not isinstance(job.front, str):
             models = BY_KERNEL if job.front.steps.is_compiled else BY_PARTIAL_FIT
     return [f"  {decision}" for decision in decisions_for(job.estimator, models)]
+
+
+def _others(job: Job) -> list[str]:
+    """Return a line for each engine that "auto" has passed over, with its reason."""
+    if not job.why:
+        return []
+    return [
+        f"  not by method={engine.name!r}: {why_not}"
+        for engine, why_not in answers_of(job)
+        if why_not
+    ]

@@ -335,7 +335,7 @@ def chunks_of(cut: Cut) -> Chunks:
         return Chunks(cut.n_rows, cut.begins())
     trains: list[int | np.ndarray] = []
     for chunk in range(cut.n_folds):
-        rows = cut.prepared(cut.train_rows(chunk))
+        rows = cut.prepared(cut.split(chunk).train_rows())
         is_first_part = len(rows) and np.array_equal(rows, np.arange(len(rows)))
         trains.append(len(rows) if is_first_part else rows)
     return Chunks(cut.n_rows, cut.begins(), cut.prepared(cut.tested_from(0, cut.n_folds)), trains)

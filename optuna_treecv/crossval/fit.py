@@ -11,7 +11,6 @@ from collections.abc import Generator
 from collections.abc import Iterable
 from contextlib import closing
 from contextlib import contextmanager
-from contextlib import nullcontext
 from functools import partial
 from pickle import PicklingError
 from typing import Any
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING
 from joblib import effective_n_jobs
 from joblib.externals.loky.backend.reduction import dumps
 import numpy as np
-from sklearn import config_context
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
@@ -46,6 +44,7 @@ from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import Pooled
@@ -78,7 +77,8 @@ class Fit(Engine):
         # The trees of folds of several rows are fitted where they cannot be grown together.
         is_tree = isinstance(job.estimator, HistTree)
         is_chosen = job.task.settings.method == "auto"
-        if is_tree and is_chosen and job.task.repeats[0].cut.are_single_rows:
+        cut = job.task.repeats[0].cut
+        if is_tree and is_chosen and cut.n_tested == cut.n_folds:
             return _ONCE_PER_ROW
         return ""
 
@@ -119,32 +119,7 @@ class Fit(Engine):
 
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the fits of the folds."""
-        task, data, cut = job.task, job.task.data, repeat.cut
-        estimator = seeded(clone(job.estimator), task.settings.seed % 2**32)
-        classes = job.classes
-        why = data.why_only_fit(is_classifier(estimator))
-        if method != "predict" and why.startswith("y has"):
-            raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
-        passed = job.passed
-        fold_task = FoldTask(
-            estimator,
-            data.X_given,
-            data.y_given,
-            (),
-            None,
-            classes,
-            None,
-            params=passed.to_fit(estimator),
-            is_routed=passed.is_routed,
-            n_targets=task.n_targets,
-        )
-        chunks, n_jobs = range(cut.n_folds), task.settings.n_jobs
-        with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):
-            responses = Parallel(n_jobs)(
-                delayed(fold_task.respond)(cut.split(chunk), method) for chunk in chunks
-            )
-        rows = np.concatenate([cut.test_rows(chunk) for chunk in chunks])
-        return in_given_order(np.concatenate(responses), rows)
+        return _predictions(job, repeat, method)
 
     def refit(self, job: Job) -> Any:
         """Return a clone of an estimator, fitted on all rows as they were given.
@@ -155,8 +130,7 @@ class Fit(Engine):
         fitted = seeded(clone(estimator), job.task.settings.seed)
         X, y = unshared(estimator, data.X_given), data.y_given
         params = part_of(job.passed.to_fit(estimator), X, None)
-        is_routed = config_context(enable_metadata_routing=job.passed.is_routed)
-        with is_routed if params else nullcontext():
+        with job.passed.as_configured():
             fitted.fit(X, *(() if y is None else (y,)), **params)
         if unset := unset_seeds(estimator):
             given = estimator.get_params(deep=True)
@@ -200,7 +174,7 @@ class Fits:
         data = task.data_name()
         named = under_configuration(data[0]), data[1]
         self._results = FoldResults(cache, estimator, named, scoring)
-        self._names = [b""] * repeat.cut.n_folds
+        self._names: list[bytes] | None = None
         beginnings = None
         if isinstance(estimator, Pipeline) and cache is not None:
             beginnings = task.shared.beginnings(task.settings.n_threads)
@@ -229,7 +203,7 @@ class Fits:
         self._methods = list(dict.fromkeys(response_of(one, estimator) for one in pooled))
         n_targets, classes = self._fold_task.n_targets, self._fold_task.classes
         widths = [n_columns(one, classes, n_targets) for one in self._methods]
-        self._ends, self._width = np.cumsum(widths, dtype=np.intp), sum(widths)
+        self._ends = np.cumsum(widths, dtype=np.intp)
         self._responses: list[np.ndarray] = []
 
     def events(self) -> Generator[TestedFolds]:
@@ -253,7 +227,7 @@ class Fits:
                         self._responses.append(fitted.responses)
                 is_failed = self._task.tries_all_folds and np.isnan(scores[self._by_fold]).any()
                 if block.last == self._cut.n_folds and is_failed:
-                    of_folds = np.array([self._cut.by_number(of_metric) for of_metric in scores])
+                    of_folds = np.array([by_number(self._cut, of_metric) for of_metric in scores])
                     raise FoldsFailed(of_folds, dict(sorted(self._errors.items())))
                 yield TestedFolds(
                     block,
@@ -275,7 +249,7 @@ class Fits:
             for chunk in part:
                 if not is_over:
                     attempt = delayed(self._fold_task.attempt)
-                    yield attempt(self._names[chunk], self._cut.split(chunk))
+                    yield attempt(self._name(chunk), self._cut.split(chunk))
 
         try:
             workers, size = Parallel(n_jobs, return_as="generator"), max(1, len(missing))
@@ -331,24 +305,59 @@ class Fits:
         columns = np.split(outputs, self._ends, axis=1)[self._methods.index(method)]
         return columns[:, 0] if columns.shape[1] == 1 else columns
 
+    def _name(self, chunk: int) -> bytes:
+        return b"" if self._names is None else self._names[chunk]
+
     def _find(self, chunk: int) -> FoldResult | None:
         if not self._results.name:
             return None
-        n_rows = len(self._cut.test_rows(chunk)) if self._width else 0
-        return self._results.find(self._names[chunk], (n_rows, self._width))
+        width = int(self._ends[-1]) if len(self._ends) else 0
+        n_rows = len(self._cut.test_rows(chunk)) if width else 0
+        return self._results.find(self._name(chunk), (n_rows, width))
 
     def _take(self, fitted: FoldResult, chunk: int) -> FoldResult:
         """Take note of a fit."""
         self._job.effort.n_updates += fitted.n_trained
         if not np.isnan(fitted.scores[self._by_fold]).any():
-            self._results.keep(self._names[chunk], fitted)
+            self._results.keep(self._name(chunk), fitted)
         return fitted
 
     def _without_scores(self, chunk: int) -> FoldResult:
         """Return what a fit that has failed has given."""
         nothing = np.full(len(self._metrics), np.nan)
-        responses = np.full((len(self._cut.test_rows(chunk)), self._width), np.nan)
+        width = int(self._ends[-1]) if len(self._ends) else 0
+        responses = np.full((len(self._cut.test_rows(chunk)), width), np.nan)
         return FoldResult(nothing, unknown_spreads(len(nothing), 1)[:, :, 0], responses, True, 0)
+
+
+def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:
+    """Return the out-of-fold responses of fits, in the order of the rows as given."""
+    task, data, cut = job.task, job.task.data, repeat.cut
+    estimator = seeded(clone(job.estimator), task.settings.seed % 2**32)
+    classes = job.classes
+    why = data.why_only_fit(is_classifier(estimator))
+    if method != "predict" and why.startswith("y has"):
+        raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
+    passed = job.passed
+    fold_task = FoldTask(
+        estimator,
+        data.X_given,
+        data.y_given,
+        (),
+        None,
+        classes,
+        None,
+        params=passed.to_fit(estimator),
+        is_routed=passed.is_routed,
+        n_targets=task.n_targets,
+    )
+    chunks, n_jobs = range(cut.n_folds), task.settings.n_jobs
+    with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):
+        responses = Parallel(n_jobs)(
+            delayed(fold_task.respond)(cut.split(chunk), method) for chunk in chunks
+        )
+    rows = np.concatenate([cut.test_rows(chunk) for chunk in chunks])
+    return in_given_order(np.concatenate(responses), rows)
 
 
 @contextmanager

@@ -49,7 +49,6 @@ from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.rows.folds import Split
-from optuna_treecv.scoring import are_counts
 from optuna_treecv.scoring import by_loss
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
@@ -172,7 +171,7 @@ class FoldTask:
             elif isinstance(metric, Scorer) and fitted is not None:
                 scores[number] = self._score(metric, fitted, X, y, weights)
                 has_diverged |= scores[number] == metric.if_diverged
-                if are_counts(metric) and weights is None:
+                if metric.is_zero_one and weights is None:
                     n_rows = np.array([len(test)])
                     spreads[number] = spread_of_counts(scores[[number]], n_rows)
             elif isinstance(metric, Loss) and fitted is not None:
@@ -219,12 +218,12 @@ class FoldTask:
         X, y = map(_protected, _safe_split(estimator, self.X, self.y, train))
         test = test.astype(np.intp)
         test_X, test_y = map(_protected, _safe_split(estimator, self.X, self.y, test, train))
-        beginning: AbstractContextManager[None] = nullcontext()
-        # A subclass of Pipeline may fit its steps on other rows than it is given.
-        if self.beginnings is not None and type(estimator) is Pipeline:
-            beginning = self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
         try:
-            with _explaining(estimator), keeping_rows(estimator), beginning:
+            with (
+                _explaining(estimator),
+                keeping_rows(estimator),
+                self._beginnings_for(estimator, name),
+            ):
                 self._fit(estimator, X, y, train)
         except ValueError as error:
             if not is_divergence(error):
@@ -234,23 +233,33 @@ class FoldTask:
 
     def _fit(self, estimator: Any, X: Any, y: Any, train: np.ndarray) -> None:
         """Fit an estimator on training rows; it gets their part of the further arguments."""
+        if not self.params:
+            _fit(estimator, X, y, {})
+            return
         params = part_of(self.params, self.X, train)
-        routing = config_context(enable_metadata_routing=self.is_routed)
-        labels, is_frame = () if y is None else (y,), hasattr(X, "columns")
-        shape = np.shape(X) if is_frame else ()
-        with routing if params else nullcontext():
-            _writable_if_asked(partial(estimator.fit, **params), X, *labels)
-        if is_frame and np.shape(X) != shape:
-            raise _mutation(estimator)
+        with config_context(enable_metadata_routing=self.is_routed):
+            _fit(estimator, X, y, params)
+
+    def _beginnings_for(self, estimator: Any, name: bytes) -> AbstractContextManager[None]:
+        """Return a context in which a Pipeline takes its fitted beginning, if that is kept.
+
+        A subclass of Pipeline may fit its steps on other rows than it is given.
+        """
+        if self.beginnings is None or type(estimator) is not Pipeline:
+            return nullcontext()
+        return self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
 
     def _columns(self, method: str, fitted: Any, X: Any, n_rows: int) -> np.ndarray:
         """Return a response for pooled scores, a column for each of its numbers."""
         if fitted is None:
             return np.full((n_rows, n_columns(method, self.classes, self.n_targets)), np.nan)
+        return self._numbers(method, fitted, X).astype(np.float64)
+
+    def _numbers(self, method: str, fitted: Any, X: Any) -> np.ndarray:
+        """Return the response that a score needs, (n_rows, n_columns)."""
         with _explaining(fitted):
             answered = _response(fitted, X, method, self.classes)
-        columns = in_columns(answered, method, fitted, self.classes, self.n_targets)
-        return columns.astype(np.float64)
+        return in_columns(answered, method, fitted, self.classes, self.n_targets)
 
 
 def mean_loss(
@@ -280,7 +289,7 @@ def mean_loss(
         targets = as_codes(np.ravel(y), classes)
     elif y is not None:
         targets = as_numbers(without_single_column(y))
-    method = loss.response_method
+    method = loss.methods
     outputs = in_columns(_response(fitted, X, method, classes), method, fitted, classes, n_targets)
     answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
     rows = TestedRows(outputs, lambda *_: answered, targets, weights, np.zeros(1, np.intp))
@@ -296,6 +305,14 @@ def _sendable(error: Exception) -> Exception:
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note(where)
     return error
+
+
+def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:
+    labels = () if y is None else (y,)
+    shape = np.shape(X) if hasattr(X, "columns") else ()
+    _writable_if_asked(partial(estimator.fit, **params), X, *labels)
+    if hasattr(X, "columns") and np.shape(X) != shape:
+        raise _mutation(estimator)
 
 
 def _writable_if_asked(call: Callable[..., T], *parts: Any) -> T:

@@ -59,7 +59,7 @@ class Forest(WholeRepeat):
             return f"{name_of(estimator)} is neither a HistTreeClassifier nor a HistTreeRegressor"
         if not isinstance(cut, Folds):
             return f"the folds must be a partition of the rows: {cut.why_no_tree}"
-        if cut.are_single_rows:
+        if cut.n_tested == cut.n_folds:
             return "each node would be searched once per row that is left out"
         return job.passed.why_not_by_sums(estimator) or why_not_scored(job)
 
@@ -118,14 +118,7 @@ class Forest(WholeRepeat):
             forest, is_new = grow_forest(growth, limits, folds, False, n_threads), True
             scores.needed[0] = n_standard
         job.effort.n_updates = int(scores.needed[0]) if is_new else 0
-        first = int(rows.bounds[0])
-        tested = TestedRows.of(
-            rows,
-            slice(first, None),
-            np.zeros((len(rows.targets) - first, 1)),  # trees are finite
-            lambda _, method: respond(forest, forest.ends(limits)[1], method),
-            rows.bounds[:-1] - first,
-        )
+        tested = _tested(rows, forest, limits)
         self.score(job, scores, tested, slice(None), slice(None))
         scores.pooled[:] = job.book.pooled_of(tested)
         yield from self.events(job, repeat, scores, self._is_together)
@@ -284,6 +277,18 @@ def wider(limits: Limits, found: Trees) -> Limits:
     if limits.max_depth > depth:
         most = min(2 * most, NO_LIMIT)
     return Limits(most, 2, 0.0 if limits.min_impurity_decrease < decrease else decrease)
+
+
+def _tested(rows: BinnedRows, forest: Trees, limits: Limits) -> TestedRows:
+    """Return what the trees say of the rows of their folds."""
+    first = int(rows.bounds[0])
+    return TestedRows.of(
+        rows,
+        slice(first, None),
+        np.zeros((len(rows.targets) - first, 1)),  # trees are finite
+        lambda _, method: respond(forest, forest.ends(limits)[1], method),
+        rows.bounds[:-1] - first,
+    )
 
 
 def respond(forest: Trees, leaves: np.ndarray, method: str) -> np.ndarray:

@@ -9,7 +9,6 @@ from collections.abc import Hashable
 from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import astuple
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -45,6 +44,7 @@ from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.names import described
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
@@ -56,6 +56,7 @@ from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
+from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.tree.plan import Learner
 
 T = TypeVar("T")
@@ -267,7 +268,7 @@ class Job:
 
         Or why there are none, a clause; it is empty if the estimator has no steps that could be.
         """
-        return self.task.steps.front(self.estimator, self.task.repeats)
+        return self.task.front(self.estimator)
 
     def rows(self, repeat: Repeat | None = None) -> PreparedRows:
         """Return the rows of a repeat, prepared for the learner.
@@ -282,6 +283,10 @@ class Job:
             return self.task.rows_in(
                 self.layout, repeat, front.steps.transform, front.name, are_named=True
             )
+
+    def identity(self, rows: PreparedRows, repeat: Repeat) -> RowsIdentity:
+        """Return the names of rows of a repeat that were prepared for the learner."""
+        return self.task.shared.identity(self.layout, rows, repeat.number, self.steps_name)
 
     def learner(
         self,
@@ -445,8 +450,10 @@ class Job:
     @property
     def total(self) -> Effort:
         """What all repeats have taken."""
-        each = map(astuple, self._efforts)
-        return Effort(*map(sum, zip(*each, strict=True)))
+        total = Effort()
+        for effort in self._efforts:
+            total.add(effort)
+        return total
 
     def fold_scores(self, number: int) -> np.ndarray:
         """Return the scores of all folds, repeat after repeat; NaN where there is none (yet).
@@ -462,7 +469,7 @@ class Job:
         """Return numbers of the first chunks by fold, repeat after repeat."""
         n_folds = self.task.n_folds
         each = [
-            repeat.cut.by_number(scored[repeat.number * n_folds :][:n_folds])
+            by_number(repeat.cut, scored[repeat.number * n_folds :][:n_folds])
             for repeat in self.task.repeats
         ]
         return each[0] if len(each) == 1 else np.concatenate(each)

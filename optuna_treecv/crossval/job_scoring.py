@@ -25,6 +25,7 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import OF_PASSES
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.folds import has_fewer_of_a_class
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
@@ -54,12 +55,7 @@ def scoring_of(job: Job, of_class: bool = False) -> Scoring:
     """
     task, estimator, settings = job.task, job.estimator, job.task.settings
     scoring = scoring_for(settings.scored_by, estimator, settings.pooled)
-    of_task = task.fact("scoring", lambda: scoring.name)
-    if scoring.name != of_task:
-        raise ValueError(
-            f"scoring must be given where it is not the same by default: {of_task!r} before, "
-            f"{scoring.name!r} for {name_of(estimator)}."
-        )
+    task.take_scoring(scoring, estimator)
     if task.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
         kind = "classifier" if is_classifier(estimator) else "regressor"
         raise ValueError(f"y must be given for a {kind}, got None.")
@@ -153,10 +149,10 @@ def _why_too_small(metric: Metric, job: Job) -> str:
     if is_classifier(job.estimator) and data.y is not None and data.y.ndim == 1:
         codes = as_codes(data.y, data.classes())
     for cut in [repeat.cut for repeat in job.task.repeats]:
-        n_rows = cut.fewest_rows()
+        n_rows = int(np.diff(cut.begins()).min())
         if n_rows < FEWEST_ROWS:
             small = f"{n_rows} row{'s' if n_rows > 1 else ''}"
-        elif codes is not None and cut.has_fewer_of_a_class(FEWEST_OF_A_CLASS, codes):
+        elif codes is not None and has_fewer_of_a_class(cut, FEWEST_OF_A_CLASS, codes):
             small = f"fewer than {FEWEST_OF_A_CLASS} rows of a class"
         else:
             continue
@@ -215,7 +211,7 @@ def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | 
         if isinstance(scoring, Scorer) and not scoring.is_mean:
             return None
         dummy, what = DummyClassifier(), "the most frequent class"
-        if isinstance(scoring, Loss) and scoring.response_method == "predict_proba":
+        if isinstance(scoring, Loss) and scoring.methods == "predict_proba":
             what = "the frequencies of the classes"
     elif is_regressor(estimator):
         dummy, what = DummyRegressor(), "the mean of y" if y.ndim == 1 else "the means of y"
@@ -235,11 +231,11 @@ def _score(scoring: Loss | Scorer, dummy: Any, nothing: np.ndarray, data: Data) 
     if isinstance(scoring, Scorer):
         weighted = {} if weights is None else {"sample_weight": weights}
         return float(scoring.score(dummy, nothing, data.y, **weighted))
-    response = getattr(dummy, scoring.response_method)(nothing[:1])
+    response = getattr(dummy, scoring.methods)(nothing[:1])
     targets = data.y
     if isinstance(dummy, DummyClassifier):
         targets = as_codes(data.y, dummy.classes_)
-        if scoring.response_method == "predict":
+        if scoring.methods == "predict":
             response = as_codes(response, dummy.classes_)
     responses = np.repeat(response, data.n_rows, axis=0)
     return float(np.average(scoring.of_rows(responses, targets), weights=weights))

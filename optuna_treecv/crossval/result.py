@@ -379,7 +379,7 @@ def error_of(scores: Scores) -> float | None:
     """Return the standard error of a mean: over rows where these are known, else over folds."""
     tested = scores.tested
     overlap = tested.test_share if tested.shares_test_rows else None
-    is_of_rows = scores.metric.is_mean and overlap is None
+    is_of_rows = scores.is_of_rows and overlap is None
     with np.errstate(all="ignore"):
         by_rows = row_error(scores) if is_of_rows else np.nan
         by_folds = np.nan

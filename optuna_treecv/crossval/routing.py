@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field
@@ -87,6 +89,12 @@ class Passed:
             except NoKey:
                 return None
         return digest(*parts)
+
+    def as_configured(self) -> AbstractContextManager[None]:
+        """Return a context with scikit-learn's metadata routing as it was, in any thread."""
+        if self.is_nothing():
+            return nullcontext()
+        return config_context(enable_metadata_routing=self.is_routed)
 
     def to_fit(self, estimator: Any) -> dict[str, Any]:
         """Return the arguments of an estimator's ``fit`` besides X and y, for all rows."""

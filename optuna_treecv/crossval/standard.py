@@ -84,7 +84,7 @@ def _training_rows(repeat: Repeat, chunk: int, epoch: int) -> np.ndarray:
     cut, plan = repeat.cut, repeat.plan
     if isinstance(cut, Folds):
         return plan.rest(Node(chunk, chunk + 1), epoch)
-    rows = np.sort(cut.prepared(cut.train_rows(chunk)))
+    rows = np.sort(cut.prepared(cut.split(chunk).train_rows()))
     if not plan.random and epoch == 0:
         return rows
     order, number, n_seen = np.empty(len(rows), np.uint32), cut.number(chunk), epoch * len(rows)

@@ -103,15 +103,19 @@ class Steps:
         """
         if self._last_rows is None or self._last_rows[0] != name:
             self._last_rows = None  # their memory may be needed for the others
-            *_, cache = self._arguments
-            key = b"rows", self._name, name
-            rows: PreparedRows | None = None if cache is None else cache.find(key)
-            if rows is None:
-                rows = make()
-                if cache is not None:
-                    cache.keep(key, rows, rows.seconds)
-            self._last_rows = name, rows
+            self._last_rows = name, self._find(name, make)
         return self._last_rows[1]
+
+    def _find(self, name: Hashable, make: Callable[[], PreparedRows]) -> PreparedRows:
+        *_, cache = self._arguments
+        if cache is None:
+            return make()
+        key = b"rows", self._name, name
+        rows: PreparedRows | None = cache.find(key)
+        if rows is None:
+            rows = make()
+            cache.keep(key, rows, rows.seconds)
+        return rows
 
     def _done(self, parts: Split, repeats: Sequence[Repeat]) -> Front | str:
         """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""

@@ -44,6 +44,10 @@ class Tested:
         return len(self.cuts) if self._is_repeated_hold_out else self.cuts[0].n_folds
 
     @property
+    def n_repeats(self) -> int:
+        return 1 if self._is_repeated_hold_out else len(self.cuts)
+
+    @property
     def _is_repeated_hold_out(self) -> bool:
         is_hold_out = self.cuts[0].n_folds == 1 and self.method != "progressive"
         return is_hold_out and len(self.cuts) > 1
@@ -79,7 +83,7 @@ class Tested:
             not isinstance(cut, Folds)
             and cut.n_folds > 1
             and all(
-                cut.train_rows(chunk).max() < cut.test_rows(chunk).min()
+                cut.split(chunk).train_rows().max() < cut.test_rows(chunk).min()
                 for chunk in range(cut.n_folds)
             )
         )
@@ -103,7 +107,7 @@ class Tested:
     def fewest_effective_rows(self) -> float:
         r"""Return :math:`(\sum w)^2 / \sum w^2` of the smallest fold."""
         if self.score_weights is None:
-            return float(min(cut.fewest_rows() for cut in self.cuts))
+            return float(min(np.diff(cut.begins()).min() for cut in self.cuts))
         sizes = []
         for cut in self.cuts:
             for chunk in range(cut.n_folds):

@@ -31,9 +31,12 @@ from optuna_treecv.crossval.trained import node_test
 from optuna_treecv.crossval.trained import outputs_are_enough
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import Training
-from optuna_treecv.crossval.trained import why_not_in_tree
+from optuna_treecv.crossval.trained import why_not_passed_further
+from optuna_treecv.crossval.trained import why_not_trained_further
+from optuna_treecv.crossval.trained import why_trained_further
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
+from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.learners.lanes import Lanes
 from optuna_treecv.learners.linear import LinearEstimator
@@ -45,7 +48,7 @@ from optuna_treecv.scoring import ArrayThenCount
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
-from optuna_treecv.sharing.keys import lanes_key
+from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Learner
@@ -70,11 +73,15 @@ class TreeCV(Trained):
     def why_not(self, job: Job) -> str:
         """Return why models cannot be trained further along a tree, a clause."""
         cut = job.task.repeats[0].cut
-        if why := why_not_in_tree(job):
+        if why := why_not_trained_further(job) or why_not_passed_further(job):
             return why
         if isinstance(cut, Folds):
             return ""
         return cut.why_no_tree or "the training sets of its folds grow"
+
+    def why(self, job: Job) -> str:
+        """Return why models are trained further."""
+        return why_trained_further(job)
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
         """Return a learner that looks models up in the cache, if its states have keys."""
@@ -236,7 +243,9 @@ def _groups(jobs: Sequence[Job], repeat: Repeat) -> Iterable[dict[str, tuple[Job
     for job in jobs:
         bound = _unfinished(job, job.repeats[repeat.number], prepared)
         if bound is not None:
-            alike = bound.identity.rows, lanes_key(bound.learner), job.n_epochs
+            learner = bound.learner
+            settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
+            alike = bound.identity.rows, settings, job.n_epochs
             groups.setdefault(alike, {})[bound.results.name] = job, bound
     return groups.values()
 

@@ -26,11 +26,10 @@ from optuna_treecv.rows.folds import even_folds
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import folds_of_ids
 from optuna_treecv.rows.folds import hold_out
-from optuna_treecv.rows.folds import n_bytes_of
+from optuna_treecv.rows.folds import OF_FOLDS
+from optuna_treecv.rows.folds import OF_ROWS
 from optuna_treecv.rows.folds import packed
-from optuna_treecv.rows.folds import permutation_of_folds
-from optuna_treecv.rows.folds import permutation_of_rows
-from optuna_treecv.rows.folds import singles
+from optuna_treecv.rows.folds import permutation
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.rows.folds import stratified_chunks
 from optuna_treecv.rows.folds import stratified_sample
@@ -95,12 +94,8 @@ def make_cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int], n_repeats: int)
     """
     cuts: list[Cut] = []
     for _ in range(n_repeats):
-        cuts += _cuts(cv, rows, partial(_seed_after, seeds, len(cuts)))
+        cuts += _cuts(cv, rows, partial(lambda first, number: seeds(first + number), len(cuts)))
     return cuts
-
-
-def _seed_after(seeds: Callable[[int], int], first: int, number: int) -> int:
-    return seeds(first + number)
 
 
 def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
@@ -110,7 +105,7 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
         if cv != "loo":
             raise ValueError(f"{_EXPECTED}, got {cv!r}.")
         _refuse_groups(rows, "cv='loo'", "cv=LeaveOneGroupOut()")
-        return [singles(n_rows, shuffle, seed)]
+        return [even_folds(n_rows, n_rows, shuffle, seed)]
     if is_integer(cv):
         if not 2 <= cv <= n_rows:
             raise ValueError(f"cv must be between 2 and the number of rows, {n_rows}, got {cv}.")
@@ -131,7 +126,7 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
             raise ValueError("groups must be None where cv is a share and shuffle=False.")
         cv = GroupShuffleSplit(1, test_size=float(cv), random_state=seed % 2**32)
     if isinstance(cv, LeaveOneOut):  # its split() would write n_rows - 1 row numbers per fold
-        return [singles(n_rows, shuffle, seed)]
+        return [even_folds(n_rows, n_rows, shuffle, seed)]
     if isinstance(cv, type):
         raise ValueError(
             f"cv must be a splitter instance, such as KFold(5), got the class {cv!r}."
@@ -147,9 +142,7 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
 
 
 def _folds_of_int(n_folds: int, rows: ToCut, seed: int) -> Folds:
-    if n_folds == rows.n_rows:
-        return singles(n_folds, rows.shuffle, seed)
-    if rows.codes is None:
+    if rows.codes is None or n_folds == rows.n_rows:
         return even_folds(rows.n_rows, n_folds, rows.shuffle, seed)
     if not rows.shuffle:
         ids = np.empty(rows.n_rows, np.int64)
@@ -157,8 +150,8 @@ def _folds_of_int(n_folds: int, rows: ToCut, seed: int) -> Folds:
         for fold, (_, test) in enumerate(StratifiedKFold(n_folds).split(nothing, rows.codes)):
             ids[test] = fold
         return folds_of_ids(ids, False, seed)
-    permutation = permutation_of_rows(rows.n_rows, seed)
-    order, bounds = stratified_chunks(rows.codes, n_folds, permutation, seed)
+    random_rows = permutation(rows.n_rows, seed, OF_ROWS)
+    order, bounds = stratified_chunks(rows.codes, n_folds, random_rows, seed)
     return Folds(order, n_folds, bounds)
 
 
@@ -170,7 +163,7 @@ def _share(share: float, rows: ToCut, seed: int) -> Folds:
     if rows.shuffle and rows.codes is not None:
         test = stratified_sample(rows.codes, n_test, seed)
     elif rows.shuffle:
-        test = permutation_of_rows(n_rows, seed)[n_rows - n_test :]
+        test = permutation(n_rows, seed, OF_ROWS)[n_rows - n_test :]
     return hold_out(test, n_rows, rows.shuffle, seed)
 
 
@@ -211,15 +204,7 @@ def _folds_of_given_ids(cv: Any, rows: ToCut, seed: int) -> Folds:
             "cv must not hold fold ids below -1, which stands for rows that are only trained on, "
             f"got {ids.min()}."
         )
-    return _folds_of_ids(ids, rows.shuffle, seed)
-
-
-def _folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, given: Splits | None = None) -> Folds:
-    ids = ids.astype(np.int64)
-    n_folds = len(np.unique(ids[ids >= 0]))
-    if n_folds < (1 if np.any(ids < 0) else 2):
-        raise ValueError(f"cv must make at least 2 folds, got {n_folds}.")
-    return folds_of_ids(ids, shuffle, seed, given)
+    return folds_of_ids(ids, rows.shuffle, seed)
 
 
 # Splitters.
@@ -238,14 +223,14 @@ def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]
             if not is_ascending:
                 part = slice(numbers.start, numbers.stop)
                 given = Splits(splits.order, splits.trains[part], splits.tests[part])
-            cuts.append(_folds_of_ids(ids, rows.shuffle, seeds(len(cuts)), given))
+            cuts.append(folds_of_ids(ids, rows.shuffle, seeds(len(cuts)), given))
         return cuts
     if rows.shuffle and not splits.grows:
         seed = seeds(0)
         splits = replace(
             splits,
-            order=permutation_of_rows(rows.n_rows, seed),
-            numbers=permutation_of_folds(splits.n_folds, seed),
+            order=permutation(rows.n_rows, seed, OF_ROWS),
+            numbers=permutation(splits.n_folds, seed, OF_FOLDS),
         )
     return [replace(splits, why_no_tree=f"{name} {problem or why}")]
 
@@ -299,7 +284,7 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | N
         is_ascending = is_ascending and bool(np.all(tested[1:] > tested[:-1]))
         trains.append(train)
         tests.append(tested.astype(np.uint32))
-        n_bytes += n_bytes_of(train) + tests[-1].nbytes
+        n_bytes += getattr(train, "nbytes", 8) + tests[-1].nbytes
     if not tests:
         raise ValueError(f"cv must be a splitter that makes splits, but {name} makes none.")
     order = np.arange(n_rows, dtype=np.uint32)

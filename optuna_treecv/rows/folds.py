@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from itertools import zip_longest
@@ -21,8 +20,8 @@ from optuna_treecv._kernels.order import random_order
 # row orders of training phases. What a stratified fold holds must not depend on the permutation
 # that orders its rows: the rows of each class would then lie at even distances within a fold, and
 # the labels would alternate.
-_ROWS = 1
-_FOLDS = 2
+OF_ROWS = 1
+OF_FOLDS = 2
 _MEMBERS = 3
 _FIRST_TURN = 4
 
@@ -122,15 +121,10 @@ class Splits:
         """The number of test rows of all splits together."""
         return sum(map(len, self.tests))
 
-    @property
-    def are_single_rows(self) -> bool:
-        """Whether each split tests one row."""
-        return self.n_tested == self.n_folds
-
     @cached_property
     def n_trained(self) -> int:
         """The number of training rows of all splits together."""
-        return sum(len(self.train_rows(i)) for i in range(self.n_folds))
+        return sum(len(self.split(i).train_rows()) for i in range(self.n_folds))
 
     def number(self, chunk: int) -> int:
         """Return the number of the split of a chunk."""
@@ -139,10 +133,6 @@ class Splits:
     def test_rows(self, chunk: int) -> np.ndarray:
         """Return the rows, as given, that a chunk's split tests, in the order of the splitter."""
         return self.tests[self.number(chunk)].astype(np.intp)
-
-    def train_rows(self, chunk: int) -> np.ndarray:
-        """Return the rows, as given, that a chunk's model is trained on, in their order."""
-        return self.split(chunk).train_rows()
 
     def split(self, chunk: int) -> Split:
         """Return the training and test rows of a chunk."""
@@ -189,25 +179,12 @@ class Splits:
         for rows in self.trains:
             yield np.array([rows]) if isinstance(rows, int) else rows
 
-    def fewest_rows(self) -> int:
-        """Return the number of rows of the smallest test set."""
-        return min(map(len, self.tests))
-
-    def has_fewer_of_a_class(self, n: int, codes: np.ndarray) -> bool:
-        """Return whether some test set holds fewer than ``n`` rows of some class."""
-        n_classes = int(codes.max()) + 1
-        return any(np.bincount(codes[test], minlength=n_classes).min() < n for test in self.tests)
-
     def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return how many of the marked rows each chunk's model is trained on, and tested on."""
         chunks = range(self.n_folds)
-        n_trained = [np.count_nonzero(is_marked[self.train_rows(chunk)]) for chunk in chunks]
-        n_tested = [np.count_nonzero(is_marked[self.test_rows(chunk)]) for chunk in chunks]
+        n_trained = [np.count_nonzero(is_marked[self.split(i).train_rows()]) for i in chunks]
+        n_tested = [np.count_nonzero(is_marked[self.test_rows(i)]) for i in chunks]
         return np.array(n_trained), np.array(n_tested)
-
-    def by_number(self, scores: np.ndarray) -> np.ndarray:
-        """Return the scores of the first chunks, ordered by split; NaN for a split without one."""
-        return scores_by_number(scores, self.n_folds, self.numbers)
 
 
 @dataclass(frozen=True)
@@ -253,11 +230,6 @@ class Folds:
         return self.n_rows - (0 if self.bounds is None else int(self.bounds[0]))
 
     @property
-    def are_single_rows(self) -> bool:
-        """Whether each fold tests one row."""
-        return self.n_tested == self.n_folds
-
-    @property
     def n_trained(self) -> int:
         """The number of training rows of all folds together."""
         return self.n_folds * self.n_rows - self.n_tested
@@ -281,10 +253,6 @@ class Folds:
             begin, end = int(self.bounds[first]), int(self.bounds[last])
         return self.order[begin:end]
 
-    def train_rows(self, chunk: int) -> np.ndarray:
-        """Return the rows, as given, that a chunk's model is trained on, in their order."""
-        return self.split(chunk).train_rows()
-
     def split(self, chunk: int) -> Split:
         """Return the training and test rows of a chunk."""
         if self.given is not None:
@@ -293,13 +261,11 @@ class Folds:
 
     def equals(self, other: object) -> bool:
         """Return whether both have the same chunks of the same rows in the same order."""
-        if not isinstance(other, Folds):
-            return False
-        if self.bounds is None or other.bounds is None:
-            same_cut = self.bounds is other.bounds and self.n_folds == other.n_folds
-        else:
-            same_cut = np.array_equal(self.bounds, other.bounds)
-        return same_cut and np.array_equal(self.order, other.order)
+        return (
+            isinstance(other, Folds)
+            and np.array_equal(self.begins(), other.begins())
+            and np.array_equal(self.order, other.order)
+        )
 
     def fits_like(self, other: object) -> bool:
         """Return whether both train on the same rows and test the same, whatever their numbers."""
@@ -320,30 +286,6 @@ class Folds:
         if self.given is not None:
             yield from self.given.arrays()
 
-    def fewest_rows(self) -> int:
-        """Return the number of rows of the smallest chunk."""
-        if self.bounds is None:
-            return self.n_rows // self.n_folds
-        return int(np.diff(self.bounds).min())
-
-    def has_fewer_of_a_class(self, n: int, codes: np.ndarray) -> bool:
-        """Return whether some chunk holds fewer than ``n`` rows of some class.
-
-        Parameters
-        ----------
-        n : int
-        codes : ndarray of shape (n_rows,)
-            The class of each row as given, as a number from 0.
-        """
-        n_classes = int(codes.max()) + 1
-        if self.n_tested < n * self.n_folds * n_classes:
-            return True  # the rows do not suffice; this also bounds the table of counts
-        begins = self.begins()
-        chunk = np.repeat(np.arange(self.n_folds), np.diff(begins))
-        tested = codes[self.order[begins[0] :]]
-        counts = np.bincount(chunk * n_classes + tested, minlength=1)
-        return len(counts) < self.n_folds * n_classes or bool(counts.min() < n)
-
     def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return how many of the marked rows each chunk's model is trained on, and tested on.
 
@@ -356,37 +298,18 @@ class Folds:
         n_tested = np.add.reduceat(marked, self.begins()[:-1])
         return marked.sum() - n_tested, n_tested
 
-    def by_number(self, scores: np.ndarray) -> np.ndarray:
-        """Return the scores of the first chunks, ordered by fold number.
-
-        Parameters
-        ----------
-        scores : ndarray of shape (n_scored,), float64
-            The scores of the first ``n_scored`` chunks.
-
-        Returns
-        -------
-        ndarray of shape (n_folds,), float64
-            NaN for a fold without a score yet.
-        """
-        return scores_by_number(scores, self.n_folds, self.numbers)
-
 
 #: How the rows are cut for one repeat.
 Cut: TypeAlias = Folds | Splits
 
 
 def even_folds(n_rows: int, n_folds: int, shuffle: bool, seed: int) -> Folds:
-    """Return folds of a permutation of the rows, or of the rows as they lie."""
-    if not shuffle:
-        return Folds(np.arange(n_rows, dtype=np.uint32), n_folds)
-    return Folds(permutation_of_rows(n_rows, seed), n_folds)
+    """Return folds of a permutation of the rows, or of the rows as they lie.
 
-
-def singles(n_rows: int, shuffle: bool, seed: int) -> Folds:
-    """Return the folds of ``LeaveOneOut``: fold i tests row i."""
-    folds = even_folds(n_rows, n_rows, shuffle, seed)
-    return replace(folds, numbers=folds.order)
+    As many folds as rows are those of ``LeaveOneOut``: fold i tests row i.
+    """
+    order = permutation(n_rows, seed, OF_ROWS) if shuffle else np.arange(n_rows, dtype=np.uint32)
+    return Folds(order, n_folds, numbers=order if n_folds == n_rows else None)
 
 
 def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, given: Splits | None = None) -> Folds:
@@ -398,12 +321,14 @@ def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, given: Splits | None
     is_tested = ids >= 0
     present, folds, sizes = np.unique(ids[is_tested], return_inverse=True, return_counts=True)
     n_folds = len(present)
+    if n_folds < (2 if np.all(is_tested) else 1):
+        raise ValueError(f"cv must make at least 2 folds, got {n_folds}.")
     chunk = np.full(len(ids), -1)
     numbers = None
     rows = np.arange(len(ids), dtype=np.uint32)
     if shuffle:
-        rows = permutation_of_rows(len(ids), seed)
-        numbers = _permutation(n_folds, seed, _FOLDS)
+        rows = permutation(len(ids), seed, OF_ROWS)
+        numbers = permutation(n_folds, seed, OF_FOLDS)
         folds = np.argsort(numbers)[folds]
         sizes = sizes[numbers]
     chunk[is_tested] = folds
@@ -417,7 +342,7 @@ def hold_out(
     test: np.ndarray, n_rows: int, shuffle: bool, seed: int, given: Splits | None = None
 ) -> Folds:
     """Return one fold that tests some rows; all others are only trained on."""
-    rows = permutation_of_rows(n_rows, seed) if shuffle else np.arange(n_rows, dtype=np.uint32)
+    rows = permutation(n_rows, seed, OF_ROWS) if shuffle else np.arange(n_rows, dtype=np.uint32)
     is_tested = np.zeros(n_rows, bool)
     is_tested[test] = True
     tested = is_tested[rows]
@@ -436,7 +361,7 @@ def first_split(cut: Cut, shuffle: bool, seed: int) -> Cut:
         given = None if cut.given is None else cut.given.one()
         return hold_out(cut.test_rows(chunk), cut.n_rows, shuffle, seed, given)
     one = cut.one()
-    train, test = one.train_rows(0), one.test_rows(0)
+    train, test = one.split(0).train_rows(), one.test_rows(0)
     both = np.concatenate([train, test])
     if len(both) == cut.n_rows == len(np.unique(both)):
         return hold_out(test, cut.n_rows, shuffle and not cut.grows, seed, one)
@@ -464,13 +389,45 @@ def one_pass(cut: Cut) -> Folds:
     return Folds(cut.order, 1, np.array([first, n_rows], np.int64))
 
 
-def scores_by_number(scores: np.ndarray, n_folds: int, numbers: np.ndarray | None) -> np.ndarray:
-    """Return the scores of the first chunks in the order of the folds; NaN for those without."""
-    if numbers is None and len(scores) == n_folds:
+def by_number(cut: Cut, scores: np.ndarray) -> np.ndarray:
+    """Return the scores of the first chunks, ordered by the numbers of the folds.
+
+    Parameters
+    ----------
+    cut : Folds or Splits
+    scores : ndarray of shape (n_scored,), float64
+        The scores of the first ``n_scored`` chunks.
+
+    Returns
+    -------
+    ndarray of shape (n_folds,), float64
+        NaN for a fold without a score yet.
+    """
+    numbers = cut.numbers
+    if numbers is None and len(scores) == cut.n_folds:
         return scores
-    in_order = np.full(n_folds, np.nan)
+    in_order = np.full(cut.n_folds, np.nan)
     in_order[slice(len(scores)) if numbers is None else numbers[: len(scores)]] = scores
     return in_order
+
+
+def has_fewer_of_a_class(cut: Cut, n: int, codes: np.ndarray) -> bool:
+    """Return whether some chunk tests fewer than ``n`` rows of some class.
+
+    Parameters
+    ----------
+    cut : Folds or Splits
+    n : int
+    codes : ndarray of shape (n_rows,)
+        The class of each row as given, as a number from 0.
+    """
+    n_classes = int(codes.max()) + 1
+    if cut.n_tested < n * cut.n_folds * n_classes:
+        return True  # the rows do not suffice; this also bounds the table of counts
+    chunk = np.repeat(np.arange(cut.n_folds), np.diff(cut.begins()))
+    tested = codes[cut.tested_from(0, cut.n_folds)]
+    counts = np.bincount(chunk * n_classes + tested, minlength=1)
+    return len(counts) < cut.n_folds * n_classes or bool(counts.min() < n)
 
 
 def _are_equal(these: Iterable[np.ndarray | None], those: Iterable[np.ndarray | None]) -> bool:
@@ -492,22 +449,8 @@ def packed(rows: np.ndarray, n_rows: int) -> TrainRows:
     return rows.astype(np.uint32)
 
 
-def n_bytes_of(rows: TrainRows) -> int:
-    """Return the bytes that training rows take."""
-    return rows.nbytes if isinstance(rows, np.ndarray) else 8
-
-
-def permutation_of_rows(n_rows: int, seed: int) -> np.ndarray:
-    """Return the permutation in which rows lie, uint32."""
-    return _permutation(n_rows, seed, _ROWS)
-
-
-def permutation_of_folds(n_folds: int, seed: int) -> np.ndarray:
-    """Return the fold number of each chunk, uint32."""
-    return _permutation(n_folds, seed, _FOLDS)
-
-
-def _permutation(n: int, seed: int, purpose: int) -> np.ndarray:
+def permutation(n: int, seed: int, purpose: int) -> np.ndarray:
+    """Return a random permutation, uint32, which is another one for each purpose."""
     order = np.empty(n, np.uint32)
     random_order(derive_seed(seed, purpose), 0, n, 0, order)
     return order
@@ -597,8 +540,7 @@ def _deal(codes: np.ndarray, n_chunks: int, seed: int) -> np.ndarray:
 
 def _by_class(codes: np.ndarray, seed: int) -> np.ndarray:
     """Return the rows class after class, those of each class in random order."""
-    drawn = np.empty(len(codes), np.uint32)
-    random_order(derive_seed(seed, _MEMBERS), 0, len(codes), 0, drawn)
+    drawn = permutation(len(codes), seed, _MEMBERS)
     narrow = codes.astype(np.min_scalar_type(codes.max()))  # NumPy sorts narrow integers faster
     return drawn[np.argsort(narrow[drawn], kind="stable")]
 

@@ -19,7 +19,6 @@ from optuna_treecv.scoring.metrics import ReturnsSeveral as ReturnsSeveral
 from optuna_treecv.scoring.metrics import score_of as score_of
 from optuna_treecv.scoring.metrics import Scorer as Scorer
 from optuna_treecv.scoring.metrics import UndefinedScore as UndefinedScore
-from optuna_treecv.scoring.scores import are_counts as are_counts
 from optuna_treecv.scoring.scores import by_loss as by_loss
 from optuna_treecv.scoring.scores import FoldScores as FoldScores
 from optuna_treecv.scoring.scores import follows_from_squares as follows_from_squares

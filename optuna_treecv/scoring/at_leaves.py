@@ -74,12 +74,10 @@ class Leaves:
             if isinstance(metric, Scorer)
             and (number in at_leaf or fold_metric(metric, rows.classes) is None)
         }
-        self._targets = self._behind(rows.targets)
-        self._weights = self._behind(rows.score_weights)
-
-    def _behind(self, of_rows: np.ndarray | None) -> np.ndarray | None:
-        """Return what stands behind the rows of the plan."""
-        return of_rows if of_rows is None or self._tested is None else of_rows[self._tested]
+        self._targets, self._weights = (
+            of_rows if of_rows is None or tested is None else of_rows[tested]
+            for of_rows in (rows.targets, rows.score_weights)
+        )
 
     def results(self) -> dict[str, ArrayThenCount]:
         """Return, by name, what can be kept. No scorer is kept that its name does not identify."""
@@ -108,44 +106,31 @@ class Leaves:
 
     def test_leaf(self, fold: Node, state: Any) -> None:
         """Take note of what a fold's model says of the fold."""
+        learner = self._learner
+        start, stop = low, high = self._plan.rows(fold)
+        tested = None if self._tested is None else self._tested[start:stop]
+        if tested is not None:  # a learner answers for a range of rows
+            low, high = int(tested.min()), int(tested.max()) + 1
         if self.outputs is not None:
-            self._keep_outputs(fold, state, self.outputs.array)
-        if self.at_leaf:
-            fitted = self._learner.estimator(state)
-            for i in self.at_leaf:
-                self._fold_scores[i].array[fold.first] = self._score(i, fold, fitted)
-
-    def _keep_outputs(self, fold: Node, state: Any, outputs: np.ndarray) -> None:
-        start, stop = self._plan.rows(fold)
-        if self._tested is None:
-            self._learner.outputs(state, start, stop, outputs)
+            if tested is None:
+                learner.outputs(state, start, stop, self.outputs.array)
+            else:  # memory of other rows is never touched
+                of_all = np.empty((len(learner.rows.order), learner.n_outputs), learner.dtype)
+                learner.outputs(state, low, high, of_all)
+                self.outputs.array[start:stop] = of_all[tested]
+        if not self.at_leaf:
             return
-        rows = self._tested[start:stop]
-        # A learner answers for a range of rows. Memory of other rows is never touched.
-        of_all = np.empty(
-            (len(self._learner.rows.order), self._learner.n_outputs), self._learner.dtype
-        )
-        self._learner.outputs(state, int(rows.min()), int(rows.max()) + 1, of_all)
-        outputs[start:stop] = of_all[rows]
-
-    def _score(self, number: int, fold: Node, fitted: Any) -> float:
-        """Score a fold with an estimator, which is None if its model is not finite."""
-        scorer = self._metrics[number]
-        assert isinstance(scorer, Scorer)
-        if fitted is None:
-            return scorer.if_diverged
-        start, stop = self._plan.rows(fold)
-        X, y = self._rows(start, stop)
+        fitted = learner.estimator(state)  # None if its model is not finite
+        X, y = learner.score_rows(low, high)
+        if tested is not None:
+            X, y = take_rows(X, tested - low), None if y is None else y[tested - low]
         weights = {} if self._weights is None else {"sample_weight": self._weights[start:stop]}
-        return score_of(scorer, fitted, X, y, self._learner.rows.classes, weights)
-
-    def _rows(self, start: int, stop: int) -> tuple[Any, Any]:
-        if self._tested is None:
-            return self._learner.score_rows(start, stop)
-        rows = self._tested[start:stop]
-        low = int(rows.min())
-        X, y = self._learner.score_rows(low, int(rows.max()) + 1)
-        return take_rows(X, rows - low), None if y is None else y[rows - low]
+        for i in self.at_leaf:
+            scorer, score = self._metrics[i], self._metrics[i].if_diverged
+            if fitted is not None:
+                assert isinstance(scorer, Scorer)
+                score = score_of(scorer, fitted, X, y, learner.rows.classes, weights)
+            self._fold_scores[i].array[fold.first] = score
 
     def called(self, folds: Node) -> dict[int, np.ndarray]:
         """Return the scores of folds by scorers that are called for each, by the metric's number.

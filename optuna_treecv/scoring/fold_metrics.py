@@ -213,10 +213,6 @@ def _lack_a_class(probabilities: Array, codes: Array, begins: Array) -> Array:
     return (counts == 0).any(axis=1)
 
 
-def _lack_one_of_many(probabilities: Array, codes: Array, begins: Array) -> Array:
-    return _lack_a_class(probabilities, codes, begins) & (probabilities.shape[1] > 2)
-
-
 # Other metrics of regressors
 
 
@@ -467,7 +463,12 @@ _OF_CLASSES = [
     ),
     FoldMetric("f1", ("predict",), _f1, _f1_influence),
     _mean_metric("neg_log_loss", "predict_proba", _log_likelihood, _lack_a_class),
-    _mean_metric("neg_brier_score", "predict_proba", _neg_brier, _lack_one_of_many),
+    _mean_metric(
+        "neg_brier_score",
+        "predict_proba",
+        _neg_brier,
+        lambda p, codes, begins: _lack_a_class(p, codes, begins) & (p.shape[1] > 2),
+    ),
     FoldMetric("roc_auc", _RANKING, _roc_auc, _roc_auc_influence),
     FoldMetric("average_precision", _RANKING, _average_precision, _average_precision_influence),
 ]

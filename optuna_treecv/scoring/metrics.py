@@ -32,8 +32,8 @@ class Loss:
     Attributes
     ----------
     name : str
-    response_method : str
-        The response of the model that the loss needs.
+    methods : str
+        The method of an estimator that gives the response.
     of_rows : callable
         (response, targets) -> ndarray of shape (rows,), float64. With several targets it is the
         mean over them.
@@ -46,7 +46,7 @@ class Loss:
     """
 
     name: str
-    response_method: str
+    methods: str
     of_rows: Callable[[np.ndarray, Any], np.ndarray]
     if_diverged: float = np.inf
     row_range: tuple[float, float] | None = None
@@ -54,11 +54,6 @@ class Loss:
     direction = "minimize"
     is_mean = True
     is_registered = True
-
-    @property
-    def methods(self) -> str:
-        """The method of an estimator that gives the response."""
-        return self.response_method
 
 
 def fold_means(
@@ -180,6 +175,8 @@ class Scorer:
         Whether the score of several rows is known to be the mean over them, as a loss is.
     is_of_training : bool
         Whether it scores the rows that a model was trained on; folds must be fitted.
+    is_zero_one : bool
+        Whether each row scores 0 or 1, and nothing between.
     """
 
     name: str
@@ -188,6 +185,7 @@ class Scorer:
     is_made: bool = False
     is_mean: bool = False
     is_of_training: bool = False
+    is_zero_one: bool = False
     if_diverged = -np.inf
     direction = "maximize"
 
@@ -200,11 +198,6 @@ class Scorer:
     def row_range(self) -> tuple[float, float] | None:
         """The least and the largest score of a row; None if there are no such bounds."""
         return (0.0, 1.0) if self.is_zero_one else None
-
-    @property
-    def is_zero_one(self) -> bool:
-        """Whether each row scores 0 or 1, and nothing between."""
-        return self.is_registered and self.name == "accuracy"
 
     @property
     def takes_weights(self) -> bool:
@@ -223,20 +216,9 @@ class UndefinedScore(ValueError):
 
 
 class ReturnsSeveral(ValueError):
-    """A scorer has returned several scores by name.
+    """A scorer has returned several scores, which have these names."""
 
-    Parameters
-    ----------
-    message : str
-    names : list of str
-    """
-
-    def __init__(self, message: str, names: Sequence[str]) -> None:
-        super().__init__(message, names)
-        self.names = names
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -307,7 +289,14 @@ _ACCURACIES = (
 def registered_scorer(name: str) -> Scorer:
     """Return a scorer of scikit-learn by its name."""
     scorer = get_scorer(name)
-    return Scorer(name, scorer, is_registered=True, is_made=True, is_mean=_is_mean(scorer))
+    return Scorer(
+        name,
+        scorer,
+        is_registered=True,
+        is_made=True,
+        is_mean=_is_mean(scorer),
+        is_zero_one=name == "accuracy",
+    )
 
 
 def own_scorer(score: Callable[..., Any]) -> Scorer:
@@ -318,7 +307,12 @@ def own_scorer(score: Callable[..., Any]) -> Scorer:
     ValueError
         If it is a metric, which takes labels and predictions.
     """
-    _check_takes_rows(score)
+    try:
+        inspect.signature(score).bind(None, None, None)
+    except TypeError as error:
+        raise ValueError(f"{_SCORER_EXPECTED}, got {score!r}; {_SCORER_ADVICE}.") from error
+    except ValueError:  # some compiled callables have no signature
+        pass
     is_made = isinstance(score, type(get_scorer("accuracy")))
     name = getattr(score, "__name__", "scorer")
     return Scorer(name, score, is_made=is_made, is_mean=_is_mean(score))
@@ -330,16 +324,6 @@ def _is_mean(scorer: Any) -> bool:
     if (average := options.get("average")) is not None:
         return (metric, average) in _ACCURACIES and "labels" not in options
     return metric in _MEANS and options.get("normalize", True) is True
-
-
-def _check_takes_rows(scorer: Callable[..., Any]) -> None:
-    """Refuse metrics, which take labels and predictions in place of an estimator and rows."""
-    try:
-        inspect.signature(scorer).bind(None, None, None)
-    except TypeError as error:
-        raise ValueError(f"{_SCORER_EXPECTED}, got {scorer!r}; {_SCORER_ADVICE}.") from error
-    except ValueError:  # some compiled callables have no signature
-        pass
 
 
 def score_of(
@@ -372,34 +356,32 @@ def score_of(
     """
     n_rows = _num_samples(X)
     try:
-        returned = _called(scorer, estimator)(estimator, X, y, **params)
+        if scorer.is_zero_one and not hasattr(estimator, "classes_"):
+            # scikit-learn's own accuracy asks classifiers for their classes.
+            returned = metrics.accuracy_score(y, estimator.predict(X), **params)
+        else:
+            returned = scorer.score(estimator, X, y, **params)
     except (TypeError, ValueError) as error:
         is_value = isinstance(error, ValueError)
         if is_value and classes is not None and len(np.unique(y)) < len(classes):
             raise undefined(scorer, str(error), estimator, n_rows, is_pooled) from error
         if not scorer.is_made:  # a user's own scorer may raise what it likes
             raise
-        scored = "all tested rows together" if is_pooled else name_of(_like(estimator))
+        like = estimator.like if isinstance(estimator, StandIn) else estimator
+        scored = "all tested rows together" if is_pooled else name_of(like)
         raise ValueError(f"scoring={scorer.name!r} cannot score {scored}: {error}") from error
     try:
         score = float(returned)
     except (TypeError, ValueError) as error:
         message = f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; "
         if isinstance(returned, Mapping):
-            raise ReturnsSeveral(f"{message}{_DICT_ADVICE}.", list(returned)) from error
+            several = ReturnsSeveral(f"{message}{_DICT_ADVICE}.")
+            several.names = list(returned)
+            raise several from error
         raise ValueError(f"{message}{_SCORER_ADVICE}.") from error
     if np.isnan(score):
         raise undefined(scorer, "NaN", estimator, n_rows, is_pooled)
     return score if np.isfinite(score) else scorer.if_diverged
-
-
-def _called(scorer: Scorer, estimator: Any) -> Callable[..., Any]:
-    """Return what is called for a score; scikit-learn's accuracy asks classifiers for classes."""
-    if scorer.is_registered and scorer.name == "accuracy" and not hasattr(estimator, "classes_"):
-        return lambda _, X, y, **weights: metrics.accuracy_score(
-            y, estimator.predict(X), **weights
-        )
-    return scorer.score
 
 
 def undefined(
@@ -433,11 +415,6 @@ def response_of(metric: Any, estimator: Any) -> str:
         return methods
     available = (m for m in methods if hasattr(estimator, METHOD_NAMES.get(m, m)))
     return next(available, methods[0])
-
-
-def _like(estimator: Any) -> Any:
-    """Return the estimator that a stand-in answers for."""
-    return estimator.like if isinstance(estimator, StandIn) else estimator
 
 
 class StandIn(BaseEstimator):

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 from typing import NamedTuple
@@ -28,10 +30,11 @@ from optuna_treecv.scoring.metrics import StandIn
 from optuna_treecv.scoring.metrics import undefined
 
 
+@dataclass(eq=False)
 class TestedRows:
     """Rows and what the models say of them, fold after fold.
 
-    Parameters
+    Attributes
     ----------
     outputs : ndarray of shape (n_rows, n_outputs)
         Not finite where a model is not.
@@ -46,20 +49,12 @@ class TestedRows:
 
     __test__ = False  # for pytest
 
-    def __init__(
-        self,
-        outputs: np.ndarray,
-        respond: Callable[[np.ndarray, str], np.ndarray],
-        targets: np.ndarray | None,
-        weights: np.ndarray | None,
-        begins: np.ndarray | None,
-    ) -> None:
-        self.outputs = outputs
-        self.targets = targets
-        self.weights = weights
-        self.begins = begins
-        self._respond = respond
-        self._responses: dict[str, np.ndarray] = {}
+    outputs: np.ndarray
+    respond: Callable[[np.ndarray, str], np.ndarray]
+    targets: np.ndarray | None
+    weights: np.ndarray | None
+    begins: np.ndarray | None
+    _responses: dict[str, np.ndarray] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(
@@ -74,12 +69,6 @@ class TestedRows:
         targets = None if rows.targets is None else rows.targets[part]
         weights = None if rows.score_weights is None else rows.score_weights[part]
         return cls(outputs, respond, targets, weights, begins)
-
-    def each_a_fold(self) -> TestedRows:
-        """Return the same rows as folds of one row each, whose weights cancel."""
-        alone = copy(self)
-        alone.begins = alone.weights = None
-        return alone
 
     @cached_property
     def are_finite(self) -> bool:
@@ -98,7 +87,7 @@ class TestedRows:
     def response(self, method: str) -> np.ndarray:
         if method not in self._responses:
             with np.errstate(all="ignore"):
-                self._responses[method] = self._respond(self.outputs, method)
+                self._responses[method] = self.respond(self.outputs, method)
         return self._responses[method]
 
     def in_folds(self, rows: np.ndarray) -> np.ndarray:
@@ -138,14 +127,9 @@ class Scored(NamedTuple):
 def by_loss(loss: Loss, rows: TestedRows) -> Scored:
     """Return the mean loss of each fold."""
     with np.errstate(all="ignore"):
-        losses = loss.of_rows(rows.response(loss.response_method), rows.targets)
+        losses = loss.of_rows(rows.response(loss.methods), rows.targets)
         scores = fold_means(losses, rows.weights, rows.begins)
-        spread = None
-        if rows.begins is not None:
-            if are_counts(loss) and rows.weights is None:
-                spread = spread_of_counts(scores, fold_sizes(rows.begins, len(rows)))
-            else:
-                spread = spread_of(losses, scores, rows.weights, rows.begins)
+        spread = _spread(loss, losses, scores, rows)
         if np.isfinite(scores.sum()) and rows.are_finite:
             return Scored(scores, None, spread)
     diverged = rows.diverged() | rows.in_folds(~np.isfinite(losses)) | ~np.isfinite(scores)
@@ -185,23 +169,23 @@ def by_metric(
         raise undefined(scorer, "NaN", estimator, int(n_rows))
     spread = None
     if metric.of_rows is not None and rows.begins is not None:
-        spread = _spread_by_metric(metric, scorer, method, rows, scores)
+        with np.errstate(all="ignore"):
+            each = metric.of_rows(rows.response(method), targets)
+            spread = _spread(scorer, each, scores, rows)
     diverged |= ~np.isfinite(scores)
     scores[diverged] = scorer.if_diverged
     return Scored(scores, diverged, spread)
 
 
-def _spread_by_metric(
-    metric: FoldMetric, scorer: Scorer, method: str, rows: TestedRows, scores: np.ndarray
-) -> np.ndarray:
-    """Return the spread of a metric that is a mean over rows."""
-    assert rows.begins is not None and metric.of_rows is not None
-    if are_counts(scorer) and rows.weights is None:
+def _spread(
+    metric: Loss | Scorer, each: np.ndarray, scores: np.ndarray, rows: TestedRows
+) -> np.ndarray | None:
+    """Return the spread of the scores of rows within folds; None where each row is a fold."""
+    if rows.begins is None:
+        return None
+    if metric.is_zero_one and rows.weights is None:
         return spread_of_counts(scores, fold_sizes(rows.begins, len(rows)))
-    targets: Any = rows.targets
-    with np.errstate(all="ignore"):
-        each = metric.of_rows(rows.response(method), targets)
-        return spread_of(each, scores, rows.weights, rows.begins)
+    return spread_of(each, scores, rows.weights, rows.begins)
 
 
 #: The numbers for each fold in a spread.
@@ -307,11 +291,6 @@ def in_full(spreads: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
     return single
 
 
-def are_counts(metric: object) -> bool:
-    """Return whether a metric gives each row the score 0 or 1."""
-    return bool(getattr(metric, "is_zero_one", False))
-
-
 def scores_of_folds(
     metrics: Sequence[Metric],
     rows: TestedRows,
@@ -400,7 +379,8 @@ def scores_of_rows(
     classes : ndarray or None
         The sorted classes of all rows.
     """
-    rows = rows.each_a_fold()
+    rows = copy(rows)  # as folds of one row each, whose weights cancel
+    rows.begins = rows.weights = None
     if isinstance(metric, Loss):
         return by_loss(metric, rows).scores
     known = fold_metric(metric, classes)
@@ -413,30 +393,15 @@ def scores_of_rows(
     return scores
 
 
-def _mean(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return np.asarray((errors / weights[:, None]).mean(axis=-1))
-
-
-def _negative(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return -_mean(errors, totals, weights)
-
-
-def _root(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return np.asarray(-np.sqrt(errors / weights[:, None]).mean(axis=-1))
-
-
-def _r2(errors: np.ndarray, totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return np.asarray((1 - errors / totals).mean(axis=-1))
-
-
-#: By the name of the metric: (errors, totals, weights) -> the scores, with several targets their
-#: mean. The arguments are of shape (n_points, n_folds, n_targets), (n_folds, n_targets) and
-#: (n_folds,).
+#: The scores by the names of metrics, with several targets the mean over them. The arguments are
+#: those of ``scores_from_squares``.
 _FROM_SQUARES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
-    "squared_error": _mean,
-    "neg_mean_squared_error": _negative,
-    "neg_root_mean_squared_error": _root,
-    "r2": _r2,
+    "squared_error": lambda errors, totals, weights: (errors / weights).mean(axis=-1),
+    "neg_mean_squared_error": lambda errors, totals, weights: -(errors / weights).mean(axis=-1),
+    "neg_root_mean_squared_error": lambda errors, totals, weights: (
+        -np.sqrt(errors / weights).mean(axis=-1)
+    ),
+    "r2": lambda errors, totals, weights: (1 - errors / totals).mean(axis=-1),
 }
 
 
@@ -463,6 +428,7 @@ def scores_from_squares(
     names = [metric.name for metric in metrics]
     if not np.all(np.isfinite(errors)) or ("r2" in names and np.any(totals <= 0)):
         return None
+    weights = weights[:, None]
     return np.stack([_FROM_SQUARES[name](errors, totals, weights) for name in names], axis=1)
 
 

@@ -135,14 +135,6 @@ class ModelCache:
 
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
         self.max_bytes = check_bytes("max_bytes", max_bytes)
-        self._clear()
-
-    @property
-    def memory(self) -> ModelCache:
-        """The cache in the memory of this process, as of a ``StoredModelCache``."""
-        return self
-
-    def _clear(self) -> None:
         self.n_bytes = 0
         self._kept: dict[Key, list[_Place]] = {}  # sorted by low; no two intervals overlap
         self._trails: dict[Key, list[_Trail]] = {}  # sorted by low
@@ -152,12 +144,13 @@ class ModelCache:
         self._claims: dict[tuple[Key, float], Lock] = {}
         self._lock = Lock()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"max_bytes": self.max_bytes}
+    def __reduce__(self) -> tuple[type[ModelCache], tuple[int]]:
+        return type(self), (self.max_bytes,)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.max_bytes = state["max_bytes"]
-        self._clear()
+    @property
+    def memory(self) -> ModelCache:
+        """The cache in the memory of this process, as of a ``StoredModelCache``."""
+        return self
 
     def __len__(self) -> int:
         with self._lock:
@@ -457,20 +450,6 @@ _SECONDS_PER_BYTE = 1 / 50e6
 _BYTES_PER_WRITE = 2**24
 
 
-class _Pending:
-    """Models that are not written yet, and the seconds of training since the last write."""
-
-    def __init__(self) -> None:
-        self.kept: list[Kept] = []
-        self.seconds = 0.0
-
-    def take_if_due(self) -> list[Kept]:
-        if self.seconds < _SECONDS_PER_WRITE:
-            return []
-        due, self.kept, self.seconds = self.kept, [], 0.0
-        return due
-
-
 class StoredModelCache:
     """A ``ModelCache`` in front of a store that other processes share, now and later.
 
@@ -481,24 +460,30 @@ class StoredModelCache:
     ----------
     memory : ModelCache
     store : ModelStore
+    of_all : StoredModelCache or None
+        The cache of all runs, if this is the cache of one.
     """
 
-    def __init__(self, memory: ModelCache, store: ModelStore) -> None:
+    def __init__(
+        self, memory: ModelCache, store: ModelStore, of_all: StoredModelCache | None = None
+    ) -> None:
         self.memory = memory
         self.max_bytes = memory.max_bytes
         self.release = memory.release
         self.find_on_trails = memory.find_on_trails
         self.keep_trail = memory.keep_trail
         self._store = store
-        self._known: dict[bytes, list[Known]] = {}  # the store's entries by key
-        self._pending, self._of_all = _Pending(), _Pending()
-        self._lock = Lock()
+        self._of_all = of_all
+        # The store's entries by key.
+        self._known: dict[bytes, list[Known]] = {} if of_all is None else of_all._known
+        self._lock: Lock = Lock() if of_all is None else of_all._lock
+        # What is not written yet, and the seconds of training since the last write.
+        self._pending: list[Kept] = []
+        self._seconds = 0.0
 
     def of_run(self) -> StoredModelCache:
         """Return the same cache for one run, which calls ``end`` at its end."""
-        cache = StoredModelCache(self.memory, self._store)
-        cache._known, cache._of_all, cache._lock = self._known, self._of_all, self._lock
-        return cache
+        return StoredModelCache(self.memory, self._store, self)
 
     def end(self, comes_again: bool) -> None:
         """Take note that a run has ended.
@@ -510,13 +495,10 @@ class StoredModelCache:
             forgotten: it could only have helped a later run to go on after this one was killed.
         """
         with self._lock:
-            mine, self._pending = self._pending, _Pending()
-            if not comes_again:
-                return
-            self._of_all.kept += mine.kept
-            self._of_all.seconds += mine.seconds
-            due = self._of_all.take_if_due()
-        self._write(due)
+            pending, self._pending = self._pending, []
+            seconds, self._seconds = self._seconds, 0.0
+        if comes_again:
+            (self if self._of_all is None else self._of_all)._collect(pending, seconds)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredModelCache, (self.memory, self._store)
@@ -630,15 +612,22 @@ class StoredModelCache:
         seconds: list[float],
         ends: Sequence[Sequence[float]],
     ) -> None:
-        """Collect the arrays that are worth writing; write them when enough time has passed."""
+        """Collect the arrays that are worth writing."""
+        pending = []
+        for key, array, own, (low, high) in zip(keys, arrays, seconds, ends, strict=True):
+            if own > _SECONDS_PER_MODEL + _SECONDS_PER_BYTE * array.nbytes:
+                domain = (None, None) if low == -inf else (low, high)
+                pending.append(Kept(stored_as(key), array, own, *domain))
+        self._collect(pending, sum(seconds))
+
+    def _collect(self, pending: list[Kept], seconds: float) -> None:
+        """Write all that was collected, once enough time has passed."""
         with self._lock:
-            pending = self._pending
-            pending.seconds += sum(seconds)
-            for key, array, own, (low, high) in zip(keys, arrays, seconds, ends, strict=True):
-                if own > _SECONDS_PER_MODEL + _SECONDS_PER_BYTE * array.nbytes:
-                    domain = (None, None) if low == -inf else (low, high)
-                    pending.kept.append(Kept(stored_as(key), array, own, *domain))
-            due = pending.take_if_due()
+            self._pending += pending
+            self._seconds += seconds
+            if self._seconds < _SECONDS_PER_WRITE:
+                return
+            due, self._pending, self._seconds = self._pending, [], 0.0
         self._write(due)
 
 

@@ -74,7 +74,9 @@ def _data(data: Any) -> bytes:
     if data is None:
         return b"none"
     if sparse.issparse(data):
-        return _sparse(data)
+        rows = data.tocsr()
+        arrays = map(_array, (rows.data, rows.indices, rows.indptr))
+        return b"sparse" + digest(encode(data.format), encode(data.shape), *arrays)
     if isinstance(data, np.ndarray):
         return b"array" + _array(data)
     if isinstance(data, list | tuple):
@@ -88,12 +90,6 @@ def _data(data: Any) -> bytes:
     if polars is not None and isinstance(data, polars.Series):
         return b"polars series" + _polars(data)
     raise NoKey(f"Data of type {type(data).__name__} have no digest.")
-
-
-def _sparse(matrix: Any) -> bytes:
-    rows = matrix.tocsr()
-    arrays = map(_array, (rows.data, rows.indices, rows.indptr))
-    return b"sparse" + digest(encode(matrix.format), encode(matrix.shape), *arrays)
 
 
 def _list(values: list[Any] | tuple[Any, ...]) -> bytes:

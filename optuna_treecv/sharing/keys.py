@@ -29,7 +29,6 @@ from xxhash import xxh3_128
 from optuna_treecv._kernels import FORMAT
 from optuna_treecv.learners.base import parameters_of
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.sharing.code import content_of_code
@@ -344,11 +343,6 @@ def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> byt
     """
     acted = {name: value for name, value in learner.settings_at(n_seen).items() if name not in but}
     return digest(encode((learner.kind, *sorted(acted), *(acted[name] for name in sorted(acted)))))
-
-
-def lanes_key(learner: CompiledLearner) -> bytes:
-    """Return a digest that is the same for all learners that can be trained side by side."""
-    return settings_key(learner, MOST_ROWS, *learner.lane_parameters)
 
 
 def _lasting_name(value: Any, name: str | None = None) -> bytes:

@@ -149,7 +149,7 @@ class SharedLearner:
         before = state.model
         self.update(state, phase)
         done, model = 0, None
-        is_kept = is_worth_keeping(phase.n_updates * self._learner.row_bytes)
+        is_kept = phase.n_updates * self._learner.row_bytes >= _LEAST_BYTES
         if is_kept:
             done, model = self._said(before.prefix, phase, ends, out)
         for end in ends:
@@ -486,11 +486,6 @@ def least_kept_folds(plan: Plan, row_bytes: float) -> int:
     The training phase before a node is about as long as the rows that the node holds out.
     """
     return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_epochs * plan.n_rows)))
-
-
-def is_worth_keeping(n_bytes: float) -> bool:
-    """Return whether a model is worth keeping whose phase reads so many bytes of rows."""
-    return n_bytes >= _LEAST_BYTES
 
 
 @lru_cache(1024)

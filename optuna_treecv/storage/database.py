@@ -29,6 +29,7 @@ from sqlalchemy import insert
 from sqlalchemy import inspect
 from sqlalchemy import make_url
 from sqlalchemy import select
+from sqlalchemy import Table
 from sqlalchemy import text
 from sqlalchemy import type_coerce
 from sqlalchemy import update
@@ -89,31 +90,17 @@ _LOCK = int.from_bytes(b"treecv", "big")
 T = TypeVar("T")
 
 
-def _add_models(connection: Connection) -> None:
-    connection.execute(
-        text("ALTER TABLE treecv_evaluations ADD COLUMN n_updates_saved BIGINT DEFAULT 0 NOT NULL")
-    )
-    # The present table is still that of version 2. If a later migration changes it, this one must
-    # create the table as it was in version 2.
-    METADATA.create_all(connection, tables=[MODELS])
-
-
-def _add_claims(connection: Connection) -> None:
-    """Do nothing: version 3 added the table treecv_claims, which version 4 replaces."""
-
-
-def _replace_claims_by_leases(connection: Connection) -> None:
-    # Leases last a minute, so none is worth copying. The present table is still that of version 4;
-    # see _add_models.
-    connection.execute(text("DROP TABLE IF EXISTS treecv_claims"))
-    METADATA.create_all(connection, tables=[LEASES])
-
-
-#: The first migrates from version 1 to 2, the next one from 2 to 3, and so on.
-MIGRATIONS: list[Callable[[Connection], None]] = [
-    _add_models,
-    _add_claims,
-    _replace_claims_by_leases,
+#: A statement and the table to add then: the first from version 1 to 2, the next from 2 to 3, and
+#: so on. The present tables are still those of these versions. If a later migration changes one of
+#: them, the earlier one must create it as it was.
+MIGRATIONS: list[tuple[str, Table] | None] = [
+    (
+        "ALTER TABLE treecv_evaluations ADD COLUMN n_updates_saved BIGINT DEFAULT 0 NOT NULL",
+        MODELS,
+    ),
+    None,  # version 3 added the table treecv_claims
+    # Claims last a minute, as leases do, so none is worth copying.
+    ("DROP TABLE IF EXISTS treecv_claims", LEASES),
 ]
 SCHEMA_VERSION = 1 + len(MIGRATIONS)
 
@@ -140,14 +127,15 @@ class Database:
         If the driver is not installed.
     """
 
+    #: Counts how often the file of a SQLite store was deleted or replaced while in use.
+    n_files = 0
+    _file: tuple[int, int] | None = None
+    _prepared = False
+
     def __init__(self, store: Given, *, create: bool = True) -> None:
         self._make = store if _is_factory(store) else None
         self._url, self._engine = _url_and_engine(store)
         self._own = not isinstance(store, Engine)
-        self._file: tuple[int, int] | None = None
-        #: Counts how often the file of a SQLite store was deleted or replaced while in use.
-        self.n_files = 0
-        self._threads = KeptThreads()
         self._start()
         try:
             self._prepare(create)
@@ -176,6 +164,7 @@ class Database:
         # All threads share the connection of a StaticPool, but a transaction belongs to one.
         self._static = Lock()
         self._outages = Outages()
+        self._threads = KeptThreads()
         self._left: list[Future[Any]] = []  # transactions that nobody waits for any more
 
     def __str__(self) -> str:
@@ -193,9 +182,6 @@ class Database:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._url, self._engine, self._own = make_url(state["url"]), None, True
         self._make = state["make"]
-        self._file, self.n_files = None, 0
-        self._prepared = False
-        self._threads = KeptThreads()
         self._start()
 
     @property
@@ -345,8 +331,9 @@ class Database:
 
     def _explained(self, error: Exception) -> Exception:
         """Return why a statement failed: a newer version may have changed the tables meanwhile."""
-        if not _is_of_tables(error):
-            return error
+        if not isinstance(error, ProgrammingError | IntegrityError):
+            if _code_of(error) != "SQLITE_ERROR":  # no such table or column, or a new one
+                return error
         try:
             self._answer_to(self._read_version, ANSWER_SECONDS)
         except SchemaError as newer:
@@ -366,7 +353,8 @@ class Database:
         is_lost = isinstance(error, DBAPIError) and error.connection_invalidated
         if is_lost or isinstance(error, TimeoutError):
             return _STORE
-        if is_begun and not _is_read_only(error):
+        is_read_only = _code_of(error).startswith(("SQLITE_READONLY", "25006"))
+        if is_begun and not is_read_only:
             return scope
         return _WRITING if scope[1] and (is_begun or _is_sqlite(self._url)) else _STORE
 
@@ -426,7 +414,10 @@ class Database:
 
     def _make_schema(self) -> None:
         if self._own and self._make is None and _is_sqlite(self._url):
-            self._write_ahead()
+            # In write-ahead mode, readers do not wait for a writer. SQLite stores the mode in the
+            # file, so it applies to all connections. A read-only file raises an OperationalError.
+            with self.engine.connect() as connection, suppress(OperationalError):
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         with self._transaction(write=True) as connection:
             _exclude_writers(connection)
             version = self._version(connection)  # again: another process may have changed it
@@ -434,18 +425,10 @@ class Database:
                 METADATA.create_all(connection)
                 connection.execute(insert(SCHEMA).values(version=SCHEMA_VERSION))
                 return
-            for migrate in MIGRATIONS[version - 1 :]:
-                migrate(connection)
+            for statement, table in filter(None, MIGRATIONS[version - 1 :]):
+                connection.execute(text(statement))
+                METADATA.create_all(connection, tables=[table])
             connection.execute(update(SCHEMA).values(version=SCHEMA_VERSION))
-
-    def _write_ahead(self) -> None:
-        """Switch SQLite to write-ahead mode, so that readers do not wait for a writer.
-
-        SQLite stores the mode in the file, so it applies to all connections.
-        """
-        # A read-only file raises an OperationalError.
-        with self.engine.connect() as connection, suppress(OperationalError):
-            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
 
     def _read_version(self) -> int | None:
         with self._transaction(write=False, answer_seconds=ANSWER_SECONDS) as connection:
@@ -659,18 +642,10 @@ def without_password(url: URL) -> str:
     return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
-def _is_of_tables(error: Exception) -> bool:
-    """Return whether an error may say that there is no such table or column, or a new one."""
+def _code_of(error: Exception) -> str:
+    """Return the driver's name or number of an error; "" if it has none."""
     cause = error.orig if isinstance(error, DBAPIError) else None
-    named = getattr(cause, "sqlite_errorname", None) == "SQLITE_ERROR"
-    return named or isinstance(error, ProgrammingError | IntegrityError)
-
-
-def _is_read_only(error: Exception) -> bool:
-    """Return whether an error says that nothing at all can be written."""
-    cause = error.orig if isinstance(error, DBAPIError) else None
-    name = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
-    return name.startswith(("SQLITE_READONLY", "25006"))
+    return getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
 
 
 def reason_of(error: BaseException) -> str:

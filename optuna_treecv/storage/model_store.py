@@ -118,22 +118,14 @@ class ModelStore:
         self.database = database
         self.max_bytes = max_bytes
         self.queue = WriteQueue()
-        self._start()
-
-    def _start(self) -> None:
         self._last_id, self._n_files = 0, 0
         self._damaged: set[int] = set()  # the ids of models that are yet to be deleted
         self._has_warned = False
         self._next_look = 0.0
         self._pid, self._looking = os.getpid(), Lock()
 
-    def __getstate__(self) -> tuple[Database, int]:
-        return self.database, self.max_bytes
-
-    def __setstate__(self, state: tuple[Database, int]) -> None:
-        self.database, self.max_bytes = state
-        self.queue = WriteQueue()
-        self._start()
+    def __reduce__(self) -> tuple[type[ModelStore], tuple[Database, int]]:
+        return ModelStore, (self.database, self.max_bytes)
 
     def news(self) -> list[Known]:
         """Return the models that any worker has written since the last call.
@@ -141,12 +133,16 @@ class ModelStore:
         There is at most one query in two seconds, except after ``look_anew``.
         """
 
+        def problem_of(row: dict[str, Any]) -> str | None:
+            is_size = _HEADER.size <= row["n_bytes"] <= _LARGEST  # the bound is computed from them
+            return None if is_size else f"n_bytes must be a size, got {row['n_bytes']}"
+
         def look(connection: Connection) -> list[Known]:
             if self._n_files != self.database.n_files:  # another file has other ids
                 self._n_files, self._last_id = self.database.n_files, 0
                 self._damaged.clear()
             where = [MODELS.c.id > self._last_id]
-            rows = read_checked(connection, _KNOWN, where, left_out, _problem_of_model)
+            rows = read_checked(connection, _KNOWN, where, left_out, problem_of)
             return [Known(*(row[name] for name in Known._fields)) for row in rows]
 
         looking = self._lock()
@@ -266,13 +262,6 @@ class ModelStore:
 
 def _left_out() -> LeftOut:
     return LeftOut("treecv_models", "id", "and others like them are deleted and trained again")
-
-
-def _problem_of_model(row: dict[str, Any]) -> str | None:
-    """Return what is wrong with the size of a model, from which the bound is computed."""
-    if _HEADER.size <= row["n_bytes"] <= _LARGEST:
-        return None
-    return f"n_bytes must be a size, got {row['n_bytes']}"
 
 
 def evict(connection: Connection, max_bytes: int) -> int:

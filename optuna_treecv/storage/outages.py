@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from concurrent.futures import Future
-from functools import partial
 import os
 from queue import Empty
 from queue import SimpleQueue
 from threading import Lock
 from threading import Thread
 from time import monotonic
+from typing import Any
 from typing import TypeAlias
 from typing import TypeVar
 
@@ -69,7 +69,7 @@ class Outages:
 KEPT_SECONDS = 1.0
 
 T = TypeVar("T")
-_Jobs: TypeAlias = SimpleQueue[Callable[[], None]]
+_Jobs: TypeAlias = SimpleQueue[tuple[Callable[[], Any], Future[Any]]]
 
 
 class KeptThreads:
@@ -97,36 +97,33 @@ class KeptThreads:
             self._start()
         answer: Future[T] = Future()
         with self._lock:
-            if self._idle:
-                jobs = self._idle.pop()
-                jobs.put(partial(self._do, jobs, work, answer))
-                return answer
-        jobs = SimpleQueue()
-        jobs.put(partial(self._do, jobs, work, answer))
-        Thread(target=self._run, args=(jobs,), name="optuna_treecv store", daemon=True).start()
+            is_new = not self._idle
+            jobs = SimpleQueue() if is_new else self._idle.pop()
+        jobs.put((work, answer))
+        if is_new:
+            Thread(target=self._run, args=(jobs,), name="optuna_treecv store", daemon=True).start()
         return answer
 
     def _run(self, jobs: _Jobs) -> None:
         while True:
             try:
-                jobs.get(timeout=KEPT_SECONDS)()
+                work, answer = jobs.get(timeout=KEPT_SECONDS)
             except Empty:
                 with self._lock:
                     if jobs in self._idle:  # otherwise it has just been given work
                         self._idle.remove(jobs)
                         return
-
-    def _do(self, jobs: _Jobs, work: Callable[[], T], answer: Future[T]) -> None:
-        # The thread is idle before its caller goes on, who would start another one otherwise.
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001  # the caller raises it
-            self._rest(jobs)
-            answer.set_exception(error)
-        else:
-            self._rest(jobs)
-            answer.set_result(result)
-
-    def _rest(self, jobs: _Jobs) -> None:
-        with self._lock:
-            self._idle.append(jobs)
+                continue
+            result, failure = None, None
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001  # the caller raises it
+                failure = error
+            # The thread is idle before its caller goes on, who would start another one otherwise.
+            with self._lock:
+                self._idle.append(jobs)
+            if failure is None:
+                answer.set_result(result)
+            else:
+                answer.set_exception(failure)
+            del work, answer, result, failure  # and the memory that they hold

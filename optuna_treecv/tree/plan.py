@@ -71,15 +71,13 @@ class Phase(NamedTuple):
     @property
     def rows(self) -> Rows:
         """The rows to train on, in their order."""
-        if self.replays is not None:
-            return self._rows_with_replays(self.replays)
-        if self.seed is None or self.n_rows < 2:
-            return slice(self.start, self.stop)
-        rows = np.empty(self.n_rows, np.uint32)
-        random_order(self.seed, self.start, self.stop, self.n_seen, rows)
-        return rows
-
-    def _rows_with_replays(self, replays: Replays) -> np.ndarray:
+        replays = self.replays
+        if replays is None:
+            if self.seed is None or self.n_rows < 2:
+                return slice(self.start, self.stop)
+            rows = np.empty(self.n_rows, np.uint32)
+            random_order(self.seed, self.start, self.stop, self.n_seen, rows)
+            return rows
         rows = np.empty(self.n_updates, np.uint32)
         order_with_replays(
             replays.seed,

@@ -94,10 +94,20 @@ def walk_tree(
     begun : list of Begun or None
         What is left to walk, from the left, each consisting of whole blocks; None: all.
     """
-    if n_jobs == 1:
-        yield from _descend_in_one_thread(plan, learner, test, blocks, begun)
-    else:
+    if n_jobs > 1:
         yield from _descend_in_threads(plan, learner, test, blocks, n_jobs, begun)
+        return
+    n_updates = 0
+    if begun is None:
+        root, n_updates = _root(plan, learner)
+        begun = [root]
+    elif trains_pairs(learner):
+        begun, n_updates = _train_in_pairs(plan, learner, begun)
+    for node, state, parent in begun:
+        if parent is not None:
+            n_updates = train(learner, state, plan.phase(parent, node))
+        yield from _descend(plan, learner, test, set(blocks), node, state, n_updates)
+        n_updates = 0
 
 
 def beside_the_spine(plan: Plan, states: dict[Node, Any], top: Node, bottom: Node) -> list[Begun]:
@@ -193,23 +203,6 @@ def _root(plan: Plan, learner: Trainer) -> tuple[Begun, int]:
     state = learner.start()
     phase = plan.first_phase
     return Begun(plan.root, state), train(learner, state, phase) if phase.n_rows else 0
-
-
-def _descend_in_one_thread(
-    plan: Plan, learner: Trainer, test: TestNode, blocks: list[Node], begun: list[Begun] | None
-) -> Generator[TestedBlock]:
-    """Walk down to blocks in one thread."""
-    n_updates = 0
-    if begun is None:
-        root, n_updates = _root(plan, learner)
-        begun = [root]
-    elif trains_pairs(learner):
-        begun, n_updates = _train_in_pairs(plan, learner, begun)
-    for node, state, parent in begun:
-        if parent is not None:
-            n_updates = train(learner, state, plan.phase(parent, node))
-        yield from _descend(plan, learner, test, set(blocks), node, state, n_updates)
-        n_updates = 0
 
 
 def _train_in_pairs(

@@ -53,7 +53,8 @@ BREAKAGES = [
     # Kernels.
     Breakage(
         "kernels: random orders do not depend on the rows seen",
-        "counter = chain(chain(chain(seed, span.start), span.stop), n_seen)\n    cdef Py_ssize_t i, j\n",
+        "counter = chain(chain(chain(seed, span.start), span.stop), n_seen)\n"
+        "    cdef Py_ssize_t i, j\n",
         "counter = chain(chain(seed, span.start), span.stop)\n    cdef Py_ssize_t i, j\n",
         "test_kernels::test_order_equals_twin"
         " test_crossval::test_classifier_equals_the_naive_tree",
@@ -184,8 +185,8 @@ BREAKAGES = [
     # Rows and folds.
     Breakage(
         "folds: scores of leave-one-out are in prepared order",
-        "return replace(folds, numbers=folds.order)",
-        "return folds",
+        "return Folds(order, n_folds, numbers=order if n_folds == n_rows else None)",
+        "return Folds(order, n_folds)",
         "test_crossval::test_classifier_equals_the_naive_tree",
     ),
     Breakage(

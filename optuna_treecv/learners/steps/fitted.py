@@ -651,7 +651,7 @@ def _of_training_sets(
         n_found = np.count_nonzero(n_of_column) - counts.sum(axis=1)
         return cut.n_rows - np.diff(begins), n_numbers.sum() - tested @ n_numbers, n_found
     by_row = columns.tocsr()
-    trains = [cut.train_rows(chunk) for chunk in range(cut.n_folds)]
+    trains = [cut.split(chunk).train_rows() for chunk in range(cut.n_folds)]
     return (
         np.array([len(rows) for rows in trains]),
         np.array([n_numbers[rows].sum() for rows in trains]),

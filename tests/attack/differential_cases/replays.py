@@ -151,7 +151,7 @@ def by_hand(estimator: Any, X: Any, given: Problem, options: dict[str, Any]) -> 
             model = clone(estimator)
             is_table = isinstance(steps_of(model)[0], ColumnTransformer)
             if is_table:
-                steps_of(model)[0].fit(_safe_indexing(rows, repeat.cut.train_rows(chunk)))
+                steps_of(model)[0].fit(_safe_indexing(rows, repeat.cut.split(chunk).train_rows()))
             known = {} if given.codes is None else {"classes": np.unique(y)}
             for part in calls_of(repeat, chunk, options["method"], steps_of(estimator)[-1]):
                 passed = known if w is None else known | {"sample_weight": w[part]}
@@ -190,7 +190,7 @@ def phases_of(repeat: Repeat, chunk: int, method: str) -> Iterator[np.ndarray]:
     """Yield the prepared rows of each phase of a fold's training, in their order."""
     cut, plan = repeat.cut, repeat.plan
     if method == "standard":
-        trained = np.sort(np.argsort(cut.order)[cut.train_rows(chunk)])
+        trained = np.sort(np.argsort(cut.order)[cut.split(chunk).train_rows()])
         for epoch in range(plan.n_epochs):
             rows = _training_rows(repeat, chunk, epoch)
             is_in_order = epoch == 0 and not plan.random
@@ -210,7 +210,7 @@ def phases_of(repeat: Repeat, chunk: int, method: str) -> Iterator[np.ndarray]:
     elif cut.grows:
         n_seen = 0
         for split in range(chunk + 1):
-            stop = len(cut.train_rows(split))
+            stop = len(cut.split(split).train_rows())
             yield ordered(repeat, (n_seen, stop), n_seen, (stop, cut.n_rows))
             n_seen = stop
     else:
