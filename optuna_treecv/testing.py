@@ -9,6 +9,7 @@ from typing import Any
 from typing import TypeVar
 
 import numpy as np
+from numpy.testing import assert_array_equal
 from sklearn.base import is_classifier
 from sklearn.base import is_clusterer
 from sklearn.base import is_regressor
@@ -96,7 +97,7 @@ class LearnerContract:
         for state in (a, b):
             _train(learner, state, 0, 20)
             _train(learner, state, 20, None)
-        _check_same(_outputs(learner, a), _outputs(learner, b))
+        assert_array_equal(_outputs(learner, a), _outputs(learner, b))
 
     def test_training_moves_the_model(self) -> None:
         """Check that training changes the model; otherwise the other tests show nothing."""
@@ -115,11 +116,11 @@ class LearnerContract:
         before = _outputs(learner, state)
         copy = learner.snapshot(state)
         _train(learner, copy, 20, None)
-        _check_same(_outputs(learner, state), before)
+        assert_array_equal(_outputs(learner, state), before)
         after = _outputs(learner, copy)
         _train(learner, state, 20, None)
-        _check_same(_outputs(learner, copy), after)
-        _check_same(_outputs(learner, state), after)
+        assert_array_equal(_outputs(learner, copy), after)
+        assert_array_equal(_outputs(learner, state), after)
 
     def test_a_state_may_be_stored(self) -> None:
         """Check that training continues after pickling as if nothing had happened."""
@@ -129,7 +130,7 @@ class LearnerContract:
         stored = pickle.loads(pickle.dumps(state))
         for each in (state, stored):
             _train(learner, each, 20, None)
-        _check_same(_outputs(learner, stored), _outputs(learner, state))
+        assert_array_equal(_outputs(learner, stored), _outputs(learner, state))
 
     def test_may_be_cut_anywhere(self) -> None:
         """Check, if ``may_be_cut``, that training in several calls gives the model of one call."""
@@ -140,7 +141,7 @@ class LearnerContract:
         _train(learner, whole, 0, None)
         for begin, end in ((0, 1), (1, 2), (2, 17), (17, 18), (18, None)):
             _train(learner, parts, begin, end)
-        _check_same(_outputs(learner, parts), _outputs(learner, whole))
+        assert_array_equal(_outputs(learner, parts), _outputs(learner, whole))
 
     def test_the_tree_equals_trainings_from_scratch(self) -> None:
         """Check that each fold's outputs equal those of a separate training along its path."""
@@ -151,7 +152,7 @@ class LearnerContract:
                     self.make_estimator(), X, y, **self._options(cv, order)
                 )
                 expected = self._from_scratch(X, y, cv, order)
-                _check_same(found, expected)
+                assert_array_equal(found, expected)
 
     def test_no_row_reaches_the_model_that_tests_it(self) -> None:
         """Check that a fold's labels, or rows, do not influence its model's predictions."""
@@ -167,9 +168,9 @@ class LearnerContract:
                 )
                 if y is None:  # the tested rows themselves have changed, except for the first
                     first = np.flatnonzero(fold == i)[0]
-                    _check_same(after[first], before[first])
+                    assert_array_equal(after[first], before[first])
                 else:
-                    _check_same(after[fold == i], before[fold == i])
+                    assert_array_equal(after[fold == i], before[fold == i])
 
     def test_threads_change_nothing(self) -> None:
         """Check that two threads give the same scores as one."""
@@ -178,7 +179,7 @@ class LearnerContract:
             tree_cross_validate(self.make_estimator(), X, y, cv=15, method="treecv", n_jobs=n_jobs)
             for n_jobs in (1, 2)
         )
-        _check_same(two.test_score, one.test_score)
+        assert_array_equal(two.test_score, one.test_score)
 
     def _method(self) -> str:
         """Return the response method by which models are compared."""
@@ -265,10 +266,6 @@ def _changed(X: Any, y: np.ndarray | None, where: np.ndarray) -> tuple[Any, np.n
         return X, np.where(where, y + 100, y)
     classes = np.unique(y)
     return X, np.where(where, classes[np.searchsorted(classes, y) - 1], y)
-
-
-def _check_same(found: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_array_equal(found, expected)
 
 
 def treecv(

@@ -21,7 +21,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 import optuna_treecv.study.batches
-from optuna_treecv.study.grid import GridSampler
+from optuna_treecv.study.space import GridSampler
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 4))

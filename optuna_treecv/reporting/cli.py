@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from contextlib import closing
 from datetime import datetime
 from datetime import UTC
 from importlib.metadata import version
@@ -45,11 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(arguments: list[str] | None) -> int:
     options = _parser().parse_args(arguments)
     try:
-        database = Database(options.url, create=False)
-        try:
+        with closing(Database(options.url, create=False)) as database:
             _store(database, options)
-        finally:
-            database.close()
     except BrokenPipeError:
         raise
     except (ValueError, ImportError, *FAILURES) as error:
@@ -160,30 +159,17 @@ def _named_in(storage: str) -> set[str]:
 def _show(database: Database) -> None:
     tables, studies = database.sizes(), database.read(count_by_study)
     print(f"{database}: tables of version {SCHEMA_VERSION}")
-    _print_table(
-        [
-            ("table", "rows", "bytes"),
-            *(
-                (name, str(n_rows), "?" if n_bytes is None else str(n_bytes))
-                for name, n_rows, n_bytes in tables
-            ),
-        ]
-    )
+    known = [(name, rows, "?" if size is None else size) for name, rows, size in tables]
+    _print_table(("table", "rows", "bytes"), known)
     if studies:
-        _print_table(
-            [
-                ("study", "complete", "pruned"),
-                *(
-                    ("(no study)" if name is None else name, str(n_complete), str(n_pruned))
-                    for name, n_complete, n_pruned in studies
-                ),
-            ]
-        )
+        counts = [("(no study)" if name is None else name, *rest) for name, *rest in studies]
+        _print_table(("study", "complete", "pruned"), counts)
 
 
-def _print_table(rows: list[tuple[str, str, str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+def _print_table(head: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
+    cells = [head, *(tuple(map(str, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     print()
-    for name, *numbers in rows:
-        cells = (number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True))
-        print(f"{name.ljust(widths[0])}  {'  '.join(cells)}")
+    for name, *numbers in cells:
+        right = (number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True))
+        print(f"{name.ljust(widths[0])}  {'  '.join(right)}")

@@ -199,25 +199,19 @@ def _best(of: Evaluations, compared: Compared | None) -> str:
     ]
     best_trial = trials[best["trial_number"].iloc[0]]
     others = [name for name in scores_of_trial(best_trial.user_attrs) if name != of.metric]
-    intervals = {}
-    if compared is not None:
-        intervals = {
-            one.trial.number: interval_in_words(one.difference.interval)
-            for one in compared.next_ones
-            if one.difference is not None
-        }
+    intervals = {
+        one.trial.number: interval_in_words(one.difference.interval)
+        for one in ([] if compared is None else compared.next_ones)
+        if one.difference is not None
+    }
     minus = ["minus the best"] if intervals else []
     head = ["trial", metric, *minus, *map(_plain, others), *map(_plain, names)]
-    rows = [
-        [
-            number,
-            estimate,
-            *([intervals.get(number, "")] if intervals else []),
-            *_cells(scores_of_trial(trials[number].user_attrs), others),
-            *_cells(trials[number].params, names),
-        ]
-        for number, estimate in zip(best["trial_number"], estimates, strict=True)
-    ]
+    rows = []
+    for number, estimate in zip(best["trial_number"], estimates, strict=True):
+        difference = [intervals.get(number, "")] if intervals else []
+        scores = _cells(scores_of_trial(trials[number].user_attrs), others)
+        params = _cells(trials[number].params, names)
+        rows.append([number, estimate, *difference, *scores, *params])
     error = "± is the standard error of the fold mean, std / √folds, as if folds were independent."
     if of.how_sure != "std / √folds":
         error = f"± is the standard error, {of.how_sure}."
@@ -274,11 +268,7 @@ def _pareto(front: Sequence[FrozenTrial]) -> str:
     params = sorted({name for trial in front for name in trial.params})
     shown = front[:: -(-len(front) // _MOST_ON_FRONT)]
     rows = [
-        [
-            trial.number,
-            *_cells(scores[trial.number], names),
-            *_cells(trial.params, params),
-        ]
+        [trial.number, *_cells(scores[trial.number], names), *_cells(trial.params, params)]
         for trial in shown
     ]
     some = f", of which {len(shown)} are shown" if len(shown) < len(front) else ""

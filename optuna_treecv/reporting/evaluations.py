@@ -78,6 +78,10 @@ class Evaluations:
         Which evaluations are complete with a finite mean.
     saved_updates : ndarray or None
         The row updates that sharing saved; None without a store, which alone knows them.
+    updates_from_scratch : ndarray
+        The row updates of k trainings from scratch, for the folds that were scored.
+    time : str
+        The seconds of evaluation.
     """
 
     def __init__(self, study: optuna.Study, store: Any) -> None:
@@ -107,6 +111,9 @@ class Evaluations:
         self.frame = frame.assign(standard_error=errors.where(errors.notna(), pooled))
         self.metric = ", ".join(frame["scoring"].unique())
         self.has_value = (frame["state"] == "complete") & np.isfinite(frame["mean"])
+        share = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
+        self.updates_from_scratch = (frame["n_updates_standard"] * share).to_numpy(float)
+        self.time = f"{_duration(frame['seconds'].sum())} of evaluation"
         saved = "n_updates_saved"
         self.saved_updates = frame[saved].to_numpy() if saved in frame else None
 
@@ -164,11 +171,11 @@ class Evaluations:
         if not len(best):
             return {}
         frame = load_fold_scores(self.store, study=self.study, runs=list(best["run"]))
-        there = set(frame["run"])
+        scores = dict(iter(frame.groupby("run", observed=True)["score"]))
         return {
-            row.trial_number: frame.loc[frame["run"] == row.run, "score"].to_numpy(float)
+            row.trial_number: scores[row.run].to_numpy(float)
             for row in best.itertuples()
-            if row.run in there
+            if row.run in scores
         }
 
     def contest(self) -> Contest | None:
@@ -218,13 +225,6 @@ class Evaluations:
     # Work and time.
 
     @property
-    def updates_from_scratch(self) -> np.ndarray:
-        """The row updates of k trainings from scratch, for the folds that were scored."""
-        frame = self.frame
-        share = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
-        return (frame["n_updates_standard"] * share).to_numpy(float)
-
-    @property
     def work(self) -> str:
         """The row updates done, those saved and those of k trainings from scratch."""
         frame = self.frame
@@ -241,11 +241,6 @@ class Evaluations:
         elif np.isfinite(scratch):
             work.append(f"{amount(scratch)} in k trainings from scratch")
         return ", ".join(work)
-
-    @property
-    def time(self) -> str:
-        """The seconds of evaluation."""
-        return f"{_duration(self.frame['seconds'].sum())} of evaluation"
 
     @property
     def clock(self) -> str:

@@ -25,7 +25,6 @@ from optuna_treecv.reporting.evaluations import interval_in_words
 from optuna_treecv.reporting.evaluations import number_of_trials
 from optuna_treecv.reporting.evaluations import paired_differences
 from optuna_treecv.reporting.evaluations import plus_minus
-from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.objective import TreeCVObjective
 
 try:
@@ -48,6 +47,8 @@ MAX_PANELS = 6
 MAX_POINTS = 1000
 #: A value that is worse than the median by more than this factor is drawn at the edge.
 FAR = 1e4
+# The error bars of differences.
+_WIDE_BARS = {"thickness": 1.5, "width": 4}
 # The groups of trials whose values have error bars.
 _WITH_BARS = ("complete", "pruned")
 # The share of trials that the colours of a plane tell apart: the worst ones share one colour,
@@ -124,11 +125,12 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
             group = group[[name in trials[number].params for number in group["trial_number"]]]
             if group.empty:
                 continue
+            bars = {"array": group["standard_error"].to_numpy(), "thickness": 1, "width": 2}
             figure.add_scatter(
                 x=[shown(trials[number].params[name]) for number in group["trial_number"]],
                 y=group["mean"].where(~away, edge).to_numpy(),
                 **_hover(group, f"{name} = %{{x}}", of.metric, f" ({of.how_sure})"),
-                error_y=_bars(group["standard_error"]) if label in _WITH_BARS else None,
+                error_y=bars if label in _WITH_BARS else None,
                 mode="markers",
                 marker=marker,
                 name=label,
@@ -187,6 +189,10 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
         row.trial_number: f"{row.trial_number}: {plus_minus(row.mean, row.standard_error)}"
         for row in best.itertuples()
     }
+    # The number, the mean and the standard error below each other, for a narrow card.
+    in_lines = {
+        n: name.replace(": ", "<br>").replace(" ± ", "<br>± ") for n, name in names.items()
+    }
     figure = go.Figure()
     subtitle = "trial: mean ± standard error, std / √folds"
     if len(values) <= 10 and n_folds >= 50:
@@ -194,14 +200,14 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
         differences = paired_differences(best, scores)
         if not differences:
             return _message(title, of, "No second trial has the same folds.")
-        _draw_differences(figure, differences, names, next(iter(scores)), of.metric)
+        _draw_differences(figure, differences, in_lines, next(iter(scores)), of.metric)
         subtitle = "± standard error of the difference, std of the differences / √folds"
         if n_other := len(best) - 1 - len(differences):
             subtitle += f"; {n_other} of the best {len(best)} trials have other rows or folds"
     elif n_folds > MAX_POINTS:
         _draw_quantiles(figure, scores, names, values, of.metric)
     else:
-        _draw_boxes(figure, scores, names, of.metric)
+        _draw_boxes(figure, scores, in_lines, of.metric)
         subtitle += "; dotted: the mean"
     return _finish(figure, title, subtitle, of)
 
@@ -444,10 +450,6 @@ def _hover(group: Frame, where: str, metric: str, how_sure: str = "") -> dict[st
     }
 
 
-def _bars(errors: Any, thickness: float = 1, width: float = 2) -> dict[str, Any]:
-    return {"array": np.asarray(errors), "thickness": thickness, "width": width}
-
-
 def _plane(of: Evaluations, names: list[str], away: Any) -> go.Figure:
     """Return a figure with a point for each trial in the plane of two parameters.
 
@@ -460,7 +462,17 @@ def _plane(of: Evaluations, names: list[str], away: Any) -> go.Figure:
             continue
         points = [of.trials[number].params for number in group["trial_number"]]
         if label == "complete":
-            marker = {"size": 9} | _colours(group["mean"].to_numpy(), of.metric, of.sign)
+            losses = of.sign * group["mean"].to_numpy()
+            ends = sorted([of.sign * losses.min(), of.sign * np.quantile(losses, _SHARE)])
+            marker = {
+                "size": 9,
+                "color": group["mean"].to_numpy(),
+                "cmin": ends[0],
+                "cmax": ends[1],
+                "colorscale": "Cividis",  # the brightest for the best
+                "reversescale": of.sign > 0,
+                "colorbar": {"title_text": of.metric, "thickness": 12},
+            }
         figure.add_scatter(
             x=[params[x] for params in points],
             y=[params[y] for params in points],
@@ -471,20 +483,6 @@ def _plane(of: Evaluations, names: list[str], away: Any) -> go.Figure:
         )
     x_axis, y_axis = (_parameter_axis(name, of.trials, n_ticks=6)[0] for name in names)
     return figure.update_xaxes(x_axis).update_yaxes(y_axis)
-
-
-def _colours(values: np.ndarray, metric: str, sign: int) -> dict[str, Any]:
-    """Return the colours of values, the brightest for the best."""
-    best = sign * np.min(sign * values)
-    worst = sign * np.quantile(sign * values, _SHARE)
-    return {
-        "color": values,
-        "cmin": min(best, worst),
-        "cmax": max(best, worst),
-        "colorscale": "Cividis",
-        "reversescale": sign > 0,
-        "colorbar": {"title_text": metric, "thickness": 12},
-    }
 
 
 def _edge_and_axis(values: np.ndarray, sign: int) -> tuple[float, dict[str, Any]]:
@@ -535,18 +533,13 @@ def _short(choice: Any) -> str:
     return f"{choice:.3g}" if is_number(choice) else str(choice)
 
 
-def _in_lines(name: str) -> str:
-    """Return a trial's number, mean and standard error below each other, for a narrow card."""
-    return name.replace(": ", "<br>").replace(" ± ", "<br>± ")
-
-
 def _draw_boxes(
     figure: go.Figure, scores: Mapping[int, np.ndarray], names: Mapping[int, str], metric: str
 ) -> None:
     for i, (number, score) in enumerate(scores.items()):
         figure.add_box(
             y=score,
-            name=_in_lines(names[number]),
+            name=names[number],
             boxmean=True,
             boxpoints="all" if len(score) <= 100 else "outliers",
             jitter=0.4,
@@ -565,14 +558,13 @@ def _draw_differences(
     best: int,
     metric: str,
 ) -> None:
-    labels = {number: _in_lines(name) for number, name in names.items()}
     ratios = [
         f"{abs(one.mean) / one.std_error:.1f} s.e." if one.std_error else "equal"
         for one in differences.values()
     ]
     figure.add_hline(y=0, line={"color": GREY, "dash": "dot", "width": 1})
     figure.add_scatter(
-        x=[labels[best]],
+        x=[names[best]],
         y=[0],
         mode="markers+text",
         text=["the best"],
@@ -582,9 +574,9 @@ def _draw_differences(
         showlegend=False,
     )
     figure.add_scatter(
-        x=[labels[number] for number in differences],
+        x=[names[number] for number in differences],
         y=[one.mean for one in differences.values()],
-        error_y=_bars([one.std_error for one in differences.values()], 1.5, 4),
+        error_y=_WIDE_BARS | {"array": [one.std_error for one in differences.values()]},
         customdata=[
             (number, one.std_error, ratio)
             for (number, one), ratio in zip(differences.items(), ratios, strict=True)
@@ -621,11 +613,6 @@ def _draw_choice(figure: go.Figure, compared: Compared, metric: str) -> None:
     choice = compared.choice
     numbers = [choice.best.number, *(one.trial.number for one in compared.next_ones)]
     labels = {number: f"trial {number}" for number in numbers}
-    near: list[Candidate] = []
-    far: list[Candidate] = []
-    for one in compared.next_ones:
-        (near if one.trial.number in choice.not_distinguishable else far).append(one)
-    groups = (("not distinguishable", BLUE, near), ("worse", GREY, far))
     figure.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1})
     figure.add_scatter(
         x=[0],
@@ -636,29 +623,32 @@ def _draw_choice(figure: go.Figure, compared: Compared, metric: str) -> None:
         hovertext=f"trial {choice.best.number}: {choice.best.params}",
         hoverinfo="text",
     )
-    for name, colour, members in groups:
+    means = {choice.best.number: 0.0}
+    for name, colour, are_alike in (("not distinguishable", BLUE, True), ("worse", GREY, False)):
+        members = [
+            (one.trial, one.difference)
+            for one in compared.next_ones
+            if one.difference is not None
+            and (one.trial.number in choice.not_distinguishable) == are_alike
+        ]
         if not members:
             continue
-        differences = [one.difference for one in members if one.difference is not None]
+        differences = [difference for _, difference in members]
+        means |= {trial.number: one.mean for trial, one in members}
         figure.add_scatter(
             x=[one.mean for one in differences],
-            y=[labels[one.trial.number] for one in members],
-            error_x=_bars([one.interval.high - one.mean for one in differences], 1.5, 4),
-            customdata=[
-                (one.std_error, one.by, str(candidate.trial.params))
-                for one, candidate in zip(differences, members, strict=True)
-            ],
+            y=[labels[trial.number] for trial, _ in members],
+            error_x=_WIDE_BARS | {"array": [one.interval.high - one.mean for one in differences]},
+            customdata=[(one.std_error, one.by, str(trial.params)) for trial, one in members],
             hovertemplate="%{y}: %{x:.3g} ± %{customdata[0]:.2g} by %{customdata[1]}<br>"
             "%{customdata[2]}<extra></extra>",
             mode="markers",
             name=name,
             marker={"color": colour, "size": 8},
         )
-    if compared.simplest is not None and compared.simplest.number in labels:
-        shown = {one.trial.number: one.difference for one in compared.next_ones}
-        difference = shown.get(compared.simplest.number)
+    if compared.simplest is not None and compared.simplest.number in means:
         figure.add_scatter(
-            x=[0 if difference is None else difference.mean],
+            x=[means[compared.simplest.number]],
             y=[labels[compared.simplest.number]],
             mode="markers",
             name="the simplest within one standard error",

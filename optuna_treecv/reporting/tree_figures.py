@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,7 +14,6 @@ from optuna_treecv.crossval.forest import forest_of
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import check_integer
-from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.trees.estimators import weakest_links
 from optuna_treecv.learners.trees.forest import Limits
@@ -63,7 +61,7 @@ def plot_tree_agreement(
     5
     """
     estimator = objective._space.candidate(params)[0]
-    shares = agreement_by_depth(objective._task, estimator)
+    shares = forest_of(_grown(objective, estimator)).agreement(Limits.of(estimator))
     figure = go.Figure(
         go.Scatter(
             x=np.arange(len(shares)),
@@ -118,22 +116,23 @@ def plot_pruning_path(
     ['mean of the folds', 'best', 'smallest within one standard error']
     """
     estimator = objective._space.candidate(params)[0]
-    metric, steps = pruning_path(objective._task, estimator, most)
-    if steps[0].result.std is None:
+    metric = _grown(objective, estimator).scoring.name
+    alphas, n_leaves, results = _pruning_path(objective, estimator, most)
+    if results[0].std is None:
         raise ValueError(
             "objective must have a score of folds, not a pooled one, for standard errors; "
             "pooled=False would be right."
         )
-    means = np.array([step.result.mean for step in steps])
-    errors = np.array([step.result.std_error for step in steps], np.float64)
+    means = np.array([result.mean for result in results])
+    errors = np.array([result.std_error for result in results], np.float64)
     sign = 1 if objective.direction == "minimize" else -1
     best = int(np.argmin(sign * means))
     within = sign * means <= sign * means[best] + errors[best]
-    simple = max(i for i in range(len(steps)) if within[i])
+    simple = int(np.flatnonzero(within)[-1])
     figure = go.Figure()
     # A logarithmic axis has no 0.
-    least = min((step.alpha for step in steps if step.alpha > 0), default=1.0)
-    places = [step.alpha if step.alpha > 0 else least / 2 for step in steps]
+    least = min(alphas[alphas > 0], default=1.0)
+    places = np.where(alphas > 0, alphas, least / 2)
     figure.add_scatter(
         x=places,
         y=means,
@@ -142,17 +141,12 @@ def plot_pruning_path(
         name="mean of the folds",
         line={"color": BLUE, "width": 1},
         marker={"size": 5},
-        customdata=[step.n_leaves for step in steps],
+        customdata=n_leaves,
         hovertemplate="ccp_alpha %{x:.3g}: %{y:.5g}, %{customdata} leaves<extra></extra>",
     )
     marked = (
         ("best", best, ORANGE, "circle"),
-        (
-            "smallest within one standard error",
-            simple,
-            GREEN,
-            "diamond",
-        ),
+        ("smallest within one standard error", simple, GREEN, "diamond"),
     )
     for name, i, colour, symbol in marked:
         figure.add_scatter(
@@ -161,39 +155,22 @@ def plot_pruning_path(
             mode="markers",
             name=name,
             marker={"size": 12, "color": colour, "symbol": symbol},
-            hovertemplate=f"{steps[i].n_leaves} leaves<extra></extra>",
+            hovertemplate=f"{n_leaves[i]} leaves<extra></extra>",
         )
     limit = float(means[best] + sign * errors[best])
     figure.add_hline(y=limit, line={"color": ORANGE, "dash": "dot", "width": 1})
     figure.update_xaxes(title_text="ccp_alpha, the penalty per leaf", type="log")
     figure.update_yaxes(title_text=metric)
     subtitle = (
-        f"best: {steps[best].n_leaves} leaves, ccp_alpha = {steps[best].alpha:.3g}; one standard "
-        f"error: {steps[simple].n_leaves} leaves, ccp_alpha = {steps[simple].alpha:.3g}"
+        f"best: {n_leaves[best]} leaves, ccp_alpha = {alphas[best]:.3g}; one standard error: "
+        f"{n_leaves[simple]} leaves, ccp_alpha = {alphas[simple]:.3g}"
     )
     return finish(figure, "Pruning path", subtitle)
 
 
-class PruningStep(NamedTuple):
-    """One penalty of a pruning path.
-
-    Attributes
-    ----------
-    alpha : float
-        The value of ``ccp_alpha``.
-    n_leaves : int
-        Of the tree of all rows.
-    result : CVResult
-    """
-
-    alpha: float
-    n_leaves: int
-    result: CVResult
-
-
-def grown(task: Task, estimator: Any) -> Job:
+def _grown(objective: TreeCVObjective, estimator: Any) -> Job:
     """Return a job for an estimator; refuse one that is not evaluated by a forest."""
-    job = job_for(task, estimator)
+    job = job_for(objective._task, estimator)
     if job.engine.name != "forest":
         raise ValueError(
             "objective must evaluate a HistTreeClassifier or a HistTreeRegressor by "
@@ -202,38 +179,25 @@ def grown(task: Task, estimator: Any) -> Job:
     return job
 
 
-def agreement_by_depth(task: Task, estimator: Any) -> np.ndarray:
-    """Return the share of rows in nodes that fold trees share with the tree of all rows."""
-    return forest_of(grown(task, estimator)).agreement(Limits.of(estimator))
-
-
-def pruning_path(task: Task, estimator: Any, most: int = 60) -> tuple[str, list[PruningStep]]:
-    """Return the name of the score, and scores along the pruning path of the tree of all rows.
+def _pruning_path(
+    objective: TreeCVObjective, estimator: Any, most: int
+) -> tuple[np.ndarray, np.ndarray, list[CVResult]]:
+    """Return penalties, leaves and results along the pruning path of the tree of all rows.
 
     Between two penalties at which that tree changes, their geometric mean is evaluated (Breiman et
-    al. 1984, section 3.4.2).
-
-    Parameters
-    ----------
-    task : Task
-    estimator : HistTreeClassifier or HistTreeRegressor
-        Its ``ccp_alpha`` is not used.
-    most : int
-        The most penalties; of more, those at equal steps of their numbers are taken.
+    al. 1984, section 3.4.2). Of more penalties than ``most``, those at equal steps of their
+    numbers are taken.
     """
     most = check_integer("most", most, 10_000)
-    grown(task, estimator)
     whole = clone(estimator).set_params(ccp_alpha=0.0)
-    tree = forest_of(job_for(task, whole)).tree(0, Limits.of(whole))
+    tree = forest_of(job_for(objective._task, whole)).tree(0, Limits.of(whole))
     alphas, _, n_leaves = weakest_links(tree.nodes)
     is_last = np.append(alphas[1:] > alphas[:-1], True)  # of equal penalties
     alphas, n_leaves = alphas[is_last], n_leaves[is_last]
+    between = np.sqrt(alphas * np.append(alphas[1:], alphas[-1]))
     chosen = np.unique(np.linspace(0, len(alphas) - 1, min(most, len(alphas))).round().astype(int))
-    steps, name = [], ""
-    for i in chosen.tolist():
-        above = alphas[i + 1] if i + 1 < len(alphas) else alphas[i]
-        alpha = float(np.sqrt(alphas[i] * above))
-        job = job_for(task, clone(whole).set_params(ccp_alpha=alpha))
-        name = job.scoring.name
-        steps.append(PruningStep(alpha, int(n_leaves[i]), job.finish()))
-    return name, steps
+    results = [
+        job_for(objective._task, clone(whole).set_params(ccp_alpha=alpha)).finish()
+        for alpha in between[chosen].tolist()
+    ]
+    return between[chosen], n_leaves[chosen], results

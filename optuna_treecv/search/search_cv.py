@@ -311,17 +311,13 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             self._optimize(study, trials, points, tasks)
             objective, optimized = trials.objective, self._optimized(scores)
             rows = trials.rows(study, points, optimized)
-            results = table(rows, scores.names, trials.n_splits, self.return_train_score)
+            results = table(rows, scores.names, objective.n_splits, self.return_train_score)
             # These are kept also where the choice or the fit on all rows fails.
-            self._take(
-                {
-                    "study_": study,
-                    "n_splits_": trials.n_splits,
-                    "multimetric_": scores.is_multiple,
-                    "scorer_": scores.scorer,
-                    "cv_results_": results,
-                }
-            )
+            for name in [name for name in vars(self) if name.endswith("_")]:
+                delattr(self, name)  # an attribute of an earlier fit
+            self.study_, self.n_splits_ = study, objective.n_splits
+            self.multimetric_, self.scorer_ = scores.is_multiple, scores.scorer
+            self.cv_results_ = results
             if self._refits or not scores.is_multiple:
                 name = scores.names[optimized]
                 self.best_index_ = self._best_index(rows, results, objective, study, name)
@@ -336,12 +332,6 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 if hasattr(self.best_estimator_, "feature_names_in_"):
                     self.feature_names_in_ = self.best_estimator_.feature_names_in_
         return self
-
-    def _take(self, attributes: dict[str, Any]) -> None:
-        """Set fitted attributes in place of all those of an earlier fit."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
-        self.__dict__.update(attributes)
 
     def _check_arguments(self) -> None:
         """Refuse arguments that are wrong whatever the data are."""
@@ -387,10 +377,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         for name, (given, kind, right) in kinds.items():
             if given is not None and not isinstance(given, kind):
                 raise ValueError(f"{name} must be None or {right}, got {given!r}.")
-            if self.study is not None and name != "study" and given is not None:
+        for name in ("sampler", "pruner", "storage"):
+            if self.study is not None and getattr(self, name) is not None:
                 raise ValueError(f"{name} must be None where study is given, which has its own.")
-        if self.study is not None and self.storage is not None:
-            raise ValueError("storage must be None where study is given, which has its own.")
         if self.param_grid is not None and self.sampler is not None:
             raise ValueError(
                 "sampler must be None where param_grid is given, whose points it would leave, got "
@@ -449,21 +438,17 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             estimator = Space(estimator, suggest=self.param_distributions)
         else:
             space = {"param_distributions": as_distributions(self.param_distributions)}
+        as_given = ("shuffle", "order", "n_repeats", "n_epochs", "n_jobs", "store")
         options = {
             **space,
+            **{name: getattr(self, name) for name in as_given},
             "cv": 5 if self.cv is None else self.cv,
-            "shuffle": self.shuffle,
             "groups": groups,
-            "order": self.order,
             "method": "fit" if self.return_train_score else self.method,
-            "n_repeats": self.n_repeats,
-            "n_epochs": self.n_epochs,
             "scoring": scores.with_train if self.return_train_score else scores.requested,
             "sample_weight": sample_weight,
             "params": params or None,
             "random_state": seed,
-            "n_jobs": self.n_jobs,
-            "store": self.store,
         }
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
@@ -485,17 +470,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                     "storage should have an int as random_state beside it, since None shuffles "
                     "the rows anew in each search, which then makes a new study."
                 )
-            pruner = optuna.pruners.NopPruner() if self.pruner is None else deepcopy(self.pruner)
             with nullcontext() if self.verbose else quiet():
-                return make_study(
-                    objective,
-                    self.estimator,
-                    self.storage,
-                    self.sampler,
-                    pruner,
-                    seed,
-                    self.param_distributions if callable(self.param_distributions) else None,
-                )
+                return make_study(self, objective, seed)
         check_direction(self.study, objective)
         try:
             objective.check_study(self.study)
@@ -524,11 +500,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         return Points(self.param_distributions, self.estimator, self._n_trials or _TRIALS, drawn)
 
     def _optimize(
-        self,
-        study: optuna.Study,
-        trials: Trials,
-        points: Points | None,
-        tasks: FitTasks,
+        self, study: optuna.Study, trials: Trials, points: Points | None, tasks: FitTasks
     ) -> None:
         """Run the trials that are missing."""
         before, sampler = over(study), study.sampler
@@ -547,7 +519,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             study.sampler = points
             waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
             n_trials = len(points.missing) + len(waiting)
-        with tasks.within("search", max_subtasks=n_trials * trials.n_splits):
+        with tasks.within("search", max_subtasks=n_trials * trials.objective.n_splits):
             try:
                 if n_trials > 0:
                     with nullcontext() if self.verbose else quiet():

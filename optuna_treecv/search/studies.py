@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from threading import Lock
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.distributions import distribution_to_json
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
@@ -45,37 +43,29 @@ def quiet() -> Generator[None]:
                 optuna.logging.set_verbosity(before)
 
 
-def make_study(
-    objective: TreeCVObjective,
-    estimator: Any,
-    storage: Any,
-    sampler: optuna.samplers.BaseSampler | None,
-    pruner: optuna.pruners.BasePruner | None,
-    seed: int,
-    suggest: Callable[..., Any] | None,
-) -> optuna.Study:
+def make_study(search: Any, objective: TreeCVObjective, seed: int) -> optuna.Study:
     """Return a new study, or the one in a storage that a search before this one has begun.
 
     Parameters
     ----------
+    search : TreeCVSearchCV
+        A study in its ``storage`` is found again if the data, the folds, the scoring, the
+        estimator and the space are the same.
     objective : TreeCVObjective
-    estimator : estimator
-        As the user gave it.
-    storage : str, optuna.storages.BaseStorage or None
-        A study there is found again if the data, the folds, the scoring, the estimator and the
-        space are the same.
-    sampler, pruner
-        As the user gave them.
     seed : int
         Of the sampler, where none is given.
-    suggest : callable or None
-        Suggests the values where the objective has no distributions.
     """
-    name = None
+    storage, name = search.storage, None
     if storage is not None and not isinstance(storage, optuna.storages.InMemoryStorage):
-        _check_storable(objective.param_distributions)
+        for parameter, one in objective.param_distributions.items():
+            for value in getattr(one, "choices", ()):
+                if value is not None and not isinstance(value, bool | int | float | str):
+                    raise ValueError(
+                        "storage must be None where a parameter has values other than numbers, "
+                        f"strings and None, got {value!r} for {parameter!r}."
+                    )
     if storage is not None:
-        name = _name_of_search(objective, estimator, suggest)
+        name = _name_of_search(search, objective)
         if name is None:
             warn_caller(
                 "storage gets a new study that no later search finds again, since the estimator "
@@ -86,30 +76,17 @@ def make_study(
         study_name=name,
         load_if_exists=name is not None,
         directions=[StudyDirection[one.upper()] for one in objective.directions],
-        pruner=pruner,
+        pruner=optuna.pruners.NopPruner() if search.pruner is None else deepcopy(search.pruner),
     )
-    if sampler is None:  # one that continues a study does not repeat its first draws
+    if search.sampler is None:  # one that continues a study does not repeat its first draws
         drawn = derive_seed(seed, len(study.get_trials(deepcopy=False))) % 2**32
         study.sampler = optuna.samplers.TPESampler(seed=drawn)
     else:
-        study.sampler = deepcopy(sampler)  # so that fit leaves the argument as it was
+        study.sampler = deepcopy(search.sampler)  # so that fit leaves the argument as it was
     return study
 
 
-def _check_storable(distributions: Mapping[str, BaseDistribution]) -> None:
-    """Refuse values that a database cannot hold."""
-    for name, one in distributions.items():
-        for value in getattr(one, "choices", ()):
-            if value is not None and not isinstance(value, bool | int | float | str):
-                raise ValueError(
-                    f"storage must be None where a parameter has values other than numbers, "
-                    f"strings and None, got {value!r} for {name!r}."
-                )
-
-
-def _name_of_search(
-    objective: TreeCVObjective, estimator: Any, suggest: Callable[..., Any] | None
-) -> str | None:
+def _name_of_search(search: Any, objective: TreeCVObjective) -> str | None:
     """Return a name that the same search has in later processes; None if it has none."""
     try:
         spaces = [
@@ -117,9 +94,9 @@ def _name_of_search(
             for name, distribution in sorted(objective.param_distributions.items())
             for one in (name, distribution_to_json(distribution))
         ]
-        if suggest is not None:
-            spaces.append(content_key(suggest))
-        named = digest(objective.fingerprint().encode(), lasting_key(estimator), *spaces)
+        if callable(search.param_distributions):
+            spaces.append(content_key(search.param_distributions))
+        named = digest(objective.fingerprint().encode(), lasting_key(search.estimator), *spaces)
     except (NoKey, TypeError):  # choices that are no JSON cannot be in a storage
         return None
     return f"treecv-search-{named.hex()}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import field
+from itertools import chain
 from typing import Any
 from typing import NamedTuple
 from typing import Self
@@ -68,6 +70,7 @@ class Row(NamedTuple):
     trial: Any = None
 
 
+@dataclass(eq=False)
 class Trials:
     """The function that a study runs: an objective, and what is kept of its trials.
 
@@ -85,37 +88,25 @@ class Trials:
 
     Attributes
     ----------
-    objective : TreeCVObjective
-        The one that evaluates the trials now.
     errors : dict of int to Exception
         By the numbers of the trials that have failed.
     wrong : Exception or None
         What is wrong with an argument, if a trial has shown it.
     """
 
-    def __init__(
-        self,
-        objective: TreeCVObjective,
-        error_score: Any,
-        tasks: FitTasks,
-        verbose: int,
-        names: Sequence[str],
-        with_names: Callable[[Sequence[str]], TreeCVObjective],
-    ) -> None:
-        self.objective = objective
-        self._error_score = error_score
-        self._tasks = tasks
-        self._verbose = verbose
-        self._names = names
-        self._with_names = with_names
-        self._rows: dict[int, Row] = {}
-        self.errors: dict[int, Exception] = {}
-        self.wrong: Exception | None = None
-        self.n_splits = objective.n_splits
+    objective: TreeCVObjective
+    error_score: Any
+    tasks: FitTasks
+    verbose: int
+    names: Sequence[str]
+    with_names: Callable[[Sequence[str]], TreeCVObjective]
+    errors: dict[int, Exception] = field(default_factory=dict, init=False)
+    wrong: Exception | None = field(default=None, init=False)
+    _rows: dict[int, Row] = field(default_factory=dict, init=False)
 
     def __call__(self, trial: optuna.Trial) -> float:
         try:
-            with self._tasks.trial(self.n_splits):
+            with self.tasks.trial(self.objective.n_splits):
                 result = self._evaluate(trial)
         except optuna.TrialPruned:
             raise
@@ -123,16 +114,16 @@ class Trials:
             if isinstance(error, FoldsFailed):
                 signs = [sign_of(one) for one in self.objective.score_directions.values()]
                 splits = np.array(signs)[:, None] * error.scores
-                is_raised = self._error_score == "raise"
-                splits[:, list(error.errors)] = np.nan if is_raised else self._error_score
+                is_raised = self.error_score == "raise"
+                splits[:, list(error.errors)] = np.nan if is_raised else self.error_score
                 self._keep(trial, failed_row(splits))
             if not isinstance(error, FoldsFailed) or error.errors:
                 self.errors[trial.number] = error
-            if self._error_score == "raise":
+            if self.error_score == "raise":
                 raise
             # Optuna logs a failed trial with its traceback: without ours that is a few lines.
             raise error.with_traceback(None) from None
-        self._keep(trial, row_of(result, self.n_splits))
+        self._keep(trial, row_of(result, self.objective.n_splits))
         return result.mean
 
     def _evaluate(self, trial: optuna.Trial) -> CVResult:
@@ -145,8 +136,8 @@ class Trials:
             if several is None:
                 raise
         try:
-            self.objective = self._with_names(several.names)
-            self._names = several.names
+            self.objective = self.with_names(several.names)
+            self.names = several.names
         except ValueError as error:
             self.wrong = error
             trial.study.stop()
@@ -155,8 +146,8 @@ class Trials:
 
     def _keep(self, trial: optuna.Trial, row: Row) -> None:
         self._rows[trial.number] = row
-        if self._verbose > 2:
-            for line in lines_of(row, trial.params, self._names):
+        if self.verbose > 2:
+            for line in lines_of(row, trial.params, self.names):
                 print(line)
 
     def rows(self, study: optuna.Study, points: Points | None, optimized: int) -> list[Row]:
@@ -184,9 +175,9 @@ class Trials:
         trials = [trial for _, trial in pairs]
         self._check(trials)
         stored: Mapping[int, Mapping[str, np.ndarray]] = {}
-        if self.n_splits <= MOST_SPLITS:
+        if self.objective.n_splits <= MOST_SPLITS:
             earlier = [trial for trial in trials if trial.number not in self._rows]
-            stored = self.objective._known_scores.stored(earlier, self.n_splits)
+            stored = self.objective._known_scores.stored(earlier, self.objective.n_splits)
         directions = self.objective.score_directions
         return [
             self._row(trial, directions, optimized, stored)._replace(params=params, trial=trial)
@@ -205,8 +196,8 @@ class Trials:
         if row is not None and len(row.means) == len(directions):
             return row
         if trial.state == TrialState.FAIL:
-            shape = len(directions), self.n_splits
-            return failed_row(np.full(shape, float(self._error_score)))
+            shape = len(directions), self.objective.n_splits
+            return failed_row(np.full(shape, float(self.error_score)))
         return earlier_row(trial, directions, optimized, stored.get(trial.number, {}))
 
     def _check(self, trials: Sequence[FrozenTrial]) -> None:
@@ -227,8 +218,8 @@ class Trials:
         failures: list[Exception] = []
         for error in errors:  # one of a whole trial stands for all of its folds
             by_fold = error.errors.values() if isinstance(error, FoldsFailed) else None
-            failures += [error] * self.n_splits if by_fold is None else by_fold
-        n_failed, n_fits = len(failures), len(trials) * self.n_splits
+            failures += [error] * self.objective.n_splits if by_fold is None else by_fold
+        n_failed, n_fits = len(failures), len(trials) * self.objective.n_splits
         counts = Counter(f"{type(one).__name__}: {one}" for one in failures)
         each = (f"{n} fits failed with the following error: {what}" for what, n in counts.items())
         about = f"{'; '.join(each)}; error_score='raise' shows where."
@@ -239,7 +230,7 @@ class Trials:
             ) from errors[0]
         warnings.warn(
             f"{n_failed} fits failed out of a total of {n_fits}; their splits score "
-            f"error_score={self._error_score}: {about}",
+            f"error_score={self.error_score}: {about}",
             FitFailedWarning,
             stacklevel=3,
         )
@@ -392,28 +383,23 @@ def _scores_of(
 
 
 def _columns_of(params: Sequence[Mapping[str, Any]]) -> dict[str, np.ma.MaskedArray]:
-    """Return a column for each parameter, masked where a row does not have it."""
-    given: dict[str, dict[int, Any]] = defaultdict(dict)
-    for number, one in enumerate(params):
-        for name, value in one.items():
-            given[f"param_{name}"][number] = value
-    return {
-        name: _column(values, len(params))  # the order of their first appearance
-        for name, values in given.items()
-    }
+    """Return a column for each parameter, masked where a row does not have it.
 
-
-def _column(values: Mapping[int, Any], n_rows: int) -> np.ma.MaskedArray:
-    """Return values in a masked array of their own type if that is one of numbers."""
-    try:
-        array = np.array(list(values.values()))
-        is_plain = array.ndim == 1 and array.dtype.kind in "biuf"
-    except ValueError:  # sequences of different lengths
-        is_plain = False
-    column = np.ma.MaskedArray(np.empty(n_rows, array.dtype if is_plain else object), mask=True)
-    for number, value in values.items():
-        column[number] = value
-    return column
+    It has the type of the values if they are numbers.
+    """
+    columns = {}
+    for name in dict.fromkeys(chain(*params)):
+        values = {number: one[name] for number, one in enumerate(params) if name in one}
+        try:
+            array = np.array(list(values.values()))
+            is_plain = array.ndim == 1 and array.dtype.kind in "biuf"
+        except ValueError:  # sequences of different lengths
+            is_plain = False
+        empty = np.empty(len(params), array.dtype if is_plain else object)
+        column = columns[f"param_{name}"] = np.ma.MaskedArray(empty, mask=True)
+        for number, value in values.items():
+            column[number] = value
+    return columns
 
 
 # What a search tells the callbacks of scikit-learn, which are set by ``set_callbacks``.

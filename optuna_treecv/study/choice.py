@@ -20,8 +20,6 @@ from typing import TypeAlias
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
-from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial
@@ -413,9 +411,7 @@ def _few(numbers: Sequence[int]) -> str:
 
 
 def contest_of(
-    study: Any,
-    job_of: Callable[[FrozenTrial], Job],
-    known_scores: KnownScores,
+    study: Any, job_of: Callable[[FrozenTrial], Job], known_scores: KnownScores
 ) -> Contest:
     """Return the trials of a study and their scores.
 
@@ -513,49 +509,32 @@ def edges_of(trial: FrozenTrial, lists: Mapping[str, Collection[Any]]) -> dict[s
     edges = {}
     for name, value in trial.params.items():
         distribution = trial.distributions[name]
-        if name in lists:
-            end = _end_of_list(value, lists[name])
-        elif isinstance(distribution, CategoricalDistribution):
-            end = _end_of_list(value, distribution.choices)
+        values = lists.get(name, getattr(distribution, "choices", None))
+        if values is None:
+            assert isinstance(distribution, IntDistribution | FloatDistribution)
+            low, high = distribution.low, distribution.high
+            if high - low < 2 * (distribution.step or 0) or low == high:
+                continue
+            is_linear = not distribution.log
+            if is_linear:
+                place = (value - low) / (high - low)
+            else:
+                place = log(value / low) / log(high / low)
+            is_low, is_high = place <= _EDGE, place >= 1 - _EDGE
         else:
-            end = _end_of_range(value, distribution)
-        if end is not None:
-            edges[name] = f"{_shown(value)} at {end}"
+            numbers = sorted(set(values)) if all(map(is_number, values)) else []
+            if len(numbers) < 3:
+                continue
+            low, high = numbers[0], numbers[-1]
+            is_linear = numbers[-2] >= high / 2
+            is_low, is_high = value == low, value == high
+        are_ints = isinstance(low, int) and isinstance(high, int)
+        if is_low and low != 0 and not (are_ints and 0 < low <= _LEAST_INT):
+            end = "lower"
+        elif is_high and not (is_linear and low >= 0 and high == 1):
+            end = "upper"
+        else:
+            continue
+        shown = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in (value, low, high)]
+        edges[name] = f"{shown[0]} at the {end} end of its range ({shown[1]} to {shown[2]})"
     return edges
-
-
-def _end_of_list(value: Any, values: Collection[Any]) -> str | None:
-    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
-        return None
-    numbers = sorted(set(values))
-    if len(numbers) < 3:
-        return None
-    low, high = numbers[0], numbers[-1]
-    return _end(value == low, value == high, low, high, is_linear=numbers[-2] >= high / 2)
-
-
-def _end_of_range(value: Any, distribution: BaseDistribution) -> str | None:
-    assert isinstance(distribution, IntDistribution | FloatDistribution)
-    low, high = distribution.low, distribution.high
-    if high - low < 2 * (distribution.step or 0) or low == high:
-        return None
-    if distribution.log:
-        place = log(value / low) / log(high / low)
-    else:
-        place = (value - low) / (high - low)
-    return _end(place <= _EDGE, place >= 1 - _EDGE, low, high, is_linear=not distribution.log)
-
-
-def _end(is_low: bool, is_high: bool, low: float, high: float, is_linear: bool) -> str | None:
-    are_ints = isinstance(low, int) and isinstance(high, int)
-    if is_low and low != 0 and not (are_ints and 0 < low <= _LEAST_INT):
-        end = "lower"
-    elif is_high and not (is_linear and low >= 0 and high == 1):
-        end = "upper"
-    else:
-        return None
-    return f"the {end} end of its range ({_shown(low)} to {_shown(high)})"
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -92,7 +92,7 @@ class KnownScores:
         """Hold a complete trial's scores, unless its mean is infinite."""
         if not np.isfinite(result.mean):
             return
-        name = _name_of(trial)
+        name = trial.number, trial.datetime_start
         value = result.mean if direction == "minimize" else -result.mean
         held = Held(value, _packed(result.test_score), result.row_losses)
         with self._lock:
@@ -105,7 +105,7 @@ class KnownScores:
     def find(self, trial: Any) -> Held | None:
         """Return what is held of a trial."""
         with self._lock:
-            return self._held.get(_name_of(trial))
+            return self._held.get((trial.number, trial.datetime_start))
 
     def folds_of(self, trials: Sequence[FrozenTrial], n_splits: int) -> dict[int, np.ndarray]:
         """Return the ``n_splits`` fold scores of each trial of which all are known.
@@ -170,10 +170,6 @@ class KnownScores:
             self.n_bytes -= gone.n_bytes
 
 
-def _name_of(trial: Any) -> _Name:
-    return trial.number, trial.datetime_start
-
-
 def _packed(scores: np.ndarray) -> np.ndarray:
     """Return scores that are 0 or 1 as int8, and others as they are."""
     with np.errstate(invalid="ignore"):
@@ -189,16 +185,16 @@ def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:
     longer than a short evaluation.
     """
     result = job.result()
-    known: dict[str, Any] = {}
+    scores: dict[str, float | None] = {}
     if job.book.n_scored:  # otherwise the trial was pruned before its first fold
-        known["mean_test_score"] = _for_display(result.mean)
-    if result.std is not None:
-        known["std_test_score"] = _for_display(result.std)
-    elif result.std_error is not None:
-        known["std_error"] = _for_display(result.std_error)
+        scores["mean_test_score"] = result.mean
+    scores["std_test_score"] = result.std
+    scores["std_error"] = None if result.std is not None else result.std_error
     if job.book.n_scored and len(result.scores) > 1:
-        for name, score in result.scores.items():
-            known[f"{SCORE_PREFIX}{name}"] = _for_display(score.mean)
+        scores |= {f"{SCORE_PREFIX}{name}": one.mean for name, one in result.scores.items()}
+    known: dict[str, Any] = {  # for display; the store keeps full precision
+        name: float(f"{score:.6g}") for name, score in scores.items() if score is not None
+    }
     known["folds_scored"] = job.book.n_scored
     known["n_updates"] = result.n_updates
     known["method"] = result.method
@@ -244,8 +240,3 @@ def _record_in_store(trial: Any, job: Job, result: CVResult, database: Database)
         )
         rows.append((row, job.fold_scores(number)))
     return run if record(database, *rows[0], rows[1:]) else None
-
-
-def _for_display(score: float) -> float:
-    """Round to 6 significant digits; the store keeps full precision."""
-    return float(f"{score:.6g}")

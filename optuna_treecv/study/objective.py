@@ -53,8 +53,6 @@ from optuna_treecv.study.choice import contest_of
 from optuna_treecv.study.choice import edges_of
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
-from optuna_treecv.study.grid import GridSampler
-from optuna_treecv.study.grid import points_beside
 from optuna_treecv.study.known_scores import KnownScores
 from optuna_treecv.study.known_scores import record_trial
 from optuna_treecv.study.race import evaluate_reporting
@@ -63,6 +61,8 @@ from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import as_space
 from optuna_treecv.study.space import Candidate
+from optuna_treecv.study.space import GridSampler
+from optuna_treecv.study.space import points_beside
 from optuna_treecv.study.space import Space
 from optuna_treecv.study.study_check import is_one_pass
 from optuna_treecv.study.study_check import report_for

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from math import isnan
 from threading import Lock
 from threading import RLock
@@ -94,6 +95,7 @@ class Incumbent:
             return self._nested
 
 
+@dataclass(eq=False)
 class Race(Watch):
     """Compares one trial with the best one while it runs, in the first pass or on folds.
 
@@ -113,21 +115,14 @@ class Race(Watch):
         The most reports on rows.
     """
 
-    def __init__(
-        self,
-        trial: optuna.Trial,
-        pruner: RacingPruner,
-        losses: Losses | None,
-        best: Incumbent | None,
-        early: Early = "last",
-        n_looks: int = _LOOKS,
-    ) -> None:
-        self.trial = trial
-        self.early = early
-        self.pruner = pruner
-        self._losses = losses
-        self._best = best
-        self._n_looks = n_looks
+    trial: optuna.Trial
+    pruner: RacingPruner
+    losses: Losses | None
+    best: Incumbent | None
+    early: Early = "last"
+    n_looks: int = _LOOKS
+
+    def __post_init__(self) -> None:
         self._nested: np.ndarray | None = None
         self._folds: np.ndarray | None = None
         self._parts: list[np.ndarray | None] = []
@@ -144,41 +139,41 @@ class Race(Watch):
         if progressive is None:
             rows = _in_one(self._parts)
         else:
-            assert self._losses is not None
-            rows = self._losses.of(progressive)
+            assert self.losses is not None
+            rows = self.losses.of(progressive)
         return Incumbent(self.trial.number, value, rows, self._nested, self._folds)
 
     def before_report(self, step: int, scores: RowScores, rows: slice) -> None:
         """Tell the pruner how the trial compares on some rows, the last of those scored so far."""
-        assert self._losses is not None
+        assert self.losses is not None
         comparison = None
         if step == NESTED_STEP:
-            self._nested = self._losses.of(scores.values)
-        if self._best is not None and self._nested is not None and step == NESTED_STEP:
-            sums = sums_of(differences_of(self._nested, self._best.nested), scores.weights)
-            comparison = compared(scores.n_rows, sums, None, early=self.early)
-        elif self._best is not None:
+            self._nested = self.losses.of(scores.values)
+            if self.best is not None:
+                sums = sums_of(differences_of(self._nested, self.best.nested), scores.weights)
+                comparison = compared(scores.n_rows, sums, None, early=self.early)
+        elif self.best is not None:
             for end in scores.marks:
                 if self._n_rows < end <= scores.n_rows:
                     part = slice(self._n_rows, end)
                     weights = None if scores.weights is None else scores.weights[part]
-                    self._add(self._losses.of(scores.values[part]), weights)
+                    self._add(self.losses.of(scores.values[part]), weights)
             comparison = self._comparison(rows.start, rows.stop)
         self.pruner.tell(self.trial, step, comparison)
 
     def before_part(self, part: int, job: Job) -> None:
         """Tell the pruner how the trial compares on the folds so far."""
         self._folds = _fold_losses(job)
-        losses, weights = _part_losses(job, self._losses)
+        losses, weights = _part_losses(job, self.losses)
         self._parts.append(losses)
         comparison = None
-        if self._best is not None and losses is not None and self._best.rows is not None:
+        if self.best is not None and losses is not None and self.best.rows is not None:
             self._add(losses, weights)
             comparison = self._comparison(0, self._n_rows)
-        elif self._best is not None and job.book.n_scored >= _FEWEST_FOLDS:
-            assert self._best.folds is not None
+        elif self.best is not None and job.book.n_scored >= _FEWEST_FOLDS:
+            assert self.best.folds is not None
             with np.errstate(invalid="ignore"):  # two infinite scores have no difference
-                differences = self._folds - self._best.folds[: job.book.n_scored]
+                differences = self._folds - self.best.folds[: job.book.n_scored]
             if np.all(np.isfinite(differences)):
                 sums = sums_of(differences, None)
                 comparison = compared(job.book.n_scored, sums, None, early=self.early)
@@ -189,17 +184,17 @@ class Race(Watch):
 
         Each is compared with the best of them so far, and with the best completed trial.
         """
-        assert self._losses is not None
-        losses = [self._losses.of(one.values[rows]) for one in scores]
+        assert self.losses is not None
+        losses = [self.losses.of(one.values[rows]) for one in scores]
         weights = None if scores[0].weights is None else scores[0].weights[rows]
         means = [float(np.average(one, weights=weights)) for one in losses]
         others = [losses[int(np.argmin(means))]]
         width, largest = None, 1.0
         if step != NESTED_STEP:
-            width = self._losses.width
+            width = self.losses.width
             largest = 1.0 if weights is None else float(weights.max())
-        if self._best is not None:
-            best = self._best.nested if step == NESTED_STEP else self._best.rows
+        if self.best is not None:
+            best = self.best.nested if step == NESTED_STEP else self.best.rows
             assert best is not None
             others.append(best[rows])
 
@@ -215,19 +210,19 @@ class Race(Watch):
 
     def _add(self, losses: np.ndarray, weights: np.ndarray | None) -> None:
         """Add the differences of further rows to the sums over all rows so far."""
-        assert self._best is not None and self._best.rows is not None
+        assert self.best is not None and self.best.rows is not None
         end = self._n_rows + len(losses)
-        differences = differences_of(losses, self._best.rows[self._n_rows : end])
+        differences = differences_of(losses, self.best.rows[self._n_rows : end])
         self._sums[end] = self._sums[self._n_rows] + sums_of(differences, weights)
         if weights is not None:
             self._largest_weight = max(self._largest_weight, float(weights.max()))
         self._n_rows = end
 
     def _comparison(self, start: int, stop: int) -> Comparison | None:
-        assert self._losses is not None
-        sums, width = self._sums[stop] - self._sums[start], self._losses.width
+        assert self.losses is not None
+        sums, width = self._sums[stop] - self._sums[start], self.losses.width
         largest = self._largest_weight or 1.0
-        return compared(stop - start, sums, width, largest, self._n_looks, self.early)
+        return compared(stop - start, sums, width, largest, self.n_looks, self.early)
 
 
 class Incumbents:
@@ -267,13 +262,8 @@ class Incumbents:
             losses = Losses(job.scoring.first, pruner.loss_range, pruner.futility is None)
         early: Early = "mean" if job.task.settings.report in ("blocks", "folds") else "last"
 
-        def again(best: FrozenTrial) -> Incumbent | None:
-            other = job_of(best)
-            if is_early and other.why_no_first_pass:
-                return None
-            return (_first_pass_of if is_early else _folds_of)(best, other, losses)
-
-        best = self._best(trial.study, again)
+        again = _first_pass_of if is_early else _folds_of
+        best = self._best(trial.study, lambda best: again(best, job_of(best), losses))
         return Race(trial, pruner, losses, best, early, _LOOKS if is_early else job.n_parts)
 
     def _best(
@@ -314,8 +304,10 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
     return min(reported, key=lambda one: sign * cast(float, one.value), default=None)
 
 
-def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
-    """Return a trial that was made elsewhere: its first pass is computed now."""
+def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent | None:
+    """Return a trial that was made elsewhere: its first pass, if it has one, is computed now."""
+    if job.why_no_first_pass:
+        return None
     events = job.events(Watch())
     # Its steps come before all other events.
     early = cast(Iterator[EarlyScores], events)
@@ -397,8 +389,12 @@ def evaluate_reporting(
             elif is_early:
                 continue  # the rest comes as one report
             else:
-                _report_part(trial, job, event, n_before, race)
+                begin = n_before if job.task.settings.report == "folds" else 0
                 n_before = job.book.n_scored
+                if race is not None:
+                    race.before_part(event, job)
+                scores = job.book.scores[job.scoring.optimized[0], begin:n_before]
+                _report(trial, mean_and_std(scores)[0], event)
                 done = f"after {n_before} of {job.task.n_repeats * job.task.n_folds} folds"
             if has_lost or (not job.is_complete and should_prune(trial)):
                 events.close()
@@ -422,15 +418,6 @@ def _report_early(
     if race is not None:
         race.before_report(early.step, scores, compared)
     _report(trial, scores.mean(reported), early.step)
-
-
-def _report_part(trial: Any, job: Job, part: int, n_before: int, race: Race | None) -> None:
-    """Report the mean of a part of the folds, or that of all so far."""
-    begin = n_before if job.task.settings.report == "folds" else 0
-    scores = job.book.scores[job.scoring.optimized[0], begin : job.book.n_scored]
-    if race is not None:
-        race.before_part(part, job)
-    _report(trial, mean_and_std(scores)[0], part)
 
 
 def _report(trial: Any, value: float, step: int) -> None:

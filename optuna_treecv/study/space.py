@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from copy import copy
@@ -21,8 +22,10 @@ import os
 import re
 from typing import Any
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import optuna
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
@@ -30,6 +33,7 @@ from optuna.distributions import IntDistribution
 from optuna.trial import FixedTrial
 from optuna.trial import FrozenTrial
 from optuna.trial import Trial
+from optuna.trial import TrialState
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
@@ -38,6 +42,9 @@ from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
+
+#: A grid: the values of each parameter, or their codes (``Axis``).
+Grid: TypeAlias = dict[str, list[Any]]
 
 _PLAIN = (type(None), bool, int, float, str)
 _OBJECT = object()  # what a value is that is none of these
@@ -272,14 +279,13 @@ class Space:
         self,
         estimator: Any,
         axes: dict[str, Axis] | None = None,
-        grids: list[dict[str, list[Any]]] | None = None,
+        grids: list[Grid] | None = None,
         suggest: Callable[[Any], Mapping[str, Any]] | None = None,
     ) -> None:
         is_estimator = axes is not None or suggest is not None
         # The caller may change theirs.
         self.estimator = clone(estimator) if is_estimator else estimator
         self.axes = axes or {}
-        self._lists = {name: axis for name, axis in self.axes.items() if axis.codes}
         self.grids = grids
         self._suggest = suggest
         self._has_epochs = "n_epochs" in self.axes and not hasattr(estimator, "n_epochs")
@@ -318,8 +324,7 @@ class Space:
             return self._values(FixedTrial(dict(params)))
         if not self.axes:
             return dict(params)
-        values = {name: params[name] for name in self.axes}
-        values |= {name: axis.value_of(params[name]) for name, axis in self._lists.items()}
+        values = {name: axis.value_of(params[name]) for name, axis in self.axes.items()}
         return {name: value for name, value in values.items() if value is not NOT_SET}
 
     def candidate(self, params: Mapping[str, Any] | None) -> Candidate:
@@ -393,7 +398,7 @@ def as_space(estimator: Any, param_distributions: Any, param_grid: Any) -> Space
             raise ValueError("param_grid must be None when estimator suggests for itself.")
         grids = _full_grids(param_grid, estimator)
         axes = {name: axis_of([v for grid in grids for v in grid[name]]) for name in grids[0]}
-        in_codes: list[dict[str, list[Any]]] = [  # each code of a parameter once
+        in_codes: list[Grid] = [  # each code of a parameter once
             {name: list(dict.fromkeys(map(axes[name].code_of, grid[name]))) for name in grid}
             for grid in grids
         ]
@@ -444,12 +449,12 @@ def _axes_of(distributions: Any, estimator: Any) -> dict[str, Axis]:
     return axes
 
 
-def _full_grids(param_grid: Any, estimator: Any) -> list[dict[str, list[Any]]]:
+def _full_grids(param_grid: Any, estimator: Any) -> list[Grid]:
     """Return ``param_grid`` as grids of the same parameters."""
     is_list = (
         isinstance(param_grid, Sequence) and len(param_grid) and not isinstance(param_grid, str)
     )
-    grids: list[dict[str, list[Any]]] = []
+    grids: list[Grid] = []
     for grid in param_grid if is_list else [param_grid]:
         if not isinstance(grid, Mapping):
             raise ValueError(
@@ -581,6 +586,149 @@ def _code(trial: Any, name: str, axis: Axis) -> Any:
     if isinstance(trial, Trial):
         return value
     return axis.code_of(value)  # a FixedTrial may have any other one
+
+
+# Grids: their points, and a sampler of them.
+
+
+class GridSampler(optuna.samplers.GridSampler):
+    """Optuna's grid sampler, for grids of hundreds of points and for unions of grids.
+
+    After each trial, Optuna's sampler compares the grid of every trial with its own, value by
+    value: n points cost n^3 comparisons per study, which can outlast the training. Two grids that
+    are equal as a whole need none of these. A point whose trial failed, or was interrupted, is
+    evaluated again after all others, where Optuna's sampler counts it as visited.
+
+    Parameters
+    ----------
+    grids : list of dict of str to list
+        Grids of the same parameters. A point of several grids is visited once.
+    seed : int, default=None
+        The seed of the order in which the points come.
+    """
+
+    def __init__(self, grids: Sequence[Grid], seed: int | None = None) -> None:
+        # How often points have failed; the state and the point of the first trials, as far as all
+        # of them are over.
+        self._seen: WeakKeyDictionary[
+            optuna.Study, tuple[Counter[int | None], list[tuple[TrialState, int | None]]]
+        ] = WeakKeyDictionary()
+        if len(grids) == 1:
+            super().__init__(grids[0], seed)
+            self._as_text = repr(self._search_space)
+            return
+        super().__init__({}, seed)
+        self._param_names = sorted(grids[0])
+        for name in self._param_names:
+            for value in chain(*(grid[name] for grid in grids)):
+                self._check_value(name, value)
+        # By this, trials are known to be of the same grid; a list of all points would be long.
+        self._search_space = {
+            name: [grid[name] for grid in grids]  # type: ignore[misc]  # lists of values
+            for name in self._param_names
+        }
+        self._as_text = repr(self._search_space)
+        self._all_grids = _union(grids)
+        self._n_min_trials = len(self._all_grids)
+        self._rng.rng.shuffle(self._all_grids)  # type: ignore[arg-type]  # as Optuna does
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_seen": None}  # weak references cannot be pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _seen=WeakKeyDictionary())
+
+    def after_trial(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Stop the study after the last point; Optuna's sampler fails after enqueued trials."""
+        point = trial.system_attrs.get("grid_id")
+        failures, _ = self._seen.setdefault(study, (Counter(), []))
+        if state == TrialState.FAIL:
+            failures[point] += 1
+        left = set(chain(*self._open(study)))
+        if state != TrialState.FAIL:
+            left.discard(point)  # its trial is still a running one
+        if not left:
+            failures.clear()  # a later call tries these points again
+            study.stop()
+
+    def _get_unvisited_grid_ids(self, study: optuna.Study) -> list[int]:
+        """Return points without a trial, or else failed ones, or else running ones."""
+        return [one for one in next(filter(None, self._open(study)), ()) if one is not None]
+
+    def _open(self, study: optuna.Study) -> tuple[set[int | None], ...]:
+        """Return the points to evaluate: without a trial, those that failed, and running ones.
+
+        A point that has failed twice is none of them, so that the study ends.
+        """
+        failures, over = self._seen.setdefault(study, (Counter(), []))
+        trials = study._storage.get_all_trials(study._study_id, deepcopy=False)
+        while len(over) < len(trials) and trials[len(over)].state.is_finished():
+            over.append((trials[len(over)].state, self._point_of(trials[len(over)])))
+        others = ((trial.state, self._point_of(trial)) for trial in trials[len(over) :])
+        points: dict[TrialState, set[int | None]] = {state: set() for state in TrialState}
+        for state, point in chain(over, others):
+            points[state].add(point)
+        left: set[int | None] = set(range(self._n_min_trials))
+        left -= points[TrialState.COMPLETE] | points[TrialState.PRUNED]
+        left -= {point for point, times in list(failures.items()) if times > 1}
+        running = left & points[TrialState.RUNNING]
+        failed = left & points[TrialState.FAIL] - running
+        return left - failed - running, failed, running
+
+    def _point_of(self, trial: FrozenTrial) -> int | None:
+        """Return the number of a trial's point; None if it is of another grid, or enqueued."""
+        point: int | None = trial.system_attrs.get("grid_id")
+        is_ours = point is not None and self._same_search_space(trial.system_attrs["search_space"])
+        return point if is_ours else None
+
+    def _same_search_space(self, search_space: Mapping[str, Sequence[Any]]) -> bool:
+        # As texts, in which 1, 1.0 and True differ.
+        return search_space is self._search_space or repr(search_space) == self._as_text
+
+
+def _union(grids: Sequence[Grid]) -> list[tuple[Any, ...]]:
+    """Return the points of all grids, without repetition; values are in the order of the names."""
+    points: dict[Any, tuple[Any, ...]] = {}
+    for grid in grids:
+        names = sorted(grid)
+        for values in product(*(grid[name] for name in names)):
+            point = dict(zip(names, values, strict=True))
+            points.setdefault(key_of_point(point) or object(), values)
+    return list(points.values())
+
+
+def points_beside(
+    grids: Sequence[Grid], values: Mapping[str, Any], lanes: Collection[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the points of the grids that differ from one of their points only in ``lanes``."""
+    if not any(is_point_of(grid, values) for grid in grids):
+        return
+    for grid in grids:
+        axes = {name: axis if name in lanes else [values[name]] for name, axis in grid.items()}
+        if is_point_of({name: grid[name] for name in grid if name not in lanes}, values):
+            yield from product(*axes.values())
+
+
+def is_point_of(grid: Grid, values: Mapping[str, Any]) -> bool:
+    """Return whether values are a point of a grid."""
+    return all(values[name] in codes for name, codes in grid.items())
+
+
+def key_of_point(values: Mapping[str, Any]) -> bytes | None:
+    """Return bytes that tell a point from all others, or None if its values have no such bytes."""
+    try:
+        return encode(dict(values))
+    except NoKey:
+        return None
+
+
+# The recommended spaces.
 
 
 def _log(low: float, high: float) -> BaseDistribution:

@@ -22,10 +22,10 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.storage.evaluations import known_of_trial
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
-from optuna_treecv.study.grid import Grid
-from optuna_treecv.study.grid import is_point_of
-from optuna_treecv.study.grid import key_of_point
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.study.space import Grid
+from optuna_treecv.study.space import is_point_of
+from optuna_treecv.study.space import key_of_point
 
 # The methods that train models by passes of partial_fit, as trials name them.
 _ONE_PASS = ("treecv", "chain", "standard", "progressive")
