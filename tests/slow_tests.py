@@ -6,7 +6,7 @@
 The first command writes the CPU time of each test, with its fixtures and the processes that it
 has waited for. A busy machine gives about the same numbers. The second one prints the sums of
 files and of functions, and writes ``tests/slow_tests.txt``, which ``tests/conftest.py`` reads: the
-tests whose cases took more than 0.4 seconds together.
+tests whose cases took more than 0.3 seconds together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import pytest
 
 LISTED = Path(__file__).with_name("slow_tests.txt")
-MOST_SECONDS = 0.4
+MOST_SECONDS = 0.3
 
 
 def cpu_seconds() -> float:
