@@ -66,6 +66,7 @@ class Adapter:
 
     dtype = np.dtype(np.float64)
     phases_may_be_cut = False
+    _overflow: tuple[type[Exception], ...] = ()  # what a model raises that is no longer finite
 
     def __init__(
         self,
@@ -123,6 +124,8 @@ class Adapter:
                 with keeping_rows(state.estimator):
                     partial_fit(state.estimator, X, y, weights, are_new, **classes)
                 state.is_fresh &= weights is not None and not np.any(weights)
+            except self._overflow:
+                state.estimator = None
             except ValueError as error:
                 if not is_divergence(error):
                     raise
@@ -152,8 +155,12 @@ class Adapter:
             return
         X = self._take(rows)
         for method, columns in self._columns.items():
-            with self._naming():
-                response = self._response(state.estimator, X, method)
+            try:
+                with self._naming():
+                    response = self._response(state.estimator, X, method)
+            except self._overflow:
+                out[:] = np.nan
+                return
             n_targets = count_targets(self.rows.targets)
             out[:, columns] = in_columns(
                 response, method, state.estimator, self.rows.classes, n_targets

@@ -67,8 +67,13 @@ class TreeCVEstimator(BaseEstimator):
                     f"within the range of float64. Got {value!r} instead."
                 )
         validate_parameter_constraints(self._parameter_constraints, checked, name)
-        if isinstance(weights := checked.get("class_weight"), dict):
-            _check_class_weight(weights, name)
+        weights = checked.get("class_weight")
+        for label, w in weights.items() if isinstance(weights, dict) else ():
+            if not (isinstance(w, Real) and is_float64(w) and 0 <= float(w) < np.inf):
+                raise InvalidParameterError(
+                    f"The 'class_weight' parameter of {name} must be a dict of finite weights of "
+                    f"at least 0, 'balanced' or None. Got {w!r} for the label {label!r} instead."
+                )
 
 
 class ScoreMixin:
@@ -108,15 +113,6 @@ def weights_of_rows(X: Any, sample_weight: Any, may_be_zero: bool = False) -> np
     if isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, sample_weight)
     return check_weights("sample_weight", sample_weight, n_rows, may_be_zero)
-
-
-def _check_class_weight(class_weight: dict[Any, Any], name: str) -> None:
-    for label, weight in class_weight.items():
-        if not (isinstance(weight, Real) and is_float64(weight) and 0 <= float(weight) < np.inf):
-            raise InvalidParameterError(
-                f"The 'class_weight' parameter of {name} must be a dict of finite weights of at "
-                f"least 0, 'balanced' or None. Got {weight!r} for the label {label!r} instead."
-            )
 
 
 def weights_of_classes(class_weight: dict[Any, Any], classes: np.ndarray) -> tuple[float, ...]:

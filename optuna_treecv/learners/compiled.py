@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from abc import abstractmethod
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 from typing import Self
 import warnings
@@ -73,6 +71,7 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
     has_epochs = True  # whether training for several epochs makes sense
     n_epochs: int
     class_weight: Any  # what the weights of rows are multiplied by; classifiers alone have it
+    _has_sparse_kernel = False
     draws = False  # whether training uses random_state for more than the order of the rows
     shuffle: bool
     random_state: Any
@@ -88,7 +87,8 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
 
     @property
     def _takes_sparse(self) -> bool:
-        return False
+        """Whether training takes sparse rows; mini-batches need dense ones."""
+        return self._has_sparse_kernel and getattr(self, "batch_size", 1) == 1
 
     @property
     def settles_on_rows(self) -> bool:
@@ -106,7 +106,11 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """The parameters in which estimators trained side by side may differ."""
+        """The parameters in which estimators trained side by side may differ.
+
+        Where there are some, ``make_lanes`` returns the kernel for several estimators: as
+        ``make_kernel``, from estimators like this one except for the values of these parameters.
+        """
         return ()
 
     @property
@@ -117,15 +121,6 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
         lanes save.
         """
         return False
-
-    def make_lanes(
-        self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
-    ) -> Kernel:
-        """Return the kernel for several estimators.
-
-        They are like this one except for the values of their ``lane_parameters``.
-        """
-        raise NotImplementedError
 
     @property
     def is_balanced(self) -> bool:
@@ -219,11 +214,18 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
         first = is_fit or not hasattr(self, "_state")
         if not first:
             self._check_unchanged()
-        with self._all_or_nothing():
+        before = dict(vars(self))
+        try:
             X, y = self._read(X, y, first, is_fit, classes)
             if first:
-                self._start(X)
+                self.t_, self._state = 0, None
+                self._settle(X, None)
+                self._trained_as = self._fixed()
             return self._train(X, y, sample_weight, is_fit)
+        except BaseException:  # all or nothing
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     @abstractmethod
     def _read(
@@ -238,24 +240,6 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
         check_array_kind("y", y)
         with naming("X" if isinstance(y, str) else "X and y"):
             return validate_data(self, X, y, **options)
-
-    @contextmanager
-    def _all_or_nothing(self) -> Generator[None]:
-        """Leave the estimator as it was before this block if training fails in it."""
-        before = dict(vars(self))
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
-    def _start(self, X: Any) -> None:
-        """Reset the estimator before training; X holds the first rows."""
-        self.t_ = 0
-        self._state = None
-        self._settle(X, None)
-        self._trained_as = self._fixed()
 
     def _fixed(self) -> dict[str, Any]:
         """Return what must not change while a state is trained, by the names of parameters."""
@@ -441,6 +425,7 @@ class KernelTrainer:
         self._kernel = kernel
         self.dtype = dtype
         self.n_outputs: int = kernel.n_outputs
+        self.trains_pairs: bool = kernel.trains_pairs
         self.state_bytes: int = kernel.state_bytes
 
     def start(self) -> np.ndarray:
@@ -473,10 +458,6 @@ class KernelTrainer:
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
         self._kernel.test_then_train(state, *_span(rows), out.view(np.uint8))
 
-    @property
-    def trains_pairs(self) -> bool:
-        return self._kernel.trains_pairs
-
     def update_both(
         self, first: np.ndarray, phase: Phase | Rows, second: np.ndarray, other: Phase | Rows
     ) -> None:
@@ -500,8 +481,7 @@ class KernelTrainer:
             order,
         )
 
-    def snapshot(self, state: np.ndarray) -> np.ndarray:
-        return copy_of(state)
+    snapshot = staticmethod(copy_of)
 
     def walk_summing(
         self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray
@@ -554,6 +534,13 @@ class CompiledLearner(KernelTrainer):
     rows : PreparedRows
     before : FittedSteps or None
         The steps of a Pipeline before the estimator, after which these are the rows.
+
+    Attributes
+    ----------
+    row_bytes : float
+        The bytes that training reads per row.
+    rows_per_copy : int
+        The number of rows whose training takes about as long as copying a state.
     """
 
     def __init__(
@@ -573,11 +560,18 @@ class CompiledLearner(KernelTrainer):
         self.phases_may_be_cut = not kernel.surveys
         self.settings = estimator
         self.kind = type(estimator)
+        self.respond = estimator.respond
         self.tracked = None if kernel.surveys else estimator.tracked
         self._tracker: Any = kernel  # its methods are those of a kernel with a tracked parameter
         is_slow = estimator.rewrites_often and isinstance(rows.X, SparseRows)
         self.lane_parameters = () if is_slow else estimator.lane_parameters
         self.breakpoints = estimator.breakpoints()
+        X = rows.X
+        n_bytes: float = X.shape[1] * X.dtype.itemsize
+        if isinstance(X, SparseRows):
+            n_bytes = len(X.values) * (X.dtype.itemsize + 4) / len(X)
+        self.row_bytes: float = 1 + n_bytes * self.n_outputs
+        self.rows_per_copy = 1 + int(self.state_bytes / self.row_bytes)
         # Whether the estimator predicts nothing that does not follow from outputs.
         self.can_answer = hasattr(self.kind, "_outputs")
 
@@ -638,22 +632,6 @@ class CompiledLearner(KernelTrainer):
         ends = np.empty((len(states), 2))
         self._tracker.domain(states, ends)
         return ends
-
-    @property
-    def row_bytes(self) -> float:
-        """The bytes that training reads per row."""
-        X = self.rows.X
-        n_bytes = (
-            len(X.values) * (X.dtype.itemsize + 4) / len(X)
-            if isinstance(X, SparseRows)
-            else X.shape[1] * X.dtype.itemsize
-        )
-        return 1 + n_bytes * self.n_outputs
-
-    @property
-    def rows_per_copy(self) -> int:
-        """The number of rows whose training takes about as long as copying a state."""
-        return 1 + int(self.state_bytes / self.row_bytes)
 
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
         if self._kernel.tests_rows:
@@ -716,9 +694,6 @@ class CompiledLearner(KernelTrainer):
         """
         model = aligned_bytes(self._kernel.model_bytes)
         return self._kernel.test_leaves(plan, node, kept, model, out.view(np.uint8))
-
-    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        return self.settings.respond(outputs, method)
 
     def numbers(self, state: np.ndarray) -> np.ndarray:
         model = read_model(self._kernel, state)

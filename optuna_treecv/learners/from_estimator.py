@@ -43,11 +43,8 @@ def as_estimator(estimator: Any) -> Any:
 
 def layout_for(estimator: Any) -> RowLayout:
     """Return the layout of the rows that an estimator needs."""
-    return (
-        estimator.row_layout
-        if isinstance(estimator, CompiledEstimator)
-        else adapter_layout(estimator)
-    )
+    is_compiled = isinstance(estimator, CompiledEstimator)
+    return estimator.row_layout if is_compiled else adapter_layout(estimator)
 
 
 def check_methods(

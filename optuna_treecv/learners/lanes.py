@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from typing import cast
 
 import numpy as np
@@ -26,7 +27,8 @@ class Lanes(KernelTrainer):
     """
 
     def __init__(self, learners: list[CompiledLearner]) -> None:
-        first, rows = learners[0].settings, learners[0].rows
+        first: Any = learners[0].settings
+        rows = learners[0].rows
         n_classes = None if rows.classes is None else len(rows.classes)
         settings = [learner.settings for learner in learners]
         self.rows = rows

@@ -44,14 +44,12 @@ class LinearEstimator(CompiledEstimator):
     }
 
     fit_intercept: bool
+    alpha: float
     step_size: float | str
     coef_: np.ndarray
     intercept_: np.ndarray
     _target: str  # "class" or "number"
-
-    @property
-    def _takes_sparse(self) -> bool:
-        return True
+    _has_sparse_kernel = True
 
     @property
     def row_layout(self) -> RowLayout:
@@ -67,6 +65,12 @@ class LinearEstimator(CompiledEstimator):
     def _eta(self) -> float:
         """The step size, 0 for the automatic one."""
         return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
+
+    @property
+    def rewrites_often(self) -> bool:
+        """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
+        has_step = "step_size" in self.lane_parameters
+        return has_step and float(self.alpha) * (self._eta or 0.1) > 0.01
 
     def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
         """Return validated X and y; X is converted to the type in which training began."""
@@ -202,7 +206,10 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
             raise ValueError("classes must not hold NaT, which is no label.")
         if len(known) < 2:
             raise ValueError(f"classes must hold at least 2 classes, got {known}.")
-        unknown = _others(y, self.classes_)
+        try:
+            unknown = np.setdiff1d(y, self.classes_)
+        except TypeError:  # none can be compared
+            unknown = y
         if len(unknown):
             distinct_labels(y)  # raises if y holds no labels at all
             raise ValueError(
@@ -320,11 +327,3 @@ class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)
         self.coef_ = self.coef_[0]
-
-
-def _others(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the labels that are not among the classes; all of ``y`` if none can be compared."""
-    try:
-        return np.setdiff1d(y, classes)
-    except TypeError:
-        return y

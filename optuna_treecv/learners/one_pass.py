@@ -93,7 +93,12 @@ def _why_variances_differ(model: GaussianNB, prefix: str, searched: Collection[s
 
 def _why_part_differs(part: Any, is_open: bool) -> str:
     """Return why ``fit`` of a single estimator is not one pass; ``is_open``: of ``max_iter``."""
-    name, kind = type(part).__name__, _class_of_fit(part)
+    name, kind = type(part).__name__, ""
+    for base in type(part).__mro__:  # the class of scikit-learn that has fit and partial_fit
+        if base.__module__.startswith("sklearn."):
+            kind = base.__name__
+        if kind or vars(base).keys() & {"fit", "partial_fit"}:
+            break
     if kind in _SAME or kind in _AROUND:
         return ""
     if kind in OF_PASSES:
@@ -101,13 +106,3 @@ def _why_part_differs(part: Any, is_open: bool) -> str:
             return ""
         return f"fit of {name} makes up to max_iter={part.max_iter} passes and partial_fit one"
     return f"one pass of partial_fit may make another model than fit of {name}"
-
-
-def _class_of_fit(part: Any) -> str:
-    """Return the name of scikit-learn's class that has ``fit`` and ``partial_fit``; "" if none."""
-    for kind in type(part).__mro__:
-        if kind.__module__.startswith("sklearn."):
-            return kind.__name__
-        if vars(kind).keys() & {"fit", "partial_fit"}:
-            return ""
-    return ""

@@ -23,9 +23,7 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
 from optuna_treecv.learners.adapter import Adapter
-from optuna_treecv.learners.adapter import State
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.tree.plan import Rows
 
 # For a pipeline, River's isinstance checks the last step.
 _KINDS = {
@@ -175,6 +173,7 @@ class RiverLearner(Adapter):
     """
 
     phases_may_be_cut = True
+    _overflow = (OverflowError,)  # Python's math raises it where NumPy returns infinity
 
     def __init__(
         self,
@@ -195,18 +194,6 @@ class RiverLearner(Adapter):
                     f"{rows.classes.tolist()}; multiclass.OneVsRestClassifier takes any labels."
                 )
         super().__init__(estimator, rows, response_methods, seed)
-
-    def _train(self, state: State, rows: Rows, are_new: bool = True) -> None:
-        try:
-            super()._train(state, rows, are_new)
-        except OverflowError:  # Python's math raises it where NumPy returns infinity
-            state.estimator = None
-
-    def _say(self, state: State, rows: Rows, out: np.ndarray) -> None:
-        try:
-            super()._say(state, rows, out)
-        except OverflowError:
-            out[:] = np.nan
 
     def _response(self, estimator: Any, X: Any, method: str) -> np.ndarray:
         if method == "predict" and self.rows.classes is not None:

@@ -29,13 +29,10 @@ class RootSGD(LinearEstimator):
         "burn_in": COUNT,
     }
 
+    _has_sparse_kernel = False
     alpha: float
     burn_in: int
     loss: str
-
-    @property
-    def _takes_sparse(self) -> bool:
-        return False
 
     def bound(self, n_seen: int) -> frozenset[str]:
         """Return the parameters that have influenced a state of ``n_seen`` rows.

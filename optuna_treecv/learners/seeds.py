@@ -58,16 +58,16 @@ def unset_seeds(estimator: Any) -> list[str]:
 
 def seeded(estimator: Any, seed: int) -> Any:
     """Set each seed that an estimator and its nested estimators lack."""
-    unset = unset_seeds(estimator)
-    values = {name: _with_seed(estimator, name, seed) for name in unset}
-    return estimator.set_params(**values) if unset else estimator
-
-
-def _with_seed(estimator: Any, name: str, seed: int) -> int | SeededSplits:
-    if not name.endswith("__cv"):
-        return seed
-    encoder = estimator.get_params(deep=True)[name.removesuffix("__cv")]
-    return SeededSplits(encoder.cv, encoder.target_type != "continuous", seed)
+    values: dict[str, Any] = dict.fromkeys(unset_seeds(estimator), seed)
+    if not values:
+        return estimator
+    parameters = estimator.get_params(deep=True)
+    for name in values:
+        if name.endswith("__cv"):
+            encoder = parameters[name.removesuffix("__cv")]
+            could_be_classes = encoder.target_type != "continuous"
+            values[name] = SeededSplits(encoder.cv, could_be_classes, seed)
+    return estimator.set_params(**values)
 
 
 def _draws_folds(value: Any) -> bool:

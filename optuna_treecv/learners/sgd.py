@@ -47,10 +47,6 @@ class AveragedSGD(LinearEstimator):
     batch_size: int
     radius: float
 
-    @property
-    def _takes_sparse(self) -> bool:
-        return self.batch_size == 1
-
     def bound(self, n_seen: int) -> frozenset[str]:
         """Return the parameters that have influenced a state of ``n_seen`` rows.
 
@@ -88,11 +84,6 @@ class AveragedSGD(LinearEstimator):
         With mini-batches, estimators are not trained side by side.
         """
         return ("alpha", "step_size", "radius") if self.batch_size == 1 else ()
-
-    @property
-    def rewrites_often(self) -> bool:
-        """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
-        return float(self.alpha) * (self._eta or 0.1) > 0.01
 
     def make_lanes(
         self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]

@@ -103,11 +103,6 @@ class StreamingSVRG(LinearEstimator):
         """
         return () if self.settings == "theory" else ("alpha", "step_size")
 
-    @property
-    def rewrites_often(self) -> bool:
-        """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
-        return float(self.alpha) * (self._eta or 0.1) > 0.01
-
     def make_lanes(
         self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
     ) -> StreamingSVRGLanes:

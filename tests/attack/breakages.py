@@ -241,8 +241,8 @@ BREAKAGES = [
     ),
     Breakage(
         "exact: a chunk leaks into the moments of all rows but it",
-        "*self._parts[:own], *rest, *self._parts[own + 1 :]]",
-        "*self._parts]",
+        "parts = [*parts[:own], *rest, *parts[own + 1 :]]",
+        "parts = [*parts]",
         "test_exact_left_out",
     ),
     Breakage(

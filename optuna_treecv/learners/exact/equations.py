@@ -28,7 +28,7 @@ from optuna_treecv.learners.exact.moments import is_constant
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
-from optuna_treecv.learners.exact.moments import scale_by
+from optuna_treecv.learners.exact.moments import scale_of
 from optuna_treecv.learners.exact.moments import Source
 from optuna_treecv.learners.exact.moments import views
 from optuna_treecv.rows.data import count_targets
@@ -221,37 +221,33 @@ def bases(
     """
     own = gram.diagonal()
     are_even = own.max() + alphas <= _MOST_RATIO * (own.min() + alphas)
-    found = []
-    if np.any(are_even):
-        found.append(_by_eigenvectors(gram, b, alphas, np.flatnonzero(are_even)))
+    found, lost = [], []
+    points = np.flatnonzero(are_even)
+    if len(points):
+        values, vectors = np.linalg.eigh(gram)
+        if values[0] + alphas[points].min() < LEAST_PIVOT * values[-1]:
+            lost.append(points)
+        else:
+            shrinks = 1 / (np.maximum(values, 0) + alphas[points, None])
+            found.append(Basis(points, vectors, shrinks, vectors.T @ b, True))
     uneven = np.flatnonzero(~are_even)
-    found += _by_references(gram, b, alphas, uneven[np.argsort(alphas[uneven])])
-    lost = [one.points for one in found if one.vectors.size == 0]
-    found = [one for one in found if one.vectors.size]
-    if lost:
-        found.append(_from_triangle(triangle(), len(gram), alphas, np.concatenate(lost)))
+    for points, basis in _by_references(gram, b, alphas, uneven[np.argsort(alphas[uneven])]):
+        if basis is None:
+            lost.append(points)
+        else:
+            found.append(basis)
+    if lost:  # R has the singular values of X, of which G has the squares
+        points, R, n = np.concatenate(lost), triangle(), len(gram)
+        left, values, right = np.linalg.svd(R[:n, :n])
+        shrinks = 1 / (np.square(values) + alphas[points, None])
+        found.append(Basis(points, right.T, shrinks, values[:, None] * (left.T @ R[:n, n:]), True))
     return found
-
-
-def _lost(points: np.ndarray) -> Basis:
-    """Return that some alphas have no basis from G."""
-    nothing = np.empty((0, 0))
-    return Basis(points, nothing, nothing, nothing, False)
-
-
-def _by_eigenvectors(
-    gram: np.ndarray, b: np.ndarray, alphas: np.ndarray, points: np.ndarray
-) -> Basis:
-    values, vectors = np.linalg.eigh(gram)
-    if values[0] + alphas[points].min() < LEAST_PIVOT * values[-1]:
-        return _lost(points)
-    shrinks = 1 / (np.maximum(values, 0) + alphas[points, None])
-    return Basis(points, vectors, shrinks, vectors.T @ b, True)
 
 
 def _by_references(
     gram: np.ndarray, b: np.ndarray, alphas: np.ndarray, points: np.ndarray
-) -> Iterator[Basis]:
+) -> Iterator[tuple[np.ndarray, Basis | None]]:
+    """Yield bases and which alphas they serve; None where rounding errors hide eigenvalues."""
     if not len(points):
         return
     some = alphas[points]
@@ -262,7 +258,7 @@ def _by_references(
     whole = gram + reference * np.identity(len(gram))
     factor = cholesky(whole)
     if factor is None or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * whole.diagonal()):
-        yield _lost(points)
+        yield points, None
         return
     inverse = inverse_of_triangle(factor)
     values, vectors = np.linalg.eigh(inverse @ inverse.T)
@@ -272,19 +268,11 @@ def _by_references(
     np.maximum(shrinks, least[:, None], out=shrinks)
     if len(points) == 1 or np.all(shrinks.max(axis=1) <= _MOST_CONDITION * shrinks.min(axis=1)):
         vectors = inverse.T @ vectors
-        yield Basis(points, vectors, 1 / shrinks, vectors.T @ b, False)
+        yield points, Basis(points, vectors, 1 / shrinks, vectors.T @ b, False)
         return
     n_low = min(max(1, int(np.searchsorted(some, reference))), len(some) - 1)
     yield from _by_references(gram, b, alphas, points[:n_low])
     yield from _by_references(gram, b, alphas, points[n_low:])
-
-
-def _from_triangle(triangle: np.ndarray, n: int, alphas: np.ndarray, points: np.ndarray) -> Basis:
-    """R has the singular values of X, of which G has the squares."""
-    left, values, right = np.linalg.svd(triangle[:n, :n])
-    shrinks = 1 / (np.square(values) + alphas[points, None])
-    projected = values[:, None] * (left.T @ triangle[:n, n:])
-    return Basis(points, right.T, shrinks, projected, True)
 
 
 class Equations(NamedTuple):
@@ -340,12 +328,12 @@ class RidgeRows(Source):
         scaler: StandardScaler | None,
         n_groups: int = 1,
     ) -> None:
-        super().__init__(rows, n_groups, with_spread=scaler is not None)
         if rows.classes is None:
             self.n_targets = count_targets(rows.targets)
         else:
             self.n_targets = 1 if len(rows.classes) == 2 else len(rows.classes)
-        self.n_columns += self.n_targets
+        with_spread = scaler is not None
+        super().__init__(rows, n_groups, n_targets=self.n_targets, with_spread=with_spread)
         self.fit_intercept, self.scaler = fit_intercept, scaler
         self.has_centre = fit_intercept or (scaler is not None and bool(scaler.with_mean))
         self.shift = np.zeros(self.n_columns)
@@ -398,7 +386,7 @@ class RidgeRows(Source):
             assert moments.spread is not None
             spread = moments.spread
             whole = spread._replace(mean=spread.mean + self.shift[:d])
-            _, scale = scale_by(self.scaler, whole)
+            scale = scale_of(self.scaler, whole)
             are_constant = is_constant(whole)
             if self.has_centre and not self.fit_intercept:
                 origin[:d] = spread.mean
@@ -424,32 +412,42 @@ class RidgeRows(Source):
                 triangle = np.asarray(np.linalg.qr(np.vstack([triangle, both]), mode="r"))
         return triangle
 
-    def solve_from_rows(
+    def solve(
         self,
+        equations: Penalties,
+        alphas: np.ndarray,
         parts: Sequence[RowNumbers],
         origin: np.ndarray,
         scale: np.ndarray,
-        alphas: np.ndarray,
     ) -> np.ndarray:
-        """Return (X'X + alpha I)^-1 X'y of centred and scaled rows for alphas above 0.
+        """Return the coefficients of scaled columns, (n_alphas, n_features, n_targets).
 
-        Returns
-        -------
-        ndarray of shape (n_alphas, n_features, n_targets)
+        Where rounding errors make the factorised equations singular, they are
+        (X'X + alpha I)^-1 X'y from centred and scaled rows.
 
         Raises
         ------
         ValueError
             For an alpha of 0, as columns depend on each other.
         """
-        if np.any(alphas == 0):
+        solved = equations.solve(alphas)
+        if not np.isnan(solved.sum()) or not np.all(np.isfinite(equations.gram)):
+            return solved
+        failed = np.isnan(solved).any(axis=(1, 2))
+        if self.n_groups > 1:
+            raise ValueError(
+                "X must have columns that can be told apart in floating point for "
+                "class_weight='balanced' with method='exact'; method='fit' would be right."
+            )
+        if np.any(alphas[failed] == 0):
             raise singular_error("a training set")
         d = self.rows.n_features
         triangle = self.triangle(parts, origin, scale)
         left, values, right = np.linalg.svd(triangle[:d, :d])
         projected = left.T @ triangle[:d, d:]
-        shrinks = values / (np.square(values) + alphas[:, None])
-        return np.asarray(right.T @ (shrinks[:, :, None] * projected))
+        shrinks = values / (np.square(values) + alphas[failed, None])
+        solved[failed] = right.T @ (shrinks[:, :, None] * projected)
+        return solved
 
 
 def singular_error(whose: str) -> ValueError:

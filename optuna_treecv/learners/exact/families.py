@@ -40,23 +40,17 @@ class Parts(NamedTuple):
     scaler : StandardScaler or None
     last : estimator
         Of one of the ``FAMILIES``.
-    prefix : str
-        Before the names of the last estimator's parameters.
+    family : type
+        Its family.
+    parameter : str
+        The parameter of the whole estimator that may differ between points.
     """
 
     steps: tuple[Any, ...]
     scaler: StandardScaler | None
     last: Any
-    prefix: str
-
-    @property
-    def family(self) -> type[Family]:
-        return FAMILIES[type(self.last)]
-
-    @property
-    def parameter(self) -> str:
-        """The parameter of the whole estimator that may differ between points."""
-        return self.prefix + self.family.parameter
+    family: type[Family]
+    parameter: str
 
 
 def parts_of(estimator: Any) -> Parts | str:
@@ -74,4 +68,5 @@ def parts_of(estimator: Any) -> Parts | str:
         if kind == BY_FOLD:
             return f"the step {name!r} cannot be done before the folds: {why}"
     scaler = steps.pop() if kind == ON_SUMS else None
-    return Parts(tuple(steps), scaler, last, prefix)
+    family = FAMILIES[type(last)]
+    return Parts(tuple(steps), scaler, last, family, prefix + family.parameter)

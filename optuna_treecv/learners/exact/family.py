@@ -106,6 +106,8 @@ class Family(ABC):
         The rows that moments are taken of.
     shapes : list of tuple of int
         The shapes of a record's parts.
+    size : int
+        How many numbers a record has.
     rows_at_once : int
         The test rows that ``respond`` gets at once.
     has_ones : bool
@@ -129,6 +131,7 @@ class Family(ABC):
         self.n_points = self.n_distinct = len(estimators)
         self._rows, self._scaler, self._n_jobs = rows, scaler, n_jobs
         self._bind(estimators)
+        self.size = sum(map(prod, self.shapes))
 
     @abstractmethod
     def _bind(self, estimators: Sequence[Any]) -> None:
@@ -236,15 +239,6 @@ class Family(ABC):
         groups = self.records(chunks, keep, most_rows)
         yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
 
-    @property
-    def size(self) -> int:
-        """How many numbers a record has."""
-        return sum(map(prod, self.shapes))
-
-    def parts(self, record: np.ndarray) -> list[np.ndarray]:
-        """Return the parts of a record, which are views."""
-        return views(record, self.shapes)
-
     def records(
         self, chunks: Chunks, keep: Keep, most_rows: int, with_test: bool = False
     ) -> Iterator[tuple[int, np.ndarray]]:
@@ -276,7 +270,7 @@ class Family(ABC):
 
         def record_of(moments: TrainAndTest) -> np.ndarray:
             record, (train, test) = np.empty(size), moments
-            self.solve(train, self.parts(record))
+            self.solve(train, views(record, self.shapes))
             if with_test and test is not None:
                 self.source.write(test, record[self.size :])
             return record
@@ -295,7 +289,7 @@ class Family(ABC):
         most = min(self.rows_at_once, int(np.diff(bounds).max()))
         buffer = np.ones((most, d + 1 if self.has_ones else d))
         for chunk, record in enumerate(records, first):
-            models = self.models(self.parts(record), chunks.train_parts(chunk))
+            models = self.models(views(record, self.shapes), chunks.train_parts(chunk))
             for some in blocks(chunks.test_rows(chunk, chunk + 1), self.rows_at_once):
                 begin, end = end, end + n_rows_of(some)
                 block = buffer[: end - begin]

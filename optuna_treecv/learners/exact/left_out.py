@@ -48,6 +48,24 @@ _MOST_SHARE = 0.5
 # The numbers of a block of rows, which fits into a second-level cache with its products.
 _BLOCK = 2**17
 
+# The error that is left, as a share of the mean absolute residual of a block of rows.
+_TOLERANCE = 1e-13
+# The same as a share of the targets, for models without residuals.
+_ROUNDING = 1e-16
+
+# A term whose bound is below so many times the error that is left is computed in float32.
+_MOST_NARROW = 1e6
+
+# Rows with a larger |e|, or that need more terms, are given back.
+_MOST_CHANGE = 0.5
+_MOST_TERMS = 60
+
+# The bytes of inverse matrices, which save a product with the eigenvectors.
+_MOST_BYTES = 2**26
+
+# Where so many rows go on, all do, since choosing them would take longer.
+_MOST_OF = 0.7
+
 
 class LeftOut:
     """Models for all alphas without each of many chunks.
@@ -69,7 +87,7 @@ class LeftOut:
         self._of, self._alphas, self._chunks, self._n_jobs = of, alphas, chunks, n_jobs
         d = of.rows.n_features
         self._all_but = AllBut(of, chunks, keep, n_jobs)
-        moments = self._all_but.all_rows()
+        moments = self._all_but.without()
         mean, self._weight = moments.means[0], float(moments.weights[0])
         self._equations = found = of.equations(moments)
         if np.any(alphas == 0) and is_singular(found.gram):
@@ -247,12 +265,9 @@ class LeftOut:
         d, t = self._of.rows.n_features, self._of.n_targets
         found = self._of.equations(moments)
         equations = Penalties(np.empty(Penalties.size(d, t)), d, t)
-        equations.factor(found.gram, found.b, self._alphas[points])
-        coef = equations.solve(self._alphas[points])  # (n_points, d, t)
-        failed = np.isnan(coef).any(axis=(1, 2))
-        if failed.any() and np.all(np.isfinite(found.gram)):
-            alphas, parts = self._alphas[points[failed]], self._chunks.train_parts(chunk)
-            coef[failed] = self._of.solve_from_rows(parts, found.origin, found.scale, alphas)
+        alphas, parts = self._alphas[points], self._chunks.train_parts(chunk)
+        equations.factor(found.gram, found.b, alphas)
+        coef = self._of.solve(equations, alphas, parts, found.origin, found.scale)
         X, _, _ = self._of.copy(rows)
         X -= found.origin[:d]
         X /= found.scale
@@ -266,26 +281,6 @@ def _least_eigenvalues(matrices: np.ndarray) -> np.ndarray:
     if is_finite.any():
         found[is_finite] = np.linalg.eigvalsh(matrices[is_finite])[:, 0]
     return found
-
-
-# The error that is left, as a share of the mean absolute residual of a block of rows.
-_TOLERANCE = 1e-13
-# The same as a share of the targets, for models without residuals.
-_ROUNDING = 1e-16
-
-# A term whose bound is below so many times the error that is left is computed in float32.
-_MOST_NARROW = 1e6
-
-# Rows with a larger |e|, or that need more terms, are given back.
-_MOST_CHANGE = 0.5
-_MOST_TERMS = 60
-_LEAST_GAP = 1e-2
-
-# The bytes of inverse matrices, which save a product with the eigenvectors.
-_MOST_BYTES = 2**26
-
-# Where so many rows go on, all do, since choosing them would take longer.
-_MOST_OF = 0.7
 
 
 class Rows(NamedTuple):
@@ -411,7 +406,7 @@ class Corrections:
             for which, (z, changes) in ((is_wide, (rows.z, rows.changes)), (is_narrow, narrow)):
                 if which.any():
                     some = slice(None) if which.all() else np.flatnonzero(which)
-                    of_some = limits.of(int(point), some)
+                    of_some = limits.of(some, int(point))
                     more = self._sum_terms(z[some], changes[some], int(point), of_some)
                     leverages[point, some] += more[0]
                     said[point][:, some] += more[1]
@@ -450,7 +445,7 @@ class Corrections:
                 break
             if goes_on.mean() < _MOST_OF:
                 left = np.arange(n_rows)[left][goes_on]
-                rest, changes, limits = rest[goes_on], changes[goes_on], limits.of_rows(goes_on)
+                rest, changes, limits = rest[goes_on], changes[goes_on], limits.of(goes_on)
             if rest.dtype != np.float32 and np.max(ratios) <= _MOST_NARROW:
                 rest, changes = rest.astype(np.float32), changes.astype(np.float32)
                 coef = coef.astype(np.float32)
@@ -487,14 +482,11 @@ class _Limits(NamedTuple):
         bounds /= self.least
         return np.asarray(bounds.max(axis=-2))
 
-    def of(self, point: int, some: slice | np.ndarray) -> _Limits:
-        """Return the bounds of one point and some rows."""
-        said, leverages = self.of_said[point], self.of_leverages[point]
-        return _Limits(said[:, some], leverages[:, some], self.least[point])
-
-    def of_rows(self, some: np.ndarray) -> _Limits:
-        """Return the bounds of some rows."""
-        return _Limits(self.of_said[:, some], self.of_leverages[:, some], self.least)
+    def of(self, some: slice | np.ndarray, point: int | None = None) -> _Limits:
+        """Return the bounds of some rows; of one point, where they are those of several."""
+        parts = self if point is None else (part[point] for part in self)
+        said, leverages, least = parts
+        return _Limits(said[:, some], leverages[:, some], least)
 
 
 def _products(one: np.ndarray, other: np.ndarray) -> np.ndarray:

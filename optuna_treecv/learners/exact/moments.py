@@ -92,14 +92,20 @@ class Chunks:
         return np.diff(self.bounds)
 
     @property
+    def grow(self) -> bool:
+        """Whether training sets are first parts of the rows, none shorter than the one before."""
+        sizes = [rows for rows in self.trains or () if isinstance(rows, int)]
+        return (
+            self.trains is not None and len(sizes) == len(self.trains) and sizes == sorted(sizes)
+        )
+
+    @property
     def n_read(self) -> int:
         """How many rows are read for the sums of all training sets."""
         if self.trains is None:
             return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
-        sizes = [one for one in self.trains if isinstance(one, int)]
-        if len(sizes) == len(self.trains) and sizes == sorted(sizes):
-            return sizes[-1]
-        return sum(one if isinstance(one, int) else len(one) for one in self.trains)
+        sizes = [rows if isinstance(rows, int) else len(rows) for rows in self.trains]
+        return sizes[-1] if self.grow else sum(sizes)
 
     def train_parts(self, chunk: int) -> list[RowNumbers]:
         """Return the prepared rows that a chunk's model is trained on."""
@@ -165,12 +171,6 @@ class Spread(NamedTuple):
     low: np.ndarray
     high: np.ndarray
 
-    @classmethod
-    def of_nothing(cls, n_columns: int) -> Spread:
-        """Return the spread of no rows."""
-        zeros, ends = np.zeros(n_columns), np.full(n_columns, np.inf)
-        return cls(0, zeros, zeros, ends, -ends)
-
 
 def spread_of(block: np.ndarray) -> Spread:
     """Return the spread of the columns of an array (n_rows, n_columns)."""
@@ -195,17 +195,15 @@ def merge_spreads(one: Spread, other: Spread) -> Spread:
     return Spread(n_rows, mean, squares, low, high)
 
 
-def scale_by(scaler: StandardScaler, spread: Spread) -> tuple[np.ndarray | None, np.ndarray]:
-    """Return what a scaler subtracts, None if nothing, and by what it divides.
+def scale_of(scaler: StandardScaler, spread: Spread) -> np.ndarray:
+    """Return by what a scaler divides.
 
     Like scikit-learn it does not scale a column that is constant, or whose variance is below the
     rounding errors of its mean.
     """
-    centre = spread.mean if scaler.with_mean else None
     if not scaler.with_std:
-        return centre, np.ones_like(spread.mean)
-    variance = spread.squares / spread.n_rows
-    return centre, np.where(is_constant(spread), 1.0, np.sqrt(variance))
+        return np.ones_like(spread.mean)
+    return np.where(is_constant(spread), 1.0, np.sqrt(spread.squares / spread.n_rows))
 
 
 def is_constant(spread: Spread) -> np.ndarray:
@@ -254,28 +252,33 @@ class Source:
         1, or the number of classes.
     are_pooled : bool
         Whether the scatters of all groups are added.
+    n_targets : int
+        The targets that follow the features of each row.
     with_spread : bool
+
+    Attributes
+    ----------
+    n_columns : int
+    n_numbers : int
+        How many numbers the moments are.
     """
 
     def __init__(
-        self, rows: PreparedRows, n_groups: int = 1, are_pooled: bool = False, *, with_spread: bool
+        self,
+        rows: PreparedRows,
+        n_groups: int = 1,
+        are_pooled: bool = False,
+        n_targets: int = 0,
+        *,
+        with_spread: bool,
     ) -> None:
-        self.rows = rows
-        self.n_columns = rows.n_features
-        self.n_groups = n_groups
-        self._n_scatters = 1 if are_pooled else n_groups
-        self.with_spread = with_spread
-
-    @property
-    def n_numbers(self) -> int:
-        """How many numbers the moments are."""
-        return sum(map(prod, self._shapes))
-
-    @property
-    def _shapes(self) -> list[tuple[int, ...]]:
-        g, c, d = self.n_groups, self.n_columns, self.rows.n_features
-        of_spread: list[tuple[int, ...]] = [(1,), (4, d)] if self.with_spread else []
-        return [(g,), (g,), (g, c), (self._n_scatters, c, c), *of_spread]
+        d, g = rows.n_features, n_groups
+        self.rows, self.n_groups, self.with_spread = rows, n_groups, with_spread
+        self.n_columns = c = d + n_targets
+        self._shapes = [(g,), (g,), (g, c), (1 if are_pooled else g, c, c)]
+        if with_spread:
+            self._shapes += [(1,), (4, d)]
+        self.n_numbers = sum(map(prod, self._shapes))
 
     def view(self, memory: np.ndarray) -> Moments:
         """Return moments whose parts are views of a flat array."""
@@ -294,8 +297,11 @@ class Source:
 
     def nothing(self) -> Moments:
         """Return the moments of no rows."""
-        spread = Spread.of_nothing(self.rows.n_features) if self.with_spread else None
-        return self.view(np.zeros(self.n_numbers))._replace(spread=spread)
+        sums, spread = self.view(np.zeros(self.n_numbers)), None
+        if self.with_spread:
+            zeros = np.zeros(self.rows.n_features)
+            spread = Spread(0, zeros, zeros, zeros + np.inf, zeros - np.inf)
+        return sums._replace(spread=spread)
 
     def fill(self, part: RowNumbers, out: np.ndarray) -> np.ndarray | None:
         """Copy rows into an array (n_rows, n_columns), and return their weights."""
@@ -422,8 +428,8 @@ def about(moments: Moments, origin: np.ndarray) -> np.ndarray:
 def scaled(moments: Moments, scaler: StandardScaler) -> tuple[Moments, np.ndarray, np.ndarray]:
     """Return the moments of scaled rows, what the scaler subtracts, and by what it divides."""
     assert moments.spread is not None
-    centre, scale = scale_by(scaler, moments.spread)
-    centre = np.zeros_like(scale) if centre is None else centre
+    scale = scale_of(scaler, moments.spread)
+    centre = moments.spread.mean if scaler.with_mean else np.zeros_like(scale)
     means, scatters = (moments.means - centre) / scale, moments.scatters / scale / scale[:, None]
     return moments._replace(means=means, scatters=scatters), centre, scale
 
@@ -475,38 +481,31 @@ def moments_of_folds(
     if chunks.trains is not None:
         yield from _of_given(source, chunks, n_jobs, with_test)
         return
-    bounds, k = chunks.bounds, chunks.n_chunks
-
-    def of_chunk(chunk: int) -> Moments:
-        return source.collect(chunks.test_rows(chunk, chunk + 1))
-
-    before = [source.collect(slice(0, int(bounds[0])))] if bounds[0] else []
+    first, k = slice(0, int(chunks.bounds[0])), chunks.n_chunks
+    before = [source.collect(first)] if first.stop else []
+    parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(k)]
     if 16 * k * source.n_numbers <= MOST_BYTES:
-        yield from _all_but_each(of_chunk, range(k), before, n_jobs)
+        yield from _all_but_each(source, parts, before, n_jobs)
         return
     size = isqrt(k)
-    groups = [range(first, min(first + size, k)) for first in range(0, k, size)]
-
-    def of_group(number: int) -> Moments:
-        return source.collect(chunks.test_rows(groups[number].start, groups[number].stop))
-
-    outside = _all_but_each(of_group, range(len(groups)), before, n_jobs)
-    for group, (rest, _) in zip(groups, outside, strict=True):
-        yield from _all_but_each(of_chunk, group, [rest], n_jobs)
+    begins = range(0, k, size)
+    groups = [chunks.test_rows(begin, min(begin + size, k)) for begin in begins]
+    outside = _all_but_each(source, groups, before, n_jobs)
+    for begin, (rest, _) in zip(begins, outside, strict=True):
+        yield from _all_but_each(source, parts[begin : begin + size], [rest], n_jobs)
 
 
 def _all_but_each(
-    of_one: Callable[[int], Moments], numbers: range, outside: list[Moments], n_jobs: int
+    source: Source, parts: list[RowNumbers], outside: list[Moments], n_jobs: int
 ) -> Iterator[TrainAndTest]:
-    """Yield the moments of all but each one, and its own; ``outside`` belongs to all of them."""
-    each = list(in_order(n_jobs, of_one, numbers))
-    after = each[-1:]  # of the last one, the last two, ...
-    for one in each[-2:0:-1]:
-        after.append(merge(one, after[-1]))
+    """Yield the moments of all but each part, and its own; ``outside`` belongs to all of them."""
+    each = list(in_order(n_jobs, source.collect, parts))
+    after: list[Moments] = []  # of the last one, the last two, ...
+    for one in each[:0:-1]:
+        after.append(merge(one, after[-1]) if after else one)
     before = list(outside)
-    for number, own in zip(numbers, each, strict=True):
-        rest = before + ([] if number == numbers[-1] else [after.pop()])
-        yield reduce(merge, rest), own
+    for own in each:
+        yield reduce(merge, before + ([after.pop()] if after else [])), own
         before = [merge(before[0], own)] if before else [own]
 
 
@@ -514,19 +513,15 @@ def _of_given(
     source: Source, chunks: Chunks, n_jobs: int, with_test: bool
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of given training rows; growing first parts of the rows are read once."""
-    trains = chunks.trains
-    assert trains is not None
-    sizes = [one for one in trains if isinstance(one, int)]
-    grow = len(sizes) == len(trains) and bool(np.all(np.diff(sizes) >= 0))
-
-    def added(chunk: int) -> Moments:
-        rows = trains[chunk]
-        if not isinstance(rows, int):
-            return source.collect(rows)
-        return source.collect(slice(sizes[chunk - 1] if grow and chunk else 0, rows))
-
+    assert chunks.trains is not None
+    grow, start = chunks.grow, 0
+    parts: list[RowNumbers] = []
+    for rows in chunks.trains:
+        parts.append(slice(start, rows) if isinstance(rows, int) else rows)
+        if grow and isinstance(rows, int):
+            start = rows
     so_far: list[Moments] = []
-    for chunk, own in enumerate(in_order(n_jobs, added, range(chunks.n_chunks))):
+    for chunk, own in enumerate(in_order(n_jobs, source.collect, parts)):
         so_far = [merge(so_far[0], own)] if grow and so_far else [own]
         yield so_far[0], source.collect(chunks.test_rows(chunk, chunk + 1)) if with_test else None
 
@@ -567,19 +562,15 @@ class AllBut:
         first = slice(0, int(chunks.bounds[0]))
         self._always = [source.collect(first)] if first.stop else []
 
-    def all_rows(self) -> Moments:
-        """Return the moments of all rows."""
-        return self._merged([*self._always, *self._parts])
-
-    def without(self, chunk: int) -> Moments:
-        """Return the moments of all rows but those of a chunk."""
-        own = int(np.searchsorted(self._ends, chunk, side="right")) - 1
-        rest = [
-            self._source.collect(self._chunks.test_rows(first, last))
-            for first, last in ((self._ends[own], chunk), (chunk + 1, self._ends[own + 1]))
-            if self._chunks.bounds[first] < self._chunks.bounds[last]
-        ]
-        return self._merged([*self._always, *self._parts[:own], *rest, *self._parts[own + 1 :]])
-
-    def _merged(self, some: list[Moments]) -> Moments:
-        return reduce(merge, some, self._source.nothing())
+    def without(self, chunk: int | None = None) -> Moments:
+        """Return the moments of all rows but those of a chunk; None: of all rows."""
+        parts = self._parts
+        if chunk is not None:
+            own = int(np.searchsorted(self._ends, chunk, side="right")) - 1
+            rest = [
+                self._source.collect(self._chunks.test_rows(first, last))
+                for first, last in ((self._ends[own], chunk), (chunk + 1, self._ends[own + 1]))
+                if self._chunks.bounds[first] < self._chunks.bounds[last]
+            ]
+            parts = [*parts[:own], *rest, *parts[own + 1 :]]
+        return reduce(merge, [*self._always, *parts], self._source.nothing())

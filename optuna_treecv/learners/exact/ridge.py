@@ -22,6 +22,7 @@ from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import TestedChunks
+from optuna_treecv.learners.exact.moments import views
 from optuna_treecv.rows.data import times_classes
 
 # Chunks of fewer rows than a quarter of the columns are left out of all rows.
@@ -90,10 +91,8 @@ class RidgeFolds(Family):
         memory, origin, scale = parts
         found = self.source.equations(balanced(moments) if self._is_balanced else moments)
         origin[:], scale[:] = found.origin, found.scale
-        self._penalties(memory).factor(found.gram, found.b, self._alphas)
-
-    def _penalties(self, memory: np.ndarray) -> Penalties:
-        return Penalties(memory, self._rows.n_features, self.n_outputs)
+        equations = Penalties(memory, len(scale), self.n_outputs)
+        equations.factor(found.gram, found.b, self._alphas)
 
     def models(
         self, parts: list[np.ndarray], trained: list[RowNumbers]
@@ -104,18 +103,8 @@ class RidgeFolds(Family):
     def _coef(self, parts: list[np.ndarray], trained: list[RowNumbers]) -> np.ndarray:
         """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
         memory, origin, scale = parts
-        equations = self._penalties(memory)
-        solved = equations.solve(self._alphas)
-        if np.isnan(solved.sum()) and np.all(np.isfinite(equations.gram)):
-            failed = np.isnan(solved).any(axis=(1, 2))
-            if self._is_balanced:
-                raise ValueError(
-                    "X must have columns that can be told apart in floating point for "
-                    "class_weight='balanced' with method='exact'; method='fit' would be right."
-                )
-            solved[failed] = self.source.solve_from_rows(
-                trained, origin, scale, self._alphas[failed]
-            )
+        equations = Penalties(memory, len(scale), self.n_outputs)
+        solved = self.source.solve(equations, self._alphas, trained, origin, scale)
         return solved.transpose(1, 0, 2).reshape(len(scale), -1) / scale[:, None]
 
     def respond(
@@ -182,7 +171,7 @@ class RidgeFolds(Family):
         d, n_folds = self._rows.n_features, len(records)
         coef = np.stack(
             [
-                self._coef(self.parts(record), chunks.train_parts(chunk))
+                self._coef(views(record, self.shapes), chunks.train_parts(chunk))
                 for chunk, record in enumerate(records, first)
             ]
         )

@@ -59,13 +59,9 @@ from optuna_treecv.rows.data import find_classes
 SHARED_PARAMETERS = ("max_depth", "min_samples_split", "min_impurity_decrease", "ccp_alpha")
 
 
+@lru_cache(maxsize=64)  # a generator takes longer to make than a trial may take
 def _drawn(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-
-
-@lru_cache(maxsize=64)  # a generator takes longer to make than a trial may take
-def _drawn_from(random_state: int) -> int:
-    return _drawn(random_state)
 
 
 class HistTree(TreeCVEstimator, metaclass=ABCMeta):
@@ -142,8 +138,8 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         if self.random_state is None and default is not None:
             return default
         if isinstance(self.random_state, Integral):
-            return _drawn_from(int(self.random_state))
-        return _drawn(self.random_state)
+            return _drawn(int(self.random_state))
+        return _drawn.__wrapped__(self.random_state)
 
     def _factors(self, rows: BinnedRows) -> np.ndarray:
         """Return the weights of classes of each tree, (n_trees, n_classes)."""

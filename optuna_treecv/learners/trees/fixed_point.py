@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import frexp
+from math import ldexp
 from typing import NamedTuple
 import warnings
 
@@ -105,8 +106,13 @@ def _digits(mass: float) -> int:
 
 
 def as_integers(numbers: np.ndarray, exponent: int) -> np.ndarray:
-    """Return round(numbers * 2^exponent), int64."""
-    return np.rint(np.ldexp(numbers, exponent)).astype(np.int64)
+    """Return round(numbers * 2^exponent), int64; 0 for numbers that are too large for integers.
+
+    No tree with this exponent is trained on their rows: they are of the fold that is left out.
+    """
+    most = ldexp(1.0, min(60 - exponent, 1023))
+    in_range = np.where(np.abs(numbers) <= most, numbers, 0.0)
+    return np.rint(np.ldexp(in_range, exponent)).astype(np.int64)
 
 
 def warn_if_coarse(targets: np.ndarray, exponent: int) -> None:

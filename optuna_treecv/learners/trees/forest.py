@@ -194,17 +194,13 @@ class Forest:
     def covers(self, limits: Limits) -> bool:
         """Return whether the trees under some limits are among those grown."""
         depth, split, decrease = self.numbers[:3]
-        needed = self._min_split(limits.min_samples_split)
-        kept = self._min_split(int(split) if split >= 2 else float(split))
+        needed = min_split_of(limits.min_samples_split, self.n_trained)
+        kept = min_split_of(int(split) if split >= 2 else float(split), self.n_trained)
         return bool(
             limits.max_depth <= depth
             and np.all(needed >= kept)
             and limits.min_impurity_decrease >= decrease
         )
-
-    def _min_split(self, min_samples_split: int | float) -> np.ndarray:
-        """Return the rows that a node must have to be split, by tree."""
-        return min_split_of(min_samples_split, self.n_trained)
 
     def ends(self, limits: Limits) -> tuple[np.ndarray, np.ndarray]:
         """Return the nodes of all trees under some limits.
@@ -222,7 +218,7 @@ class Forest:
             self.records.view(np.uint8),
             self.sizes,
             min(limits.max_depth, NO_LIMIT),
-            self._min_split(limits.min_samples_split),
+            min_split_of(limits.min_samples_split, self.n_trained),
             limits.min_impurity_decrease,
             limits.ccp_alpha,
             reached,
@@ -481,9 +477,9 @@ def _grow(
     is_entropy = growth.criterion in ("entropy", "log_loss")
     unit = 1 / log(2) if is_entropy else 1.0  # entropy in bits, as in scikit-learn
     if growth.weights is not None:
-        weights = as_integers(_in_range(growth.weights, exponent.weight), exponent.weight)
+        weights = as_integers(growth.weights, exponent.weight)
     if growth.targets is not None:
-        targets = as_integers(_in_range(growth.targets, exponent.target), exponent.target)
+        targets = as_integers(growth.targets, exponent.target)
         unit = ldexp(1.0, -2 * exponent.target)
     ends = np.empty(growth.bins.shape[1], np.int32)
     records, sums, sets, n_visits, n_alone = grow(
@@ -508,11 +504,3 @@ def _grow(
         ends,
     )
     return records, sums, sets, ends, n_visits, n_alone
-
-
-def _in_range(numbers: np.ndarray, exponent: int) -> np.ndarray:
-    """Return numbers with 0 in place of those that are too large for integers.
-
-    No tree with this exponent is trained on their rows: they are of the fold that is left out.
-    """
-    return np.where(np.abs(numbers) <= ldexp(1.0, min(60 - exponent, 1023)), numbers, 0.0)
