@@ -56,7 +56,7 @@ from optuna_treecv.tree.plan import ModelReader
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import sum_along_tree
 from optuna_treecv.tree.walk import TestedBlock
-from optuna_treecv.tree.walk import walk_summing
+from optuna_treecv.tree.walk import walk_to_leaves
 from optuna_treecv.tree.walk import walk_tree
 
 if TYPE_CHECKING:
@@ -182,14 +182,15 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
             assert leaves.outputs is not None
             walked = learner.walk_summing(plan, node, state, leaves.outputs.array)
         else:
-            assert isinstance(learner, ModelReader)
-            walked = walk_summing(plan, learner, leaves.test_leaf, node, state)
+            total: list[np.ndarray] = []
+            n_updates = walk_to_leaves(plan, learner, leaves.test_leaf, node, state, total)
+            walked = n_updates, total[0]
         n_updates, sums[node] = walked
         return n_updates
 
     for block in walk_tree(plan, learner, test, blocks, training.job.task.settings.n_threads):
         if block.block == blocks[-1]:
-            average.add(learner, sum_along_tree(plan, sums), plan.n_folds)
+            average.add(learner, sum_along_tree(plan, sums, plan.root), plan.n_folds)
         yield block
 
 

@@ -38,10 +38,6 @@ class Binning:
     categories: tuple[np.ndarray | None, ...]
 
     @property
-    def n_features(self) -> int:
-        return len(self.edges)
-
-    @property
     def n_bins(self) -> np.ndarray:
         """The bins of each feature without the one of missing values, int32."""
         pairs = zip(self.edges, self.categories, strict=True)
@@ -69,11 +65,11 @@ class Binning:
             that were not seen.
         """
         if order is None:
-            order = np.arange(len(table), dtype=np.uint32)
-        bins = np.empty((self.n_features, len(order)), np.uint8)
+            order = np.arange(len(table.numbers), dtype=np.uint32)
+        bins = np.empty((len(self.edges), len(order)), np.uint8)
         for feature, categories in enumerate(self.categories):
             if categories is not None:
-                codes = _codes(table.column(feature), categories)
+                codes = _codes(table.columns[feature], categories)
                 bins[feature] = codes[order]
         begins = np.cumsum([0, *map(len, self.edges)], dtype=np.int64)
         edges = np.concatenate(self.edges) if begins[-1] else np.empty(0)
@@ -93,6 +89,8 @@ class Table:
     ----------
     numbers : ndarray of shape (n_rows, n_features), float64 or float32
         Zeros in categorical columns of a data frame.
+    columns : dict of int to ndarray
+        The categorical columns.
 
     Raises
     ------
@@ -101,11 +99,8 @@ class Table:
     """
 
     def __init__(self, X: Any, is_categorical: np.ndarray) -> None:
-        self._X = X
-        self._columns: dict[int, np.ndarray] = {}
-        if np.any(is_categorical):
-            for feature in np.flatnonzero(is_categorical):
-                self._columns[int(feature)] = _column(X, int(feature))
+        self.columns = {i: _column(X, i) for i in np.flatnonzero(is_categorical).tolist()}
+        if self.columns:
             X = _without(X, is_categorical)
         check_columns(X)
         with naming("X"):
@@ -116,13 +111,6 @@ class Table:
                 ensure_min_features=0,
                 input_name="X",
             )
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def column(self, feature: int) -> np.ndarray:
-        """Return a categorical column."""
-        return self._columns[feature]
 
 
 def which_are_categorical(X: Any, asked: Any) -> np.ndarray:
@@ -195,7 +183,7 @@ def find_binning(
     for feature in range(table.numbers.shape[1]):
         if is_categorical[feature]:
             edges.append(np.empty(0))
-            categories.append(_categories(table.column(feature)[part], feature))
+            categories.append(_categories(table.columns[feature][part], feature))
         else:
             edges.append(_edges(table.numbers[part, feature], max_bins))
             categories.append(None)

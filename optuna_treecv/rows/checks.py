@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Generator
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -336,26 +337,23 @@ def _find_entry(
 
     Of several wrong entries in a column it is the one that comes first in the data as given.
     """
-
-    def first(
-        values: np.ndarray, wrong: np.ndarray, rows: np.ndarray, column: int
-    ) -> tuple[Any, int, int]:
-        given = rows[wrong] if order is None else order[rows[wrong]]
-        return _plain(values[wrong[np.argmin(given)]]), int(column), int(given.min())
-
-    if hasattr(X, "tocoo"):
-        entries = X.tocoo()
-        wrong = np.flatnonzero([not is_right(value) for value in entries.data.tolist()])
-        if not len(wrong):
-            return None
-        column = entries.col[wrong].min()
-        wrong = wrong[entries.col[wrong] == column]
-        return first(entries.data, wrong, entries.row, column)
-    for column in range(X.shape[1]):
-        values = X.iloc[:, column].to_numpy() if hasattr(X, "iloc") else np.asarray(X[:, column])
+    columns: Iterable[int] = range(X.shape[1])
+    is_sparse = hasattr(X, "tocsc")
+    if is_sparse:
+        X = X.tocsc()
+        columns = np.flatnonzero(np.diff(X.indptr)).tolist()
+    for column in columns:
+        if is_sparse:
+            part = slice(X.indptr[column], X.indptr[column + 1])
+            values, rows = X.data[part], X.indices[part]
+        else:
+            has_names = hasattr(X, "iloc")
+            values = X.iloc[:, column].to_numpy() if has_names else np.asarray(X[:, column])
+            rows = np.arange(len(values))
         wrong = np.flatnonzero([not is_right(value) for value in values.tolist()])
         if len(wrong):
-            return first(values, wrong, np.arange(len(values)), column)
+            given = rows[wrong] if order is None else order[rows[wrong]]
+            return _plain(values[wrong[np.argmin(given)]]), column, int(given.min())
     return None
 
 

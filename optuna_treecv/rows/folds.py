@@ -491,13 +491,18 @@ def stratified_chunks(
         Fold i consists of the prepared rows ``bounds[i]`` to ``bounds[i + 1] - 1``.
     """
     parts = 1
-    if _is_power_of_two(n_folds):
+    if n_folds & (n_folds - 1) == 0:
         # The order is the same up to this number of folds, a power of two that depends on nothing
         # but the classes. There are never more folds than rows of a class.
         most = min(len(codes) // _FEWEST_ROWS, int(np.bincount(codes).min()))
         parts = max(1, (1 << most.bit_length() >> 1) // n_folds)
     n_chunks = parts * n_folds
-    chunks = _deal(codes, n_chunks, seed)
+    # Some chunks get one row more of a class than others. The first turn is random, so that these
+    # are no chunks in particular.
+    turns = np.roll(_turns(n_chunks), -(derive_seed(seed, _FIRST_TURN) % n_chunks))
+    narrow = turns.astype(np.min_scalar_type(n_chunks - 1))
+    chunks = np.empty(len(codes), narrow.dtype)
+    chunks[_by_class(codes, seed)] = np.tile(narrow, -(-len(codes) // n_chunks))[: len(codes)]
     order = rows[np.argsort(chunks[rows], kind="stable")]
     sizes = np.bincount(chunks, minlength=n_chunks)
     bounds = np.concatenate([[0], np.cumsum(sizes)])[::parts]
@@ -522,22 +527,6 @@ def stratified_sample(codes: np.ndarray, n_sampled: int, seed: int) -> np.ndarra
     return np.sort(_by_class(codes, seed)[np.diff(before) > 0])
 
 
-def _is_power_of_two(n: int) -> bool:
-    return n & (n - 1) == 0
-
-
-def _deal(codes: np.ndarray, n_chunks: int, seed: int) -> np.ndarray:
-    """Return the chunk of each row as given."""
-    by_class = _by_class(codes, seed)
-    # Some chunks get one row more of a class than others. The first turn is random, so that these
-    # are no chunks in particular.
-    turns = np.roll(_turns(n_chunks), -(derive_seed(seed, _FIRST_TURN) % n_chunks))
-    narrow = turns.astype(np.min_scalar_type(n_chunks - 1))
-    chunks = np.empty(len(codes), narrow.dtype)
-    chunks[by_class] = np.tile(narrow, -(-len(codes) // n_chunks))[: len(codes)]
-    return chunks
-
-
 def _by_class(codes: np.ndarray, seed: int) -> np.ndarray:
     """Return the rows class after class, those of each class in random order."""
     drawn = permutation(len(codes), seed, _MEMBERS)
@@ -551,7 +540,7 @@ def _turns(n_chunks: int) -> np.ndarray:
     For a power of two, turn i is i with its bits reversed. So the left half of the chunks has the
     even turns, the left quarter has every fourth turn, and each of them is dealt to in turn.
     """
-    if not _is_power_of_two(n_chunks):
+    if n_chunks & (n_chunks - 1) != 0:
         return np.arange(n_chunks)
     turns = np.zeros(1, np.int64)
     while len(turns) < n_chunks:

@@ -151,7 +151,13 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
     if isinstance(scoring, Mapping):
         given = dict(scoring)
     elif isinstance(scoring, list | tuple):
-        given = _by_name(scoring)
+        listed = [_metric(one) for one in scoring]
+        given = {metric.name: metric for metric in listed}
+        if len(given) < len(listed):
+            raise ValueError(
+                f"scoring must hold different names, got {[metric.name for metric in listed]}; a "
+                "dict of names to scorers would be right."
+            )
     else:
         metric = _metric(scoring)
         given = {metric.name: metric}
@@ -166,17 +172,6 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
         for name, metric in zip(given, metrics, strict=True)
     )
     return Scoring(names, tuple(metrics), *_optimized(optimize, names))
-
-
-def _by_name(given: Sequence[Any]) -> dict[str, Metric]:
-    metrics = [_metric(one) for one in given]
-    names = [metric.name for metric in metrics]
-    if len(set(names)) < len(names):
-        raise ValueError(
-            f"scoring must hold different names, got {names}; a dict of names to scorers would be "
-            "right."
-        )
-    return dict(zip(names, metrics, strict=True))
 
 
 def _optimized(optimize: Any, names: Sequence[str]) -> tuple[tuple[int, ...], bool]:

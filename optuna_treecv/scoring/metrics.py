@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import inspect
 from math import inf
+from operator import attrgetter
 from typing import Any
 from typing import TypeAlias
 
@@ -54,26 +55,6 @@ class Loss:
     direction = "minimize"
     is_mean = True
     is_registered = True
-
-
-def fold_means(
-    values: np.ndarray, weights: np.ndarray | None, begins: np.ndarray | None
-) -> np.ndarray:
-    """Return the mean of the values in each fold.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_rows,)
-    weights : ndarray of shape (n_rows,) or None
-        No fold's weights are all 0.
-    begins : ndarray of shape (n_folds,), int, or None
-        The first row of each fold, 0 first. None: each row is a fold, so that its weight cancels.
-    """
-    if begins is None:
-        return values
-    if weights is None:
-        return np.add.reduceat(values, begins) / fold_sizes(begins, len(values))
-    return np.add.reduceat(weights * values, begins) / np.add.reduceat(weights, begins)
 
 
 def fold_sizes(begins: np.ndarray, n_rows: int) -> np.ndarray:
@@ -171,10 +152,14 @@ class Scorer:
     is_made : bool
         Whether ``make_scorer`` of scikit-learn made it. Such a scorer uses nothing of an estimator
         but its predictions.
+    methods : str, sequence of str or None
+        The method of an estimator that it calls, one of several, or None if unknown.
     is_mean : bool
         Whether the score of several rows is known to be the mean over them, as a loss is.
     is_of_training : bool
         Whether it scores the rows that a model was trained on; folds must be fitted.
+    row_range : (float, float) or None
+        The least and the largest score of a row; None if there are no such bounds.
     is_zero_one : bool
         Whether each row scores 0 or 1, and nothing between.
     """
@@ -183,21 +168,13 @@ class Scorer:
     score: Callable[..., Any]
     is_registered: bool = False
     is_made: bool = False
+    methods: str | Sequence[str] | None = None
     is_mean: bool = False
     is_of_training: bool = False
+    row_range: tuple[float, float] | None = None
     is_zero_one: bool = False
     if_diverged = -np.inf
     direction = "maximize"
-
-    @property
-    def methods(self) -> str | Sequence[str] | None:
-        """The method of an estimator that it calls, one of several, or None if unknown."""
-        return getattr(self.score, "_response_method", None) if self.is_made else None
-
-    @property
-    def row_range(self) -> tuple[float, float] | None:
-        """The least and the largest score of a row; None if there are no such bounds."""
-        return (0.0, 1.0) if self.is_zero_one else None
 
     @property
     def takes_weights(self) -> bool:
@@ -236,22 +213,10 @@ class Pooled:
     def name(self) -> str:
         return f"pooled_{self.of.name}"
 
-    @property
-    def direction(self) -> str:
-        return self.of.direction
-
-    @property
-    def if_diverged(self) -> float:
-        return self.of.if_diverged
-
-    @property
-    def is_registered(self) -> bool:
-        return self.of.is_registered
-
-    @property
-    def methods(self) -> Any:
-        """The method of an estimator that gives the response, or one of several."""
-        return self.of.methods
+    direction = property(attrgetter("of.direction"))
+    if_diverged = property(attrgetter("of.if_diverged"))
+    is_registered = property(attrgetter("of.is_registered"))
+    methods = property(attrgetter("of.methods"))
 
 
 #: One thing to score by.
@@ -294,7 +259,9 @@ def registered_scorer(name: str) -> Scorer:
         scorer,
         is_registered=True,
         is_made=True,
+        methods=getattr(scorer, "_response_method", None),
         is_mean=_is_mean(scorer),
+        row_range=(0.0, 1.0) if name == "accuracy" else None,
         is_zero_one=name == "accuracy",
     )
 
@@ -315,7 +282,8 @@ def own_scorer(score: Callable[..., Any]) -> Scorer:
         pass
     is_made = isinstance(score, type(get_scorer("accuracy")))
     name = getattr(score, "__name__", "scorer")
-    return Scorer(name, score, is_made=is_made, is_mean=_is_mean(score))
+    methods = getattr(score, "_response_method", None) if is_made else None
+    return Scorer(name, score, is_made=is_made, methods=methods, is_mean=_is_mean(score))
 
 
 def _is_mean(scorer: Any) -> bool:

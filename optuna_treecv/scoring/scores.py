@@ -19,7 +19,6 @@ import numpy as np
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.fold_metrics import FoldMetric
-from optuna_treecv.scoring.metrics import fold_means
 from optuna_treecv.scoring.metrics import fold_sizes
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
@@ -128,7 +127,13 @@ def by_loss(loss: Loss, rows: TestedRows) -> Scored:
     """Return the mean loss of each fold."""
     with np.errstate(all="ignore"):
         losses = loss.of_rows(rows.response(loss.methods), rows.targets)
-        scores = fold_means(losses, rows.weights, rows.begins)
+        if rows.begins is None:  # each row is a fold, so that its weight cancels
+            scores = losses
+        elif rows.weights is None:
+            scores = np.add.reduceat(losses, rows.begins) / fold_sizes(rows.begins, len(rows))
+        else:
+            totals = np.add.reduceat(rows.weights, rows.begins)
+            scores = np.add.reduceat(rows.weights * losses, rows.begins) / totals
         spread = _spread(loss, losses, scores, rows)
         if np.isfinite(scores.sum()) and rows.are_finite:
             return Scored(scores, None, spread)

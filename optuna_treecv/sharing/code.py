@@ -78,7 +78,7 @@ def content_of_code(
     elif isinstance(value, type):
         yield from map(encode, value.__bases__)
         for name, attribute in sorted(vars(value).items()):
-            if _is_part(attribute) or not name.startswith("__"):
+            if hasattr(type(attribute), "__get__") or not name.startswith("__"):
                 yield name.encode()
                 yield encode(attribute)
     elif isinstance(value, FunctionType):
@@ -95,12 +95,8 @@ def content_of_code(
 
 def is_code(value: Any) -> bool:
     """Return whether a value is a class, a function, a module or a part of a class."""
-    return isinstance(value, type | ModuleType | BuiltinFunctionType) or _is_part(value)
-
-
-def _is_part(value: Any) -> bool:
-    """Return whether a value is a function, or turns into one where it is an attribute."""
-    return hasattr(type(value), "__get__")
+    is_named = isinstance(value, type | ModuleType | BuiltinFunctionType)
+    return is_named or hasattr(type(value), "__get__")  # which functions and properties have
 
 
 def _content_of(code: CodeType, encode: Callable[[Any], bytes]) -> Iterator[bytes]:
@@ -155,18 +151,6 @@ def global_name(value: Any, name: str | None = None) -> tuple[str, str] | None:
         except AttributeError:
             continue
     return None
-
-
-def modules_of(value: Any, module: str) -> set[str]:
-    """Return the modules that the code of a class or function of this module is from.
-
-    These are those of a class's bases too. Bases from Python's own library are left out.
-    """
-    bases = value.__mro__ if isinstance(value, type) else ()
-    modules = {base.__module__ for base in bases}
-    return {module} | {
-        name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names
-    }
 
 
 @cache

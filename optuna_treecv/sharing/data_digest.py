@@ -171,9 +171,13 @@ def _polars(series: Any) -> bytes:
 
 def _frame(frame: Any) -> bytes:
     parts = [encode(len(frame)), encode(list(frame.columns)), _index(frame.index)]
+    names = [  # of NumPy types; "" for objects and for the types of pandas
+        dtype.str if isinstance(dtype, np.dtype) and dtype.kind != "O" else ""
+        for dtype in frame.dtypes
+    ]
     start = 0
-    for of_numbers, dtypes in groupby(frame.dtypes, _numpy_type):
-        stop = start + len(list(dtypes))
+    for of_numbers, alike in groupby(names):
+        stop = start + len(list(alike))
         columns = [frame.iloc[:, column] for column in range(start, stop)]
         if of_numbers:
             parts.append(_numbers([column.to_numpy() for column in columns]))
@@ -189,11 +193,6 @@ def _index(index: Any) -> bytes:
         return digest(encode((index.start, index.stop, index.step)))
     levels = [index.get_level_values(level) for level in range(index.nlevels)]
     return digest(encode(list(index.names)), *(_column(level.array) for level in levels))
-
-
-def _numpy_type(dtype: Any) -> str:
-    """Return the name of a NumPy type; "" for objects and for the types of pandas."""
-    return dtype.str if isinstance(dtype, np.dtype) and dtype.kind != "O" else ""
 
 
 def _column(values: Any) -> bytes:

@@ -28,7 +28,6 @@ from optuna_treecv.sharing.caches import keys_of
 from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import SCORED_BY
 
@@ -105,8 +104,9 @@ class FoldResults:
         """Return the result of a fold, with responses of the given shape, if it is kept."""
         n_scores, n_spreads = self._n_metrics, SPREAD_SIZE * self._n_metrics
         n_numbers = n_scores + n_spreads + 1 + shape[0] * shape[1]
-        key = self._key(fold, n_numbers)
-        found = None if self._cache is None or key is None else self._cache.find(key)
+        if self._cache is None or self._settings is None:
+            return None
+        found = self._cache.find((self._settings, fold, 8 * n_numbers + COUNT_BYTES))
         if found is None:
             return None
         kept = ArrayThenCount((n_numbers,))
@@ -123,18 +123,13 @@ class FoldResults:
 
     def keep(self, fold: bytes, result: FoldResult) -> None:
         """Keep the result of a fold, and write it to the store at once."""
+        if self._cache is None or self._settings is None:
+            return
         spreads, responses = result.spreads.ravel(), result.responses.ravel()
         parts = result.scores, spreads, [result.has_diverged], responses
-        numbers = np.concatenate(parts)
-        key = self._key(fold, len(numbers))
-        if self._cache is None or key is None:
-            return
-        memory = ArrayThenCount.of(numbers, result.n_trained).memory
+        memory = ArrayThenCount.of(np.concatenate(parts), result.n_trained).memory
+        key = self._settings, fold, memory.nbytes
         keep_scores(self._cache, key, memory, result.seconds, _SECONDS_TO_WRITE)
-
-    def _key(self, fold: bytes, n_numbers: int) -> Key | None:
-        n_bytes = 8 * n_numbers + COUNT_BYTES
-        return None if self._settings is None else (self._settings, fold, n_bytes)
 
 
 # The cache of a worker process, which all tasks that it gets share.

@@ -35,7 +35,6 @@ from optuna_treecv.sharing.code import content_of_code
 from optuna_treecv.sharing.code import global_name
 from optuna_treecv.sharing.code import installed_version
 from optuna_treecv.sharing.code import is_code
-from optuna_treecv.sharing.code import modules_of
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 
@@ -350,8 +349,11 @@ def _lasting_name(value: Any, name: str | None = None) -> bytes:
     found = global_name(value, name)
     if found is None:
         raise NoKey(f"{value!r} has no key, since it cannot be imported by a name.")
-    versions = set()
-    for module in modules_of(value, found[0]):
+    modules, versions = {found[0]}, set()
+    for base in value.__mro__ if isinstance(value, type) else ():
+        if base.__module__.partition(".")[0] not in sys.stdlib_module_names:
+            modules.add(base.__module__)
+    for module in modules:
         ours = module.partition(".")[0] == _PACKAGE
         version_of_code = BUILD if ours else installed_version(module)
         if version_of_code is None:

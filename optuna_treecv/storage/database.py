@@ -228,15 +228,15 @@ class Database:
 
         The bytes are None where the database cannot tell them.
         """
-
-        def look(connection: Connection) -> list[tuple[str, int, int | None]]:
-            sizes = []
-            for table in METADATA.sorted_tables:
-                n_rows = connection.execute(select(func.count()).select_from(table)).scalar_one()
-                sizes.append((table.name, n_rows, _n_bytes(connection, table.name)))
-            return sizes
-
-        return self.read(look)
+        counts = {
+            one.name: select(func.count()).select_from(one) for one in METADATA.sorted_tables
+        }
+        return self.read(
+            lambda connection: [
+                (name, connection.execute(count).scalar_one(), _n_bytes(connection, name))
+                for name, count in counts.items()
+            ]
+        )
 
     def vacuum(self) -> None:
         """Return the room of deleted rows to the file system; PostgreSQL does that by itself."""
@@ -371,7 +371,12 @@ class Database:
         with is_alone, engine.connect() as connection:
             connection.begin()
             if connection.dialect.name == "sqlite":
-                _begin(connection, "BEGIN IMMEDIATE" if write else "BEGIN")
+                # At once, since SQLite's driver would begin the transaction at the first change.
+                driver: Any = connection.connection.dbapi_connection
+                if driver.in_transaction:  # an event handler of the user's engine may have begun
+                    connection.exec_driver_sql("ROLLBACK")
+                driver.execute(f"PRAGMA busy_timeout = {1000 * WAIT_SECONDS:.0f}")
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
             else:
                 _set_time_outs(connection, answer_seconds)
             yield connection
@@ -575,15 +580,6 @@ def _exclude_writers(connection: Connection) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-
-
-def _begin(connection: Connection, statement: str) -> None:
-    """Begin a transaction at once on SQLite, whose driver would begin it at the first change."""
-    driver: Any = connection.connection.dbapi_connection
-    if driver.in_transaction:  # an event handler of the user's engine may have begun one
-        connection.exec_driver_sql("ROLLBACK")
-    driver.execute(f"PRAGMA busy_timeout = {1000 * WAIT_SECONDS:.0f}")
-    connection.exec_driver_sql(statement)
 
 
 def _n_bytes(connection: Connection, table: str) -> int | None:

@@ -260,8 +260,9 @@ class ModelStore:
             self._damaged.difference_update(damaged)
 
 
-def _left_out() -> LeftOut:
-    return LeftOut("treecv_models", "id", "and others like them are deleted and trained again")
+_left_out = partial(
+    LeftOut, "treecv_models", "id", "and others like them are deleted and trained again"
+)
 
 
 def evict(connection: Connection, max_bytes: int) -> int:
@@ -429,14 +430,9 @@ class Leases:
 
     def _renew(self, owner: str, ended: Event) -> None:
         """Renew an owner's leases until they are given up."""
-
-        def renew(connection: Connection) -> None:
-            expires = _now(connection) + LEASE_SECONDS
-            own = update(LEASES).where(LEASES.c.owner == owner)
-            connection.execute(own.values(expires=expires))
-
+        own = update(LEASES).where(LEASES.c.owner == owner)
         while not ended.wait(LEASE_SECONDS / _RENEWALS):
-            self._write(renew, None)
+            self._write(lambda c: c.execute(own.values(expires=_now(c) + LEASE_SECONDS)), None)
 
     def _write(self, work: Callable[[Connection], Any], otherwise: Any) -> Any:
         # One writer at a time: nobody can take a name between another's look and insert.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
+from dataclasses import field
 import os
 from queue import Empty
 from queue import SimpleQueue
@@ -25,15 +27,15 @@ PAUSE_PER_SECOND = 5
 Scope: TypeAlias = tuple[str | None, bool]
 
 
+@dataclass(eq=False)
 class Outages:
     """The failures of one store. Threads may share it.
 
     Only one thread at a time tries whether an outage is over; the others go on.
     """
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._retry_at: dict[Scope, float] = {}
+    _lock: Lock = field(default_factory=Lock)
+    _retry_at: dict[Scope, float] = field(default_factory=dict)
 
     def may_try(self, scopes: Iterable[Scope]) -> bool:
         """Return whether none of these fails, or it is time for another attempt."""

@@ -126,53 +126,44 @@ def beside_the_spine(plan: Plan, states: dict[Node, Any], top: Node, bottom: Nod
 
 
 def walk_to_leaves(
-    plan: Plan, learner: Trainer, test_leaf: Callable[[Node, Any], None], node: Node, state: Any
+    plan: Plan,
+    learner: Trainer,
+    test_leaf: Callable[[Node, Any], None],
+    node: Node,
+    state: Any,
+    sums: list[np.ndarray] | None = None,
 ) -> int:
-    """Walk the tree below ``node`` down to single folds; return the row updates done."""
+    """Walk the tree below ``node`` down to single folds; return the row updates done.
+
+    If ``sums`` is a list, the sum of the models of all folds is appended to it.
+    """
     if node.n_folds == 1:
         test_leaf(node, state)
+        if sums is not None:
+            assert isinstance(learner, ModelReader)
+            sums.append(learner.numbers(state))
         return 0
     left, right = plan.split(node)
     child = learner.snapshot(state)
     n_updates = train(learner, child, plan.phase(node, left))
-    n_updates += walk_to_leaves(plan, learner, test_leaf, left, child)
+    n_updates += walk_to_leaves(plan, learner, test_leaf, left, child, sums)
     n_updates += train(learner, state, plan.phase(node, right))
-    return n_updates + walk_to_leaves(plan, learner, test_leaf, right, state)
+    n_updates += walk_to_leaves(plan, learner, test_leaf, right, state, sums)
+    if sums is not None:
+        of_right = sums.pop()
+        sums[-1] = sums[-1] + of_right
+    return n_updates
 
 
-def walk_summing(
-    plan: Plan,
-    learner: ModelReader,
-    test_leaf: Callable[[Node, Any], None],
-    node: Node,
-    state: Any,
-) -> tuple[int, np.ndarray]:
-    """Walk as ``walk_to_leaves`` does; also return the sum of the models of all folds."""
-    if node.n_folds == 1:
-        test_leaf(node, state)
-        return 0, learner.numbers(state)
-    left, right = plan.split(node)
-    child = learner.snapshot(state)
-    n_updates = train(learner, child, plan.phase(node, left))
-    n_left, total = walk_summing(plan, learner, test_leaf, left, child)
-    n_updates += n_left + train(learner, state, plan.phase(node, right))
-    n_right, other = walk_summing(plan, learner, test_leaf, right, state)
-    return n_updates + n_right, total + other
-
-
-def sum_along_tree(plan: Plan, sums: dict[Node, np.ndarray]) -> np.ndarray:
-    """Return the sum of the models of all folds from those of blocks.
+def sum_along_tree(plan: Plan, sums: dict[Node, np.ndarray], node: Node) -> np.ndarray:
+    """Return the sum of the models of all folds of a node from those of blocks.
 
     Siblings are added first, so that the bits do not depend on the blocks.
     """
-
-    def of(node: Node) -> np.ndarray:
-        if node in sums:
-            return sums[node]
-        left, right = plan.split(node)
-        return of(left) + of(right)
-
-    return of(plan.root)
+    if node in sums:
+        return sums[node]
+    left, right = plan.split(node)
+    return sum_along_tree(plan, sums, left) + sum_along_tree(plan, sums, right)
 
 
 def make_pool(n_jobs: int) -> ThreadPoolExecutor:

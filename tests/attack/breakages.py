@@ -210,8 +210,8 @@ BREAKAGES = [
     ),
     Breakage(
         "scores: the mean of weighted losses is over rows",
-        "return np.add.reduceat(weights * values, begins) / np.add.reduceat(weights, begins)",
-        "return np.add.reduceat(weights * values, begins) / fold_sizes(begins, len(values))",
+        "totals = np.add.reduceat(rows.weights, rows.begins)",
+        "totals = fold_sizes(rows.begins, len(rows))",
         "test_weights",
     ),
     Breakage(

@@ -149,7 +149,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         """Set the fitted attributes from the tree of all rows, as this estimator prunes it."""
         self.tree_ = forest.tree(0, Limits.of(self))
         self.binning_ = binning
-        self.n_features_in_ = binning.n_features
+        self.n_features_in_ = len(binning.edges)
         if classes is not None:
             self.classes_ = classes
 
@@ -233,7 +233,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         check_is_fitted(self)
         X = self._checked(X, reset=False)
         table = Table(X, self.binning_.is_categorical.astype(bool))
-        leaf = np.empty(len(table), np.int32)
+        leaf = np.empty(len(table.numbers), np.int32)
         bins = self.binning_.bins(table)
         nodes = self.tree_.nodes.view(np.uint8)
         find_leaves(bins, nodes, self.tree_.sets, self.binning_.n_bins, leaf)
