@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.trained import Trained
-from optuna_treecv.crossval.trained import why_not_passed_further
-from optuna_treecv.crossval.trained import why_not_trained_further
-from optuna_treecv.crossval.trained import why_trained_further
+from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
-from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Replays
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import train
@@ -39,15 +36,11 @@ class Chain(Trained):
     def why_not(self, job: Job) -> str:
         """Return why one model cannot walk forward through the splits, a clause."""
         cut = job.task.repeats[0].cut
-        if why := why_not_trained_further(job) or why_not_passed_further(job):
+        if why := why_not_in_tree(job):
             return why
         if isinstance(cut, Folds):
             return "the training sets of its folds do not grow"
         return "" if cut.grows else cut.why_no_tree
-
-    def why(self, job: Job) -> str:
-        """Return why models are trained further."""
-        return why_trained_further(job)
 
     def cost(self, job: Job) -> str:
         """Return the length of the way."""
@@ -68,14 +61,11 @@ class Chain(Trained):
             for chunk in range(block.first, block.last):
                 stop = cut.trains[chunk]
                 assert isinstance(stop, int)
-                n_updates += train(learner, state, _phase(plan, n_seen, stop, cut.n_rows))
+                replays = None
+                if plan.n_epochs > 1:  # all rows from stop on are held out
+                    replays = Replays(plan.n_epochs, plan.seed, stop, cut.n_rows, cut.n_rows)
+                phase = Phase(n_seen, stop, n_seen, plan.seed if plan.random else None, replays)
+                n_updates += train(learner, state, phase)
                 n_seen = stop
                 leaves.test_leaf(Node(chunk, chunk + 1), learner.snapshot(state))
             yield TestedBlock(block, n_updates)
-
-
-def _phase(plan: Plan, n_seen: int, stop: int, n_rows: int) -> Phase:
-    """Return the phase on the rows from ``n_seen`` on; all rows from ``stop`` on are held out."""
-    seed = plan.seed if plan.random else None
-    replays = Replays(plan.n_epochs, plan.seed, stop, n_rows, n_rows)
-    return Phase(n_seen, stop, n_seen, seed, replays if plan.n_epochs > 1 else None)

@@ -32,6 +32,7 @@ from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.lanes import Lanes
 from optuna_treecv.scoring import Metric
 from optuna_treecv.tree.plan import cut
+from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
@@ -73,11 +74,6 @@ class FirstPass:
             yield from self._replayed(training.ahead, is_large)
             return
         training.is_training = True
-        yield from self._first_pass()
-        if is_large:
-            yield Early(NESTED_STEP, self._nested())
-
-    def _first_pass(self) -> Generator[Early]:
         ends, n_rows = steps_of_spine(self._plan), length_of_spine(self._plan)
         scores = empty_scores(self._metric, n_rows, self._learner.rows, ends)
         for rows, outputs, step in walk_spine(self._plan, self._learner, self._states):
@@ -86,12 +82,14 @@ class FirstPass:
             if step is not None:
                 yield Early(step, scores)
         if not self._states:
-            self._training.n_needed = 0  # the tree needs another pass
+            training.n_needed = 0  # the tree needs another pass
+        if is_large:
+            yield Early(NESTED_STEP, self._nested())
 
     def _replayed(self, ahead: Ahead, is_large: bool) -> Generator[Early]:
         """Yield what was computed together with other jobs, until it lost against them."""
         if ahead.lost_at is not None:
-            self._training.count_ahead(ahead.n_updates)
+            self._training.n_before = ahead.n_updates
         assert ahead.progressive is not None
         for n_rows, step in steps_of_spine(self._plan).items():
             if n_rows > ahead.progressive.n_rows:
@@ -109,16 +107,9 @@ class FirstPass:
         plan, learner = self._plan, self._learner
         nodes = plan.blocks(NESTED_FOLDS)
         outputs = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
-        held: dict[Node, Any] = {}
-
-        def hold(node: Node, state: Any) -> int:
-            learner.outputs(state, *plan.rows(node), outputs)
-            held[node] = state
-            return 0
-
         begun = self._left(plan.root, nodes[0])
-        for block in walk_tree(plan, learner, hold, nodes, self._n_threads, begun):
-            self._count(block.n_updates)
+        held, n_updates = _models_at(nodes, plan, learner, outputs, self._n_threads, begun)
+        self._count(n_updates)
         self._begun = self._left(nodes[0], FIRST_LEAF) or [Begun(nodes[0], held[nodes[0]])]
         self._begun += [Begun(node, held[node]) for node in nodes[1:]]
         start, stop = plan.rows(plan.root)
@@ -207,24 +198,22 @@ class EarlyLanes:
         if begun is None:
             begun = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
         out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
-
-        def test(node: Node, state: Any) -> int:
-            return lanes.walk_subtree(plan, node, state, out)
-
         blocks = divided(plan, [one.node for one in begun], self._n_jobs)
-        for block in walk_tree(plan, lanes, test, blocks, self._n_jobs, begun):
-            self._count(block.n_updates)
+        self._count(walk_lanes(plan, lanes, out, blocks, self._n_jobs, begun))
         return out, self._members
 
     def _first_pass(self) -> None:
         steps, n_before = steps_of_spine(self._plan), 0
         progressive: list[Any] = [one.progressive for one in self.ahead]
-        state = self._lanes.start()
+        lanes, state = self._lanes, self._lanes.start()
         for node, phase in phases_of_spine(self._plan):
             rows, done = phase.rows, 0
             for end in ends_within(steps, n_before, phase.n_rows) if phase.n_rows else []:
-                out = self._tested(state, rows, done, end)
-                self._add(progressive, out, rows, done, end)
+                n_members = len(self._members)
+                out = np.empty((n_members * (end - done), lanes.n_outputs), lanes.dtype)
+                self._lanes.test_then_train(state, cut(rows, done, end), out)
+                by_model = out.reshape(n_members, end - done, -1)
+                self._add(progressive, by_model, rows, done, end)
                 self._count(end - done)
                 done = end
                 step = steps.get(n_before + end)
@@ -244,16 +233,9 @@ class EarlyLanes:
         plan, lanes = self._plan, self._lanes
         nodes = plan.blocks(NESTED_FOLDS)
         out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
-        held: dict[Node, np.ndarray] = {}
-
-        def hold(node: Node, state: np.ndarray) -> int:
-            lanes.outputs(state, *plan.rows(node), out)
-            held[node] = state
-            return 0
-
         begun = beside_the_spine(plan, self._states, plan.root, nodes[0])
-        for block in walk_tree(plan, lanes, hold, nodes, self._n_jobs, begun):
-            self._count(block.n_updates)
+        held, n_updates = _models_at(nodes, plan, lanes, out, self._n_jobs, begun)
+        self._count(n_updates)
         start, stop = plan.rows(plan.root)
         n_rows, of_rows = stop - start, self._learners[0].rows
         each: list[Any] = [None for _ in self._learners]
@@ -269,13 +251,6 @@ class EarlyLanes:
             return None
         rest = [Begun(node, state) for node, state in zip(nodes[1:], left, strict=True)]
         return beside_the_spine(plan, self._states, nodes[0], FIRST_LEAF) + rest
-
-    def _tested(self, state: np.ndarray, rows: Rows, begin: int, end: int) -> np.ndarray:
-        """Test and train on some rows of a phase; return the outputs (n_members, n_rows, ...)."""
-        n_members, n_rows = len(self._members), end - begin
-        out = np.empty((n_members * n_rows, self._lanes.n_outputs), self._lanes.dtype)
-        self._lanes.test_then_train(state, cut(rows, begin, end), out)
-        return out.reshape(n_members, n_rows, -1)
 
     def _add(
         self, scores: Sequence[RowScores], out: np.ndarray, rows: Rows, begin: int, end: int
@@ -312,3 +287,42 @@ class EarlyLanes:
         }
         self._lanes, self._members = fewer, [self._members[i] for i in places]
         return taken
+
+
+def _models_at(
+    nodes: list[Node],
+    plan: Plan,
+    learner: Learner | Lanes,
+    out: np.ndarray,
+    n_jobs: int,
+    begun: list[Begun] | None,
+) -> tuple[dict[Node, Any], int]:
+    """Walk to some nodes, and write what their models say of their rows.
+
+    Return these models by node, and the row updates.
+    """
+    models: dict[Node, Any] = {}
+
+    def hold(node: Node, state: Any) -> int:
+        learner.outputs(state, *plan.rows(node), out)
+        models[node] = state
+        return 0
+
+    blocks = walk_tree(plan, learner, hold, nodes, n_jobs, begun)
+    return models, sum(block.n_updates for block in blocks)
+
+
+def walk_lanes(
+    plan: Plan,
+    lanes: Lanes,
+    out: np.ndarray,
+    nodes: list[Node],
+    n_jobs: int,
+    begun: list[Begun] | None = None,
+) -> int:
+    """Write the outputs of all learners, one after the other; return the row updates of each."""
+
+    def test(node: Node, state: Any) -> int:
+        return lanes.walk_subtree(plan, node, state, out)
+
+    return sum(block.n_updates for block in walk_tree(plan, lanes, test, nodes, n_jobs, begun))

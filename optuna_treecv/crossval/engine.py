@@ -221,13 +221,6 @@ class Effort:
     seconds: float = 0.0
     seconds_prepare: float = 0.0
 
-    def add(self, other: Effort) -> None:
-        """Add what another one has taken."""
-        self.n_updates += other.n_updates
-        self.n_needed += other.n_needed
-        self.seconds += other.seconds
-        self.seconds_prepare += other.seconds_prepare
-
 
 class Engine(ABC):
     """A way to evaluate the folds of an estimator. It holds nothing of a single evaluation.
@@ -240,6 +233,8 @@ class Engine(ABC):
         The values of ``method`` for which it may be chosen.
     trains_further : bool
         Whether models are trained by ``partial_fit`` in passes over their rows.
+    reason : str
+        Why "auto" takes it, a clause, where that is the same for all estimators.
     why_one_epoch : str
         Why models cannot be trained for several epochs, a clause; "" if they can.
     """
@@ -247,6 +242,7 @@ class Engine(ABC):
     name: str
     asked_by: tuple[str, ...]
     trains_further = False
+    reason = ""
     why_one_epoch = ""
 
     @abstractmethod
@@ -255,7 +251,7 @@ class Engine(ABC):
 
     def why(self, job: Any) -> str:
         """Return why "auto" takes it, a clause; "" if only the user can."""
-        return ""
+        return self.reason
 
     @abstractmethod
     def refusal(self, job: Any, why_not: str) -> str:
@@ -267,7 +263,16 @@ class Engine(ABC):
 
     def epochs(self, job: Any) -> int:
         """Return the number of epochs for which models are trained; refuse what cannot be."""
-        refuse_several_epochs(self, job)
+        of_trials = "n_epochs" in job.searched and not hasattr(job.estimator, "n_epochs")
+        if self.why_one_epoch and ((job.given_epochs or 1) > 1 or of_trials):
+            got = "it is searched" if of_trials else f"got {job.given_epochs}"
+            chosen = (
+                f"; 'fit' was chosen since {job.why}" if self.name == "fit" and job.why else ""
+            )
+            raise ValueError(
+                f"n_epochs must be None for {name_of(job.estimator)} with method={self.name!r}, "
+                f"since {self.why_one_epoch}, but {got}{chosen}."
+            )
         return 1
 
     def free_parameters(self, job: Any) -> Collection[str]:
@@ -350,19 +355,6 @@ class Engine(ABC):
         """Return what the evaluation takes, a sentence."""
 
 
-def refuse_several_epochs(engine: Engine, job: Any) -> None:
-    """Refuse several epochs where models cannot be trained so."""
-    of_trials = "n_epochs" in job.searched and not hasattr(job.estimator, "n_epochs")
-    if not engine.why_one_epoch or not ((job.given_epochs or 1) > 1 or of_trials):
-        return
-    got = "it is searched" if of_trials else f"got {job.given_epochs}"
-    chosen = f"; 'fit' was chosen since {job.why}" if engine.name == "fit" and job.why else ""
-    raise ValueError(
-        f"n_epochs must be None for {name_of(job.estimator)} with method={engine.name!r}, "
-        f"since {engine.why_one_epoch}, but {got}{chosen}."
-    )
-
-
 def cost_of_trainings(job: Any, kind: str) -> str:
     """Return the number of fits or trainings, which ``kind`` names, and of their rows."""
     n_trainings = job.task.n_folds * job.task.n_repeats
@@ -430,7 +422,8 @@ class RowScores:
         dtype: Any = np.float64,
     ) -> None:
         self.n_rows = 0
-        self.marks = sorted({*ends, *map(_tail_of, ends)})
+        # Half of a step's rows are rounded up, as in ``tail``.
+        self.marks = sorted({*ends, *((end + 1) // 2 for end in ends)})
         self._values = np.empty(n_rows, dtype)
         self._weights = np.empty(n_rows) if has_weights else None
 
@@ -466,7 +459,7 @@ class RowScores:
     @property
     def tail(self) -> slice:
         """The second half of the rows so far."""
-        return slice(_tail_of(self.n_rows), self.n_rows)
+        return slice((self.n_rows + 1) // 2, self.n_rows)
 
     def mean(self, rows: slice) -> float:
         """Return the mean score of some rows; NaN if none of them has a weight."""
@@ -476,11 +469,6 @@ class RowScores:
         weights = self._weights[rows]
         total = weights.sum()
         return float(weights @ values / total) if total > 0 else float("nan")
-
-
-def _tail_of(n_rows: int) -> int:
-    """Return where the second half of rows begins; half of a step's rows are rounded up too."""
-    return (n_rows + 1) // 2
 
 
 def empty_scores(

@@ -101,7 +101,10 @@ def _chosen(job: Job, answers: dict[Engine, str]) -> tuple[Engine, str]:
         return engine, ""
     if engine.name != "fit":
         return engine, engine.why(job)
-    why = _why_fit(job, {one.name: why_not for one, why_not in answers.items()})
+    reasons = {one.name: why_not for one, why_not in answers.items()}
+    # What keeps the engine away that is nearest to the estimator.
+    nearest = "forest" if isinstance(job.estimator, HistTree) else "treecv"
+    why = reasons[nearest] if reasons[nearest] != NO_PARTIAL_FIT else reasons["exact"]
     if not job.task.data.why_only_fit(is_classifier(job.estimator)):
         if not why_not_trained_further(job):
             n_folds = job.task.n_folds
@@ -136,8 +139,13 @@ def answers_of(job: Job) -> Iterator[tuple[Engine, str]]:
     """Yield the engines that were asked for, with why they cannot evaluate a job, or ""."""
     asked = job.task.settings.method
     only_fit = job.task.data.why_only_fit(is_classifier(job.estimator))
-    if only_fit:
-        _check_may_be_fitted(job, only_fit)
+    is_compiled = isinstance(last_step(job.estimator), CompiledEstimator)
+    if only_fit and (is_compiled or asked not in ("auto", "fit", "holdout")):
+        whose = f" for {name_of(job.estimator)}" if is_compiled else f" for method={asked!r}"
+        raise ValueError(
+            f"X must have 2 dimensions, rows and features, and y one column of classes, or "
+            f"columns of numbers{whose}, but {only_fit}."
+        )
     for engine in ENGINES:
         if asked not in engine.asked_by:
             continue
@@ -148,26 +156,6 @@ def answers_of(job: Job) -> Iterator[tuple[Engine, str]]:
             return
 
 
-def _check_may_be_fitted(job: Job, why: str) -> None:
-    """Refuse rows of more dimensions or targets unless they may be fitted."""
-    asked = job.task.settings.method
-    is_compiled = isinstance(last_step(job.estimator), CompiledEstimator)
-    if is_compiled or asked not in ("auto", "fit", "holdout"):
-        whose = f" for {name_of(job.estimator)}" if is_compiled else f" for method={asked!r}"
-        raise ValueError(
-            f"X must have 2 dimensions, rows and features, and y one column of classes, or "
-            f"columns of numbers{whose}, but {why}."
-        )
-
-
-def _why_fit(job: Job, answers: dict[str, str]) -> str:
-    """Return why an estimator is fitted: what keeps the engine away that is nearest to it."""
-    if isinstance(job.estimator, HistTree):
-        return answers["forest"]
-    tree = answers["treecv"]
-    return answers["exact"] if tree == NO_PARTIAL_FIT else tree
-
-
 def _check_what_is_passed(job: Job, engine: Engine) -> None:
     """Refuse arguments and steps that an engine cannot take."""
     estimator, searched = job.estimator, job.searched
@@ -175,7 +163,10 @@ def _check_what_is_passed(job: Job, engine: Engine) -> None:
         if hasattr(estimator, "fit"):
             job.passed.check_fit(estimator, searched)
         return
-    job.passed.check_further(estimator)
+    if why := job.passed.why_not_further(estimator):
+        argument = "params" if job.passed.others else "sample_weight"
+        right = "; method='fit' would use it" if hasattr(estimator, "fit") else ""
+        raise ValueError(f"{argument} must be None for {name_of(estimator)}, since {why}{right}.")
     # Where all steps stand in a row, the engine itself says which one it cannot train.
     if searched or (isinstance(split(estimator), str) and not has_branches(estimator)):
         return
@@ -237,7 +228,12 @@ def explain(task: Task, estimator: Any, n_epochs: int | None = None) -> str:
     how = f"{name_of(job.estimator)} is evaluated by method={job.engine.name!r}{why}."
     epochs = f" Models are trained for {job.n_epochs} epochs." if job.n_epochs > 1 else ""
     first = f"{how}{epochs} {job.engine.cost(job)}{_alternative(job)}"
-    return "\n".join([first, *_steps(job), *_others(job)])
+    others = [
+        f"  not by method={engine.name!r}: {why_not}"
+        for engine, why_not in answers_of(job)
+        if job.why and why_not
+    ]
+    return "\n".join([first, *_steps(job), *others])
 
 
 def _alternative(job: Job) -> str:
@@ -266,14 +262,3 @@ def _steps(job: Job) -> list[str]:
         if not isinstance(job.front, str):
             models = BY_KERNEL if job.front.steps.is_compiled else BY_PARTIAL_FIT
     return [f"  {decision}" for decision in decisions_for(job.estimator, models)]
-
-
-def _others(job: Job) -> list[str]:
-    """Return a line for each engine that "auto" has passed over, with its reason."""
-    if not job.why:
-        return []
-    return [
-        f"  not by method={engine.name!r}: {why_not}"
-        for engine, why_not in answers_of(job)
-        if why_not
-    ]

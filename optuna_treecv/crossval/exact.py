@@ -70,6 +70,7 @@ class Exact(WholeRepeat):
 
     name = "exact"
     asked_by = ("auto", "holdout", "exact")
+    reason = "its models follow from sums over rows"
     why_one_epoch = "its models follow from sums over rows, which more passes do not change"
 
     def why_not(self, job: Job) -> str:
@@ -98,10 +99,6 @@ class Exact(WholeRepeat):
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return the point's parameter, or all of an estimator that is of no family."""
         return self.parameters_beside(job.estimator) or job.estimator.get_params()
-
-    def why(self, job: Job) -> str:
-        """Return that models follow from sums."""
-        return "its models follow from sums over rows"
 
     def refusal(self, job: Job, why_not: str) -> str:
         """Return the error."""

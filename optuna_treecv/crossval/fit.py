@@ -11,6 +11,7 @@ from collections.abc import Generator
 from collections.abc import Iterable
 from contextlib import closing
 from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import partial
 from pickle import PicklingError
 from typing import Any
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from joblib import effective_n_jobs
 from joblib.externals.loky.backend.reduction import dumps
 import numpy as np
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
@@ -47,6 +49,7 @@ from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.scoring import FoldScores
+from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import TestedRows
@@ -54,6 +57,7 @@ from optuna_treecv.scoring import unknown_spreads
 from optuna_treecv.scoring import with_pooled
 from optuna_treecv.sharing.fold_results import FoldResult
 from optuna_treecv.sharing.fold_results import FoldResults
+from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.tree.plan import Node
 
@@ -119,7 +123,18 @@ class Fit(Engine):
 
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the fits of the folds."""
-        return _predictions(job, repeat, method)
+        task, data, cut = job.task, job.task.data, repeat.cut
+        why = data.why_only_fit(is_classifier(job.estimator))
+        if method != "predict" and why.startswith("y has"):
+            raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
+        fold_task = _fold_task(job, repeat)
+        chunks, n_jobs = range(cut.n_folds), task.settings.n_jobs
+        with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):
+            responses = Parallel(n_jobs)(
+                delayed(fold_task.respond)(cut.split(chunk), method) for chunk in chunks
+            )
+        rows = np.concatenate([cut.test_rows(chunk) for chunk in chunks])
+        return in_given_order(np.concatenate(responses), rows)
 
     def refit(self, job: Job) -> Any:
         """Return a clone of an estimator, fitted on all rows as they were given.
@@ -130,7 +145,8 @@ class Fit(Engine):
         fitted = seeded(clone(estimator), job.task.settings.seed)
         X, y = unshared(estimator, data.X_given), data.y_given
         params = part_of(job.passed.to_fit(estimator), X, None)
-        with job.passed.as_configured():
+        routing = config_context(enable_metadata_routing=job.passed.is_routed)
+        with routing if params else nullcontext():
             fitted.fit(X, *(() if y is None else (y,)), **params)
         if unset := unset_seeds(estimator):
             given = estimator.get_params(deep=True)
@@ -169,41 +185,31 @@ class Fits:
         self._n_metrics = len(job.scoring.metrics)
         self._metrics = scoring.metrics
         self._by_fold = [not isinstance(metric, Pooled) for metric in self._metrics]
-        estimator = seeded(clone(job.estimator), (task.settings.seed + repeat.number) % 2**32)
-        cache = task.shared.cache
+        self._fold_task = _fold_task(job, repeat, self._metrics)
+        estimator = self._fold_task.estimator
         data = task.data_name()
         named = under_configuration(data[0]), data[1]
-        self._results = FoldResults(cache, estimator, named, scoring)
-        self._names: list[bytes] | None = None
-        beginnings = None
-        if isinstance(estimator, Pipeline) and cache is not None:
-            beginnings = task.shared.beginnings(task.settings.n_threads)
-        if self._results.name or beginnings is not None:
-            self._names = task.fold_names(repeat)
+        self._results = FoldResults(task.shared.cache, estimator, named, scoring)
+        self._names = [b""] * repeat.cut.n_folds
+        if self._results.name or self._fold_task.beginnings is not None:
+            cut, name = repeat.cut, data[0]
+
+            def name_of_fold(chunk: int) -> bytes:
+                train, test = cut.split(chunk).train_rows(), cut.test_rows(chunk)
+                return digest(name, train.tobytes(), test.tobytes())
+
+            names = ("names of folds", repeat.number)
+            self._names = task.fact(names, lambda: [*map(name_of_fold, range(cut.n_folds))])
         if repeat.number == 0:
             job.key = self._results.name
             job.fingerprint = data[0].hex() if job.key else ""
-        passed = job.passed
-        self._fold_task = FoldTask(
-            estimator,
-            task.data.X_given,
-            task.data.y_given,
-            self._metrics,
-            task.data.score_weights,
-            job.classes,
-            beginnings,
-            passed.to_fit(estimator),
-            passed.is_routed,
-            task.n_targets,
-            task.tries_all_folds,
-        )
         self._errors: dict[int, Exception] = {}
         # Where the columns end of the responses that pooled scores need. They wait for the end.
         pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
         self._methods = list(dict.fromkeys(response_of(one, estimator) for one in pooled))
         n_targets, classes = self._fold_task.n_targets, self._fold_task.classes
         widths = [n_columns(one, classes, n_targets) for one in self._methods]
-        self._ends = np.cumsum(widths, dtype=np.intp)
+        self._ends, self._width = np.cumsum(widths, dtype=np.intp), sum(widths)
         self._responses: list[np.ndarray] = []
 
     def events(self) -> Generator[TestedFolds]:
@@ -249,7 +255,7 @@ class Fits:
             for chunk in part:
                 if not is_over:
                     attempt = delayed(self._fold_task.attempt)
-                    yield attempt(self._name(chunk), self._cut.split(chunk))
+                    yield attempt(self._names[chunk], self._cut.split(chunk))
 
         try:
             workers, size = Parallel(n_jobs, return_as="generator"), max(1, len(missing))
@@ -269,7 +275,11 @@ class Fits:
                             error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
                             if self._task.tries_all_folds:
                                 self._errors[self._cut.number(chunk)] = error
-                                yield self._without_scores(chunk)
+                                n_rows = len(self._cut.test_rows(chunk))
+                                nothing = np.full(len(self._metrics), np.nan)
+                                spreads = unknown_spreads(len(nothing), 1)[:, :, 0]
+                                responses = np.full((n_rows, self._width), np.nan)
+                                yield FoldResult(nothing, spreads, responses, True, 0)
                                 continue
                             with self._fold_task.naming_step():
                                 raise error
@@ -305,59 +315,40 @@ class Fits:
         columns = np.split(outputs, self._ends, axis=1)[self._methods.index(method)]
         return columns[:, 0] if columns.shape[1] == 1 else columns
 
-    def _name(self, chunk: int) -> bytes:
-        return b"" if self._names is None else self._names[chunk]
-
     def _find(self, chunk: int) -> FoldResult | None:
         if not self._results.name:
             return None
-        width = int(self._ends[-1]) if len(self._ends) else 0
-        n_rows = len(self._cut.test_rows(chunk)) if width else 0
-        return self._results.find(self._name(chunk), (n_rows, width))
+        n_rows = len(self._cut.test_rows(chunk)) if self._width else 0
+        return self._results.find(self._names[chunk], (n_rows, self._width))
 
     def _take(self, fitted: FoldResult, chunk: int) -> FoldResult:
         """Take note of a fit."""
         self._job.effort.n_updates += fitted.n_trained
         if not np.isnan(fitted.scores[self._by_fold]).any():
-            self._results.keep(self._name(chunk), fitted)
+            self._results.keep(self._names[chunk], fitted)
         return fitted
 
-    def _without_scores(self, chunk: int) -> FoldResult:
-        """Return what a fit that has failed has given."""
-        nothing = np.full(len(self._metrics), np.nan)
-        width = int(self._ends[-1]) if len(self._ends) else 0
-        responses = np.full((len(self._cut.test_rows(chunk)), width), np.nan)
-        return FoldResult(nothing, unknown_spreads(len(nothing), 1)[:, :, 0], responses, True, 0)
 
-
-def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:
-    """Return the out-of-fold responses of fits, in the order of the rows as given."""
-    task, data, cut = job.task, job.task.data, repeat.cut
-    estimator = seeded(clone(job.estimator), task.settings.seed % 2**32)
-    classes = job.classes
-    why = data.why_only_fit(is_classifier(estimator))
-    if method != "predict" and why.startswith("y has"):
-        raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
-    passed = job.passed
-    fold_task = FoldTask(
+def _fold_task(job: Job, repeat: Repeat, metrics: tuple[Metric, ...] = ()) -> FoldTask:
+    """Return what the fits of the folds have in common; without metrics they only respond."""
+    task, passed, cache = job.task, job.passed, job.task.shared.cache
+    estimator = seeded(clone(job.estimator), (task.settings.seed + repeat.number) % 2**32)
+    beginnings = None
+    if metrics and isinstance(estimator, Pipeline) and cache is not None:
+        beginnings = task.shared.beginnings(task.settings.n_threads)
+    return FoldTask(
         estimator,
-        data.X_given,
-        data.y_given,
-        (),
-        None,
-        classes,
-        None,
-        params=passed.to_fit(estimator),
-        is_routed=passed.is_routed,
-        n_targets=task.n_targets,
+        task.data.X_given,
+        task.data.y_given,
+        metrics,
+        task.data.score_weights,
+        job.classes,
+        beginnings,
+        passed.to_fit(estimator),
+        passed.is_routed,
+        task.n_targets,
+        task.tries_all_folds,
     )
-    chunks, n_jobs = range(cut.n_folds), task.settings.n_jobs
-    with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):
-        responses = Parallel(n_jobs)(
-            delayed(fold_task.respond)(cut.split(chunk), method) for chunk in chunks
-        )
-    rows = np.concatenate([cut.test_rows(chunk) for chunk in chunks])
-    return in_given_order(np.concatenate(responses), rows)
 
 
 @contextmanager

@@ -109,10 +109,10 @@ class FoldTask:
     score_weights: np.ndarray | None
     classes: np.ndarray | None
     beginnings: Beginnings | None
-    params: Mapping[str, Any] = field(default_factory=dict)
-    is_routed: bool = False
-    n_targets: int = 1
-    keeps_undefined: bool = False
+    params: Mapping[str, Any]
+    is_routed: bool
+    n_targets: int
+    keeps_undefined: bool
     owner: int = field(default_factory=os.getpid)
 
     def naming_step(self) -> AbstractContextManager[None]:
@@ -123,18 +123,9 @@ class FoldTask:
         return nullcontext() if self.is_routed else naming_step(self.estimator, self.X, self.y)
 
     def attempt(self, name: bytes, split: Split) -> FoldResult | Exception:
-        """Do as ``score`` does, but return an error.
+        """Fit a clone on the training rows and score it on the test rows, or return an error.
 
         For an error that is raised joblib would kill all workers, also those of other threads.
-        """
-        end_with(self.owner)
-        try:
-            return self.score(name, split)
-        except Exception as error:  # noqa: BLE001  # whatever fits may raise
-            return error if os.getpid() == self.owner else _sendable(error)
-
-    def score(self, name: bytes, split: Split) -> FoldResult:
-        """Fit a clone on the training rows and score it on the test rows.
 
         Parameters
         ----------
@@ -142,11 +133,15 @@ class FoldTask:
             The name of the data, the training rows and the test rows.
         split : Split
         """
-        began = perf_counter()
-        train = split.train_rows()
-        fitted, X, y = self._fitted(name, train, split.test)
-        scores = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
-        return FoldResult(*scores, len(train), perf_counter() - began)
+        end_with(self.owner)
+        try:
+            began = perf_counter()
+            train = split.train_rows()
+            fitted, X, y = self._fitted(name, train, split.test)
+            scores = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
+            return FoldResult(*scores, len(train), perf_counter() - began)
+        except Exception as error:  # noqa: BLE001  # whatever fits may raise
+            return error if os.getpid() == self.owner else _sendable(error)
 
     def _scored(
         self, fitted: Any, train: np.ndarray, test: np.ndarray, X: Any, y: Any
@@ -218,12 +213,12 @@ class FoldTask:
         X, y = map(_protected, _safe_split(estimator, self.X, self.y, train))
         test = test.astype(np.intp)
         test_X, test_y = map(_protected, _safe_split(estimator, self.X, self.y, test, train))
+        beginning: AbstractContextManager[None] = nullcontext()
+        # A subclass of Pipeline may fit its steps on other rows than it is given.
+        if self.beginnings is not None and type(estimator) is Pipeline:
+            beginning = self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
         try:
-            with (
-                _explaining(estimator),
-                keeping_rows(estimator),
-                self._beginnings_for(estimator, name),
-            ):
+            with _explaining(estimator), keeping_rows(estimator), beginning:
                 self._fit(estimator, X, y, train)
         except ValueError as error:
             if not is_divergence(error):
@@ -233,33 +228,23 @@ class FoldTask:
 
     def _fit(self, estimator: Any, X: Any, y: Any, train: np.ndarray) -> None:
         """Fit an estimator on training rows; it gets their part of the further arguments."""
-        if not self.params:
-            _fit(estimator, X, y, {})
-            return
         params = part_of(self.params, self.X, train)
-        with config_context(enable_metadata_routing=self.is_routed):
-            _fit(estimator, X, y, params)
-
-    def _beginnings_for(self, estimator: Any, name: bytes) -> AbstractContextManager[None]:
-        """Return a context in which a Pipeline takes its fitted beginning, if that is kept.
-
-        A subclass of Pipeline may fit its steps on other rows than it is given.
-        """
-        if self.beginnings is None or type(estimator) is not Pipeline:
-            return nullcontext()
-        return self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
+        routing = config_context(enable_metadata_routing=self.is_routed)
+        labels, is_frame = () if y is None else (y,), hasattr(X, "columns")
+        shape = np.shape(X) if is_frame else ()
+        with routing if params else nullcontext():
+            _writable_if_asked(partial(estimator.fit, **params), X, *labels)
+        if is_frame and np.shape(X) != shape:
+            raise _mutation(estimator)
 
     def _columns(self, method: str, fitted: Any, X: Any, n_rows: int) -> np.ndarray:
         """Return a response for pooled scores, a column for each of its numbers."""
         if fitted is None:
             return np.full((n_rows, n_columns(method, self.classes, self.n_targets)), np.nan)
-        return self._numbers(method, fitted, X).astype(np.float64)
-
-    def _numbers(self, method: str, fitted: Any, X: Any) -> np.ndarray:
-        """Return the response that a score needs, (n_rows, n_columns)."""
         with _explaining(fitted):
             answered = _response(fitted, X, method, self.classes)
-        return in_columns(answered, method, fitted, self.classes, self.n_targets)
+        columns = in_columns(answered, method, fitted, self.classes, self.n_targets)
+        return columns.astype(np.float64)
 
 
 def mean_loss(
@@ -305,14 +290,6 @@ def _sendable(error: Exception) -> Exception:
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note(where)
     return error
-
-
-def _fit(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> None:
-    labels = () if y is None else (y,)
-    shape = np.shape(X) if hasattr(X, "columns") else ()
-    _writable_if_asked(partial(estimator.fit, **params), X, *labels)
-    if hasattr(X, "columns") and np.shape(X) != shape:
-        raise _mutation(estimator)
 
 
 def _writable_if_asked(call: Callable[..., T], *parts: Any) -> T:

@@ -50,6 +50,7 @@ class Forest(WholeRepeat):
 
     name = "forest"
     asked_by: tuple[str, ...] = ("auto", "holdout", "forest")
+    reason = "the trees of all folds are grown together"
     why_one_epoch = "its trees are grown from all rows at once"
 
     def why_not(self, job: Job) -> str:
@@ -66,10 +67,6 @@ class Forest(WholeRepeat):
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return all parameters of an estimator that is no tree."""
         return () if isinstance(job.estimator, HistTree) else job.estimator.get_params()
-
-    def why(self, job: Job) -> str:
-        """Return that they are."""
-        return "the trees of all folds are grown together"
 
     def refusal(self, job: Job, why_not: str) -> str:
         """Return the error."""
@@ -118,7 +115,14 @@ class Forest(WholeRepeat):
             forest, is_new = grow_forest(growth, limits, folds, False, n_threads), True
             scores.needed[0] = n_standard
         job.effort.n_updates = int(scores.needed[0]) if is_new else 0
-        tested = _tested(rows, forest, limits)
+        first = int(rows.bounds[0])
+        tested = TestedRows.of(
+            rows,
+            slice(first, None),
+            np.zeros((len(rows.targets) - first, 1)),  # trees are finite
+            lambda _, method: respond(forest, forest.ends(limits)[1], method),
+            rows.bounds[:-1] - first,
+        )
         self.score(job, scores, tested, slice(None), slice(None))
         scores.pooled[:] = job.book.pooled_of(tested)
         yield from self.events(job, repeat, scores, self._is_together)
@@ -192,8 +196,15 @@ def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRow
     classes = data.classes() if isinstance(estimator, HistTreeClassifier) else None
     assert data.y is not None  # checked with the scoring
     targets = as_numbers(data.y) if classes is None else as_codes(data.y, classes)
-    if classes is not None:
-        _warn_of_missing_classes(repeat, targets, classes)
+    for code, label in enumerate(() if classes is None else classes.tolist()):
+        n_trained, _ = repeat.cut.count(targets == code)
+        if np.any(n_trained == 0):
+            fold = repeat.cut.number(int(np.argmin(n_trained)))
+            warn_caller(
+                f"The training rows of fold {fold} have no row of class {label!r}, so its tree "
+                "never predicts it; stratified folds would be right."
+            )
+            break
     deciding = None if data.weights is None else np.flatnonzero(data.weights > 0)
     table, binning = estimator.find_bins(data.X, deciding)
     weights, score_weights = (
@@ -214,19 +225,6 @@ def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRow
     return rows, perf_counter() - began
 
 
-def _warn_of_missing_classes(repeat: Repeat, codes: np.ndarray, classes: np.ndarray) -> None:
-    """Warn of folds whose training rows lack a class."""
-    for code, label in enumerate(classes.tolist()):
-        n_trained, _ = repeat.cut.count(codes == code)
-        if np.any(n_trained == 0):
-            fold = repeat.cut.number(int(np.argmin(n_trained)))
-            warn_caller(
-                f"The training rows of fold {fold} have no row of class {label!r}, so its tree "
-                "never predicts it; stratified folds would be right."
-            )
-            return
-
-
 def _forest_for(job: Job, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool]:
     """Return a forest that answers an estimator's settings, and whether it was grown now."""
     task, estimator = job.task, job.estimator
@@ -239,9 +237,7 @@ def _forest_for(job: Job, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool
         found: Trees | None = None if cache is None else cache.find(key)
         if found is not None and found.covers(asked):
             return found, False
-        limits = mildest(asked, task.searched)
-        if found is not None:
-            limits = wider(limits, found)
+        limits = _mild_limits(asked, task.searched, found)
         began = perf_counter()
         n_threads = task.settings.n_threads
         forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
@@ -251,7 +247,7 @@ def _forest_for(job: Job, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool
     return forest, True
 
 
-def mildest(asked: Limits, searched: Mapping[str, Any]) -> Limits:
+def _mild_limits(asked: Limits, searched: Mapping[str, Any], found: Trees | None) -> Limits:
     """Return limits that cover those asked for, and all others that a search may ask for.
 
     Parameters
@@ -259,6 +255,8 @@ def mildest(asked: Limits, searched: Mapping[str, Any]) -> Limits:
     asked : Limits
     searched : dict
         By parameter, the values at the ends of the search.
+    found : Forest or None
+        One that did not suffice: the limits cover it too, and leave room.
     """
     depths = [asked.max_depth, *searched.get("max_depth", ())]
     splits = [asked.min_samples_split, *searched.get("min_samples_split", ())]
@@ -267,28 +265,11 @@ def mildest(asked: Limits, searched: Mapping[str, Any]) -> Limits:
     counts = [one for one in splits if not isinstance(one, float)]
     # A share cannot be compared with a number of rows: then all nodes of two rows may be split.
     least = min(splits) if len(counts) in (0, len(splits)) else 2
-    return Limits(deepest, least, min(decreases))
-
-
-def wider(limits: Limits, found: Trees) -> Limits:
-    """Return limits that also cover a forest, and leave room where it did not suffice."""
-    depth, split, decrease = found.numbers[:3].tolist()
-    most = max(limits.max_depth, int(depth))
-    if limits.max_depth > depth:
-        most = min(2 * most, NO_LIMIT)
-    return Limits(most, 2, 0.0 if limits.min_impurity_decrease < decrease else decrease)
-
-
-def _tested(rows: BinnedRows, forest: Trees, limits: Limits) -> TestedRows:
-    """Return what the trees say of the rows of their folds."""
-    first = int(rows.bounds[0])
-    return TestedRows.of(
-        rows,
-        slice(first, None),
-        np.zeros((len(rows.targets) - first, 1)),  # trees are finite
-        lambda _, method: respond(forest, forest.ends(limits)[1], method),
-        rows.bounds[:-1] - first,
-    )
+    if found is None:
+        return Limits(deepest, least, min(decreases))
+    depth, _, decrease = found.numbers[:3].tolist()
+    most = int(depth) if deepest <= depth else min(2 * deepest, NO_LIMIT)
+    return Limits(most, 2, 0.0 if min(decreases) < decrease else decrease)
 
 
 def respond(forest: Trees, leaves: np.ndarray, method: str) -> np.ndarray:

@@ -98,21 +98,6 @@ class Scores:
     spreads: np.ndarray | None
     tested: Tested
 
-    @property
-    def is_of_rows(self) -> bool:
-        """Whether the score of a fold is a mean over its rows."""
-        return bool(self.metric.is_mean)
-
-    @property
-    def row_range(self) -> tuple[float, float] | None:
-        """The least and the largest score of a row."""
-        bounds: tuple[float, float] | None = getattr(self.metric, "row_range", None)
-        return bounds
-
-    @property
-    def mean(self) -> float:
-        return float(self.by_fold.mean())
-
 
 def check_level(level: Any) -> float:
     """Return ``level`` as a float between 0 and 1."""
@@ -148,11 +133,13 @@ def interval_of(scores: Scores, method: str, level: Any, loss_range: Any = None)
         if (why := _why_not_bayle(scores)) is not None:
             raise ValueError(why)
         half = float(stats.norm.ppf((1 + level) / 2)) * row_error(scores)
-        interval = _around(scores, half, method, _models(scores.tested), level)
-    elif method == "nadeau_bengio":
+    elif method == "hoeffding":
+        half = _hoeffding(scores, level, loss_range)
+    if method == "nadeau_bengio":
         interval = _by_nadeau_bengio(scores, level)
     else:
-        interval = _by_hoeffding(scores, level, loss_range)
+        mean, models = float(scores.by_fold.mean()), _models(scores.tested)
+        interval = Interval(mean - half, mean + half, method, models, level)
     interval = within(interval, loss_range or range_of(scores.metric))
     dependence = "" if method == "nadeau_bengio" else note_of_dependence(scores.tested)
     if dependence:
@@ -235,15 +222,11 @@ def nadeau_bengio(
     error = nadeau_bengio_error(by_fold, test_share)
     half = float(stats.t.ppf((1 + level) / 2, by_fold.size - 1)) * error
     mean = float(by_fold.mean())
-    return Interval(mean - half, mean + half, "nadeau_bengio", expected(n_trained), level)
-
-
-def expected(n_trained: int) -> str:
-    """Return the target of ``nadeau_bengio`` in words."""
-    return (
+    target = (
         f"the expected score on new rows of a model that is trained on {n_trained:,} other rows "
         "from the same source"
     )
+    return Interval(mean - half, mean + half, "nadeau_bengio", target, level)
 
 
 def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
@@ -261,14 +244,16 @@ def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
     return nadeau_bengio(scores.by_fold, tested.test_share, tested.n_trained, level)
 
 
-def _by_hoeffding(scores: Scores, level: float, loss_range: Any) -> Interval:
-    r"""Return :math:`R \pm b \sqrt{\ln(2 / \delta) / (2 m)}` for m rows with scores in a range b.
+def _hoeffding(scores: Scores, level: float, loss_range: Any) -> float:
+    r"""Return :math:`b \sqrt{\ln(2 / \delta) / (2 m)}` for m rows with scores in a range b.
+
+    The interval is the mean plus and minus this.
 
     Hoeffding (1963). For a k-fold estimate it holds with the m = n / k rows of one fold, and for
     progressive validation with all m tested rows (Blum, Kalai & Langford 1999).
     """
     tested = scores.tested
-    if not scores.is_of_rows:
+    if not scores.metric.is_mean:
         raise ValueError(
             f"method must be 'nadeau_bengio' for {scores.name!r}, which is no mean over rows, got "
             "'hoeffding'."
@@ -283,18 +268,19 @@ def _by_hoeffding(scores: Scores, level: float, loss_range: Any) -> Interval:
             f"{bounds[0]:g} to {bounds[1]:g}, and says nothing: it counts the rows of one fold "
             "alone; method='bayle' or fewer folds would be right."
         )
-    return _around(scores, half, "hoeffding", _models(tested), level)
+    return half
 
 
 def _checked_range(loss_range: Any, scores: Scores) -> tuple[float, float]:
     if loss_range is None:
-        if scores.row_range is None:
+        known: tuple[float, float] | None = getattr(scores.metric, "row_range", None)
+        if known is None:
             raise ValueError(
                 f"loss_range must be given for method='hoeffding' of {scores.name!r}, whose "
                 "values for single rows have no bounds; loss_range=(0, 10) would be right if no "
                 "row can score less or more."
             )
-        return scores.row_range
+        return known
     try:
         low, high = map(float, loss_range)
     except (TypeError, ValueError):
@@ -314,7 +300,7 @@ def _checked_range(loss_range: Any, scores: Scores) -> tuple[float, float]:
 
 def _why_not_bayle(scores: Scores) -> str | None:
     """Return why the rows' standard error cannot be had, or None."""
-    if not scores.is_of_rows:
+    if not scores.metric.is_mean:
         return (
             f"method must be 'nadeau_bengio' for {scores.name!r}, which is no mean over rows, got "
             "'bayle'."
@@ -391,10 +377,6 @@ def _models(tested: Tested) -> str:
     if len({cut.n_trained for cut in tested.cuts}) > 1 or tested.goes_forward:
         return f"the mean score on new rows of {models}"
     return f"the mean score on new rows of {models}, each trained on {tested.n_trained:,} rows"
-
-
-def _around(scores: Scores, half: float, method: str, target: str, level: float) -> Interval:
-    return Interval(scores.mean - half, scores.mean + half, method, target, level)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
+from dataclasses import astuple
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -56,7 +57,6 @@ from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
-from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.tree.plan import Learner
 
 T = TypeVar("T")
@@ -268,7 +268,7 @@ class Job:
 
         Or why there are none, a clause; it is empty if the estimator has no steps that could be.
         """
-        return self.task.front(self.estimator)
+        return self.task.steps.front(self.estimator, self.task.repeats)
 
     def rows(self, repeat: Repeat | None = None) -> PreparedRows:
         """Return the rows of a repeat, prepared for the learner.
@@ -283,10 +283,6 @@ class Job:
             return self.task.rows_in(
                 self.layout, repeat, front.steps.transform, front.name, are_named=True
             )
-
-    def identity(self, rows: PreparedRows, repeat: Repeat) -> RowsIdentity:
-        """Return the names of rows of a repeat that were prepared for the learner."""
-        return self.task.shared.identity(self.layout, rows, repeat.number, self.steps_name)
 
     def learner(
         self,
@@ -450,10 +446,8 @@ class Job:
     @property
     def total(self) -> Effort:
         """What all repeats have taken."""
-        total = Effort()
-        for effort in self._efforts:
-            total.add(effort)
-        return total
+        each = map(astuple, self._efforts)
+        return Effort(*map(sum, zip(*each, strict=True)))
 
     def fold_scores(self, number: int) -> np.ndarray:
         """Return the scores of all folds, repeat after repeat; NaN where there is none (yet).

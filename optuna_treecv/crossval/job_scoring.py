@@ -55,7 +55,12 @@ def scoring_of(job: Job, of_class: bool = False) -> Scoring:
     """
     task, estimator, settings = job.task, job.estimator, job.task.settings
     scoring = scoring_for(settings.scored_by, estimator, settings.pooled)
-    task.take_scoring(scoring, estimator)
+    of_task = task.fact("scoring", lambda: scoring.name)
+    if scoring.name != of_task:
+        raise ValueError(
+            f"scoring must be given where it is not the same by default: {of_task!r} before, "
+            f"{scoring.name!r} for {name_of(estimator)}."
+        )
     if task.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
         kind = "classifier" if is_classifier(estimator) else "regressor"
         raise ValueError(f"y must be given for a {kind}, got None.")

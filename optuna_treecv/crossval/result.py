@@ -53,7 +53,18 @@ class Score:
     @property
     def std_error(self) -> float | None:
         """The standard error of the mean; it is computed when it is asked for."""
-        return self._pooled_error if self._behind is None else error_of(self._behind)
+        if self._behind is None:
+            return self._pooled_error
+        tested, metric, by_fold = self._behind.tested, self._behind.metric, self._behind.by_fold
+        overlap = tested.test_share if tested.shares_test_rows else None
+        by_rows = by_folds = np.nan
+        with np.errstate(all="ignore"):
+            if metric.is_mean and overlap is None:
+                by_rows = row_error(self._behind)
+            if tested.n_folds > 1:
+                by_folds = fold_error(by_fold, tested.n_folds, overlap)
+        # Over rows where these are known, else over folds.
+        return next((float(one) for one in (by_rows, by_folds) if np.isfinite(one)), None)
 
     def interval(
         self,
@@ -373,19 +384,6 @@ class CVResult:
             f"    seconds={self.seconds:.3g}, seconds_prepare={self.seconds_prepare:.3g}, "
             f"diverged_folds={self.diverged_folds})"
         )
-
-
-def error_of(scores: Scores) -> float | None:
-    """Return the standard error of a mean: over rows where these are known, else over folds."""
-    tested = scores.tested
-    overlap = tested.test_share if tested.shares_test_rows else None
-    is_of_rows = scores.is_of_rows and overlap is None
-    with np.errstate(all="ignore"):
-        by_rows = row_error(scores) if is_of_rows else np.nan
-        by_folds = np.nan
-        if tested.n_folds > 1:
-            by_folds = fold_error(scores.by_fold, tested.n_folds, overlap)
-    return next((float(one) for one in (by_rows, by_folds) if np.isfinite(one)), None)
 
 
 def _spread(std: float | None, std_error: float | None) -> str:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field
@@ -90,12 +88,6 @@ class Passed:
                 return None
         return digest(*parts)
 
-    def as_configured(self) -> AbstractContextManager[None]:
-        """Return a context with scikit-learn's metadata routing as it was, in any thread."""
-        if self.is_nothing():
-            return nullcontext()
-        return config_context(enable_metadata_routing=self.is_routed)
-
     def to_fit(self, estimator: Any) -> dict[str, Any]:
         """Return the arguments of an estimator's ``fit`` besides X and y, for all rows."""
         if self.weights is None:
@@ -123,16 +115,6 @@ class Passed:
         if not _reach_only_the_last_step(estimator, self.weights):
             return "weights are routed to other steps than the last one"
         return ""
-
-    def check_further(self, estimator: Any) -> None:
-        """Refuse an estimator that cannot be trained further with this."""
-        why = self.why_not_further(estimator)
-        if why:
-            argument = "params" if self.others else _WEIGHTS
-            right = "; method='fit' would use it" if hasattr(estimator, "fit") else ""
-            raise ValueError(
-                f"{argument} must be None for {name_of(estimator)}, since {why}{right}."
-            )
 
     def check_fit(self, estimator: Any, searched: Collection[str] = ()) -> None:
         """Refuse arguments that an estimator's ``fit`` does not take.
@@ -204,10 +186,6 @@ def fold_without_rows(cut: Cut, counts: np.ndarray) -> int | None:
     return None if np.all(counts) else cut.number(int(np.argmin(counts)))
 
 
-#: What is passed where no argument says anything.
-NOTHING = Passed()
-
-
 class Given:
     """The arguments ``sample_weight``, ``score_weight`` and ``params`` as given.
 
@@ -241,11 +219,6 @@ class Given:
         elif score_weight is not None:
             self._score_weights = check_weights("score_weight", score_weight, n_rows)
 
-    @property
-    def is_nothing(self) -> bool:
-        """Whether none of the arguments says anything."""
-        return self._weights is None and self._score_weights is None and not self._params
-
     def passed_to(self, estimator: Any, scorers: Sequence[Any]) -> Passed:
         """Return what an estimator and its scores get.
 
@@ -258,6 +231,8 @@ class Given:
         """
         weights, score_weights = self._weights, self._score_weights
         to_fit = self._params
+        if weights is None and score_weights is None and not to_fit:
+            return Passed()
         if self._is_routed and self._params:
             to_fit, to_scores = self._by_requests(estimator, scorers)
             if to_scores:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +22,6 @@ from optuna_treecv.scoring import spread_of
 from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
 
 # The most rows of several folds that are scored at once, so that scoring takes little memory.
 _ROWS_PER_PIECE = 2**16
@@ -115,7 +113,10 @@ class Scorebook:
     def add(self, repeat: Repeat, tested: TestedFolds) -> None:
         """Score tested folds; the last ones of a repeat bring its pooled scores."""
         begin, of_rows = self.n_scored, []
-        for piece in _pieces(repeat.plan, tested.folds):
+        folds, plan = tested.folds, repeat.plan
+        size = max(1, _ROWS_PER_PIECE * plan.n_folds // plan.n_rows)
+        for start in range(folds.first, folds.last, size):
+            piece = Node(start, min(start + size, folds.last))
             rows = self._add_piece(repeat, tested, piece)
             if rows is not None:
                 of_rows.append(rows)
@@ -168,19 +169,15 @@ class Scorebook:
             of_rows, weights = self.row_scores_of(rows), rows.weights
         else:
             return None
-        if self._losses is not None:
-            begins = plan.begins(piece) - plan.begin(piece.first)
-            self._fill_spreads(chunks, of_rows, weights, begins)
-        return of_rows, weights
-
-    def _fill_spreads(
-        self, chunks: slice, scores: np.ndarray, weights: np.ndarray | None, begins: np.ndarray
-    ) -> None:
-        """Compute spreads by the first metric from the scores of rows, unless they are known."""
         first = self._scoring.optimized[0]
-        if self.spreads is not None and np.any(np.isnan(self.spreads[first, :, chunks])):
-            means = self.scores[first, chunks]
-            self.spreads[first, :, chunks] = spread_of(scores, means, weights, begins)
+        spreads = None if self.spreads is None else self.spreads[first, :, chunks]
+        if self._losses is not None and spreads is not None and np.any(np.isnan(spreads)):
+            begins, means = (
+                plan.begins(piece) - plan.begin(piece.first),
+                self.scores[first, chunks],
+            )
+            spreads[:] = spread_of(of_rows, means, weights, begins)
+        return of_rows, weights
 
     def scores_of(
         self, rows: TestedRows, called: Mapping[int, np.ndarray] | None = None
@@ -210,10 +207,3 @@ class Scorebook:
             return self._losses
         with np.errstate(invalid="ignore"):
             return self._losses / self._n_tests.astype(np.float32)
-
-
-def _pieces(plan: Plan, folds: Node) -> Iterator[Node]:
-    """Cut neighbouring folds into pieces of few rows."""
-    n_folds = max(1, _ROWS_PER_PIECE * plan.n_folds // plan.n_rows)
-    for first in range(folds.first, folds.last, n_folds):
-        yield Node(first, min(first + n_folds, folds.last))

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
-from functools import cached_property
 from functools import wraps
 from inspect import getdoc
 from inspect import Signature
@@ -185,6 +184,12 @@ class Settings:
         What ``scoring``, ``optimize`` and ``pooled`` mean; None is left to the estimator.
     n_threads : int
         What ``n_jobs`` means.
+    seed : int
+        What ``random_state`` means.
+    is_early : bool
+        Whether scores are reported before those of folds are known.
+    reports_parts : bool
+        Whether scores are reported after each part of the folds.
     """
 
     cv: Any = 10
@@ -207,6 +212,9 @@ class Settings:
     report: Report = None
     scored_by: Scoring | None = field(init=False)
     n_threads: int = field(init=False)
+    seed: int = field(init=False)
+    is_early: bool = field(init=False)
+    reports_parts: bool = field(init=False)
 
     def __post_init__(self) -> None:
         check_choice("report", self.report, (None, *get_args(get_args(Report)[0])))
@@ -221,7 +229,10 @@ class Settings:
         self._set("n_threads", count_threads(self.n_jobs))
         check_choice("pooled", self.pooled, (True, False))
         self._set("scored_by", make_scoring(self.scoring, self.optimize, self.pooled))
-        self._set("random_state", draw_seed(self.random_state))
+        self._set("seed", draw_seed(self.random_state))
+        self._set("random_state", self.seed)
+        self._set("is_early", self.report in ("progressive", "blocks"))
+        self._set("reports_parts", self.report in ("folds", "mean"))
         if isinstance(self.cv, Iterator):
             self._set("cv", list(self.cv))
         if self.report is not None and self.report != "auto" and self.why_no_report is not None:
@@ -229,27 +240,6 @@ class Settings:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # the instance is frozen
-
-    @cached_property
-    def seed(self) -> int:
-        """What ``random_state`` means."""
-        return int(self.random_state)
-
-    @cached_property
-    def is_early(self) -> bool:
-        """Whether scores are reported before those of folds are known."""
-        return self.report in ("progressive", "blocks")
-
-    @cached_property
-    def reports_parts(self) -> bool:
-        """Whether scores are reported after each part of the folds."""
-        return self.report in ("folds", "mean")
-
-    @property
-    def asks_for_passes(self) -> bool:
-        """Whether models that are trained further are asked for, and not those of ``fit``."""
-        is_asked = self.method in ("treecv", "standard", "progressive")
-        return is_asked or self.n_epochs is not None or self.is_early
 
     @property
     def why_no_report(self) -> str | None:
@@ -311,22 +301,15 @@ def takes_settings(*left_out: str) -> Callable[[F], F]:
                 )
             return function(*args, **kwargs)
 
-        texts = _texts()
+        text = str(getdoc(Settings)).partition("----------\n")[2].partition("\n\nAttributes")[0]
+        parts = filter(None, re.split(r"^(?=\w+ : )", text, flags=re.MULTILINE))
+        texts = {part.partition(" : ")[0]: indent(part.rstrip(), "    ") + "\n" for part in parts}
         shown = "".join(texts[name] for name in of_settings)
         checked.__doc__ = str(function.__doc__).replace("    **settings\n", shown, 1)
         checked.__signature__ = whole  # type: ignore[attr-defined]
         return checked  # type: ignore[return-value]
 
     return decorate
-
-
-def _texts() -> dict[str, str]:
-    """Return the part of the docstring of ``Settings`` about each argument."""
-    text = str(getdoc(Settings)).partition("----------\n")[2].partition("\n\nAttributes")[0]
-    parts = re.split(r"^(?=\w+ : )", text, flags=re.MULTILINE)
-    return {
-        part.partition(" : ")[0]: indent(part.rstrip(), "    ") + "\n" for part in parts if part
-    }
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

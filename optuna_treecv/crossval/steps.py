@@ -103,19 +103,15 @@ class Steps:
         """
         if self._last_rows is None or self._last_rows[0] != name:
             self._last_rows = None  # their memory may be needed for the others
-            self._last_rows = name, self._find(name, make)
+            *_, cache = self._arguments
+            key = b"rows", self._name, name
+            rows: PreparedRows | None = None if cache is None else cache.find(key)
+            if rows is None:
+                rows = make()
+                if cache is not None:
+                    cache.keep(key, rows, rows.seconds)
+            self._last_rows = name, rows
         return self._last_rows[1]
-
-    def _find(self, name: Hashable, make: Callable[[], PreparedRows]) -> PreparedRows:
-        *_, cache = self._arguments
-        if cache is None:
-            return make()
-        key = b"rows", self._name, name
-        rows: PreparedRows | None = cache.find(key)
-        if rows is None:
-            rows = make()
-            cache.keep(key, rows, rows.seconds)
-        return rows
 
     def _done(self, parts: Split, repeats: Sequence[Repeat]) -> Front | str:
         """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""
@@ -124,7 +120,13 @@ class Steps:
             return _NO_NAME
         with self._fitting:
             if name not in self._fitted:
-                self._fitted[name] = self._fit(parts, repeats)
+                X, y, _ = self._arguments
+                try:
+                    fitted = FittedSteps(parts, X, y)
+                    why = fitted.why_form_varies([repeat.cut for repeat in repeats])
+                    self._fitted[name] = why or fitted
+                except NotAheadError as error:
+                    self._fitted[name] = str(error)
             self._fitted.move_to_end(name)
             if len(self._fitted) > _MOST_FITTED:
                 self._fitted.popitem(last=False)
@@ -138,14 +140,6 @@ class Steps:
                 "fold may train on none of them, and keep_empty_features is False"
             )
         return Front(steps, name, steps.layout_for(parts.pipeline), parts.why_python)
-
-    def _fit(self, parts: Split, repeats: Sequence[Repeat]) -> FittedSteps | str:
-        X, y, _ = self._arguments
-        try:
-            steps = FittedSteps(parts, X, y)
-        except NotAheadError as error:
-            return str(error)
-        return steps.why_form_varies([repeat.cut for repeat in repeats]) or steps
 
 
 def _most_left_out(repeats: Sequence[Repeat]) -> int:

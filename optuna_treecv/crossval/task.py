@@ -21,12 +21,10 @@ from optuna_treecv.crossval.engine import make_repeat
 from optuna_treecv.crossval.engine import MAX_BLOCKS
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.routing import Given
-from optuna_treecv.crossval.routing import NOTHING
 from optuna_treecv.crossval.routing import Passed
 from optuna_treecv.crossval.settings import Report
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.steps import Front
 from optuna_treecv.crossval.steps import Steps
 from optuna_treecv.crossval.tested import Tested
 from optuna_treecv.learners.names import name_of
@@ -100,6 +98,8 @@ class Task:
         The models and results that jobs share.
     unused : UnusedWarnings
         Warns once of parameters that have no effect.
+    steps : Steps
+        The steps before the learners, fitted once for all of them.
     """
 
     def __init__(
@@ -113,7 +113,8 @@ class Task:
     ) -> None:
         self.settings = settings
         # Reports that only follow from the pruner do not turn fits into passes.
-        self.asks_for_passes = settings.asks_for_passes
+        is_asked = settings.method in ("treecv", "standard", "progressive") or settings.is_early
+        self.asks_for_passes = is_asked or settings.n_epochs is not None
         self.shared = SharedBetweenRuns(cache, with_others)
         self.unused = UnusedWarnings(warn_caller)
         self.repeats: list[Repeat] = []
@@ -133,10 +134,8 @@ class Task:
         self._name_of_passed: list[bytes | None] = []
         self._seconds = perf_counter() - began
         self._token = token().hex()[:16]
-        self._scored_by: str | None = None  # the name of the first estimator's scoring
-        self._fold_names: dict[int, list[bytes]] = {}
         self._prepared: dict[RowLayout, PreparedRows] = {}
-        self._steps = Steps(self.data.X, self.data.y, self.shared.memory)
+        self.steps = Steps(self.data.X, self.data.y, self.shared.memory)
         self.growing = Lock()
         self.binned: dict[Any, Any] = {}
         self.searched: dict[str, tuple[Any, ...]] = {}
@@ -167,7 +166,6 @@ class Task:
         # passed on is compared by identity, which pickling does not keep for all objects.
         fresh: dict[str, Any] = {
             "_prepared": {},
-            "_fold_names": {},
             "_preparing": None,
             "growing": None,
             "binned": {},
@@ -184,8 +182,6 @@ class Task:
 
         It is the same for all estimators of an evaluation. The rows must have been cut.
         """
-        if self._given.is_nothing:
-            return NOTHING
         metrics: Sequence[Metric | None] = [None]  # a loss that the estimator decides on
         if self.settings.scored_by is not None:
             metrics = self.settings.scored_by.metrics
@@ -238,7 +234,24 @@ class Task:
             if settings.may_stratify and settings.shuffle and settings.groups is None:
                 if why := _why_order_misleads(self.data.X):
                     warn_caller(why)
-            self.repeats = self._cut(self._codes(estimator))
+            codes = self._codes(estimator)
+            data = self.data
+            rows = ToCut(data.X, data.y, settings.groups, data.n_rows, settings.shuffle, codes)
+            cuts = make_cuts(settings.cv, rows, self._seed_of, settings.n_repeats)
+            if settings.method == "holdout":
+                seeds = map(self._seed_of, range(len(cuts)))
+                cuts = [
+                    first_split(cut, settings.shuffle, seed)
+                    for cut, seed in zip(cuts, seeds, strict=True)
+                ]
+            if settings.method == "progressive":
+                cuts = [one_pass(cut) for cut in cuts]
+            if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
+                raise ValueError(
+                    "cv must make the same number of folds in each of n_repeats calls of its "
+                    "split."
+                )
+            self.repeats = self._repeats_of(cuts)
             self.settings = replace(settings, cv=None, groups=None)  # not needed again
             self._seconds += perf_counter() - began
 
@@ -269,23 +282,6 @@ class Task:
             return None
         return codes
 
-    def _cut(self, codes: np.ndarray | None) -> list[Repeat]:
-        data, settings = self.data, self.settings
-        rows = ToCut(data.X, data.y, settings.groups, data.n_rows, settings.shuffle, codes)
-        cuts = make_cuts(settings.cv, rows, self._seed_of, settings.n_repeats)
-        if settings.method == "holdout":
-            cuts = [
-                first_split(cut, settings.shuffle, self._seed_of(number))
-                for number, cut in enumerate(cuts)
-            ]
-        if settings.method == "progressive":
-            cuts = [one_pass(cut) for cut in cuts]
-        if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
-            raise ValueError(
-                "cv must make the same number of folds in each of n_repeats calls of its split."
-            )
-        return self._repeats_of(cuts)
-
     def _repeats_of(self, cuts: Sequence[Cut]) -> list[Repeat]:
         """Return the repeats of some cuts, whose parts are those of the reports."""
         settings = self.settings
@@ -313,21 +309,22 @@ class Task:
         """Return the repeats for models that are trained for a number of epochs."""
         if n_epochs == 1:
             return self.repeats
-
-        def trained_on() -> list[Repeat]:
-            return [
-                one._replace(
-                    plan=replace(one.plan, n_epochs=n_epochs),
-                    key=digest(one.key, encode(("epochs", n_epochs))),
-                )
+        name = encode(("epochs", n_epochs))
+        return self.fact(
+            ("repeats", n_epochs),
+            lambda: [
+                one._replace(plan=replace(one.plan, n_epochs=n_epochs), key=digest(one.key, name))
                 for one in self.repeats
-            ]
-
-        return self.fact(("repeats", n_epochs), trained_on)
+            ],
+        )
 
     @property
     def n_folds(self) -> int:
         return self.repeats[0].cut.n_folds
+
+    @property
+    def n_repeats(self) -> int:
+        return len(self.repeats)
 
     @property
     def folds_in_words(self) -> str:
@@ -343,10 +340,6 @@ class Task:
             self._said.add(about)
         if sentence := find():
             warn_caller(sentence)
-
-    @property
-    def n_repeats(self) -> int:
-        return len(self.repeats)
 
     @cached_property
     def n_targets(self) -> int:
@@ -445,24 +438,6 @@ class Task:
         of_y = data_digest(y)
         return None if of_X is None or of_y is None else digest(of_X, of_y)
 
-    def take_scoring(self, scoring: Scoring, estimator: Any) -> None:
-        """Refuse an estimator whose scoring is another one than that of the first estimator."""
-        if self._scored_by is None:
-            self._scored_by = scoring.name
-        if scoring.name != self._scored_by:
-            raise ValueError(
-                f"scoring must be given where it is not the same by default: {self._scored_by!r} "
-                f"before, {scoring.name!r} for {name_of(estimator)}."
-            )
-
-    def front(self, estimator: Any) -> Front | str:
-        """Return the steps of a Pipeline that are done ahead of its learner.
-
-        Return why there are none, a clause, if there are not; it is empty if the estimator has no
-        steps that could be.
-        """
-        return self._steps.front(estimator, self.repeats)
-
     def rows_in(
         self,
         layout: RowLayout,
@@ -487,16 +462,25 @@ class Task:
         are_named : bool
             Whether models are known by a digest of the prepared rows, which takes time too.
         """
-        if name is None or (repeat is not None and repeat.number > 0):
-            return self._prepare(layout, repeat or self.repeats[0], transform, are_named, name)
+        repeat = repeat or self.repeats[0]
+        is_kept = name is not None and repeat.number == 0
 
         def make() -> PreparedRows:
-            rows = self._prepare(layout, self.repeats[0], transform, are_named, name)
-            return replace(rows, seconds=rows.seconds + self._seconds)
+            began, data = perf_counter(), self.data
+            if transform is not None:
+                data = data.with_rows(transform(data.X))
+            rows = data.prepare(layout, repeat.cut.order)
+            if self.shared.cache is not None and are_named:
+                # Digesting the rows is part of preparing them.
+                self.shared.identity(layout, rows, repeat.number, name or b"")
+            seconds = perf_counter() - began
+            return replace(rows, seconds=seconds + self._seconds if is_kept else seconds)
 
+        if not is_kept:
+            return make()
         with self._preparing:
             if name:
-                return self._steps.rows((layout, name), make)
+                return self.steps.rows((layout, name), make)
             if layout not in self._prepared:
                 self._prepared[layout] = make()
             return self._prepared[layout]
@@ -509,44 +493,6 @@ class Task:
         return self.shared.data_name(
             lambda: self._content(self.data.y_given), *self._name_of_passed
         )
-
-    def fold_names(self, repeat: Repeat) -> list[bytes]:
-        """Return a name for the data, the training and the test rows of each chunk."""
-        with self._preparing:
-            if repeat.number not in self._fold_names:
-                data, cut = self.data_name()[0], repeat.cut
-                self._fold_names[repeat.number] = [
-                    digest(
-                        data,
-                        cut.split(chunk).train_rows().tobytes(),
-                        cut.test_rows(chunk).tobytes(),
-                    )
-                    for chunk in range(cut.n_folds)
-                ]
-            return self._fold_names[repeat.number]
-
-    def folds_name(self, repeat: Repeat) -> bytes:
-        """Return a name for how the rows as given are cut."""
-        order = repeat.cut.order
-        return self.fact(("folds", repeat.number), lambda: digest(repeat.key, order.tobytes()))
-
-    def _prepare(
-        self,
-        layout: RowLayout,
-        repeat: Repeat,
-        transform: Callable[[Any], Any] | None,
-        are_named: bool,
-        name: bytes | None,
-    ) -> PreparedRows:
-        began = perf_counter()
-        data = self.data
-        if transform is not None:
-            data = data.with_rows(transform(data.X))
-        rows = data.prepare(layout, repeat.cut.order)
-        if self.shared.cache is not None and are_named:
-            # Digesting the rows is part of preparing them.
-            self.shared.identity(layout, rows, repeat.number, name or b"")
-        return replace(rows, seconds=perf_counter() - began)
 
 
 def _name_of_metric(metric: Metric) -> bytes:

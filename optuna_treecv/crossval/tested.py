@@ -44,10 +44,6 @@ class Tested:
         return len(self.cuts) if self._is_repeated_hold_out else self.cuts[0].n_folds
 
     @property
-    def n_repeats(self) -> int:
-        return 1 if self._is_repeated_hold_out else len(self.cuts)
-
-    @property
     def _is_repeated_hold_out(self) -> bool:
         is_hold_out = self.cuts[0].n_folds == 1 and self.method != "progressive"
         return is_hold_out and len(self.cuts) > 1

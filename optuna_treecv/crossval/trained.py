@@ -20,7 +20,6 @@ from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import in_given_order
-from optuna_treecv.crossval.engine import refuse_several_epochs
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import RowScores
 from optuna_treecv.crossval.engine import TestedFolds
@@ -85,6 +84,18 @@ class Trained(Engine):
 
     trains_further = True
 
+    def why(self, job: Job) -> str:
+        """Return why "auto" trains an estimator further."""
+        front = job.front
+        if isinstance(front, str):
+            slowly = f"; its steps run in Python, since {front}" if front else ""
+            return f"{name_of(job.estimator)} has partial_fit{slowly}"
+        last = name_of(last_step(job.estimator))
+        if front.steps.is_compiled:
+            return f"its steps run with the compiled {last}"
+        slowly = f", since {front.why_python}" if front.why_python else ""
+        return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
+
     def refusal(self, job: Job, why_not: str) -> str:
         """Return the error where splits cannot be trained further."""
         fit = "method='fit' or " if hasattr(job.estimator, "fit") else ""
@@ -123,7 +134,7 @@ class Trained(Engine):
 
     def epochs(self, job: Job) -> int:
         """Return the epochs that the settings ask for, or the estimator itself."""
-        refuse_several_epochs(self, job)
+        super().epochs(job)
         estimator = job.estimator
         asked, own = job.given_epochs or 1, _own_epochs(estimator, job.searched)
         if asked > 1 and own > 1:
@@ -325,6 +336,8 @@ class Training:
 
     Attributes
     ----------
+    n_before : int
+        The rows that were trained on before, together with other jobs.
     n_walked : int
         The rows of the phases that were walked.
     n_needed : int
@@ -345,7 +358,7 @@ class Training:
         self.results = results
         self.ahead: Ahead | None = job.ahead.pop(repeat.number, None)
         self.n_walked = self.n_needed = 0
-        self._n_before = 0  # rows that others have trained on before
+        self.n_before = 0
         self.is_training = False
         self.first_pass: Any = None
 
@@ -353,12 +366,8 @@ class Training:
     def n_updates(self) -> int:
         """The rows trained on so far."""
         if self.is_training and isinstance(self.learner, SharedLearner):
-            return self._n_before + self.learner.n_updates
-        return self._n_before + self.n_walked
-
-    def count_ahead(self, n_updates: int) -> None:
-        """Count rows that were trained on together with other jobs."""
-        self._n_before = n_updates
+            return self.n_before + self.learner.n_updates
+        return self.n_before + self.n_walked
 
     def take_results(self) -> int | None:
         """Fill the leaves with results that are there, and return the row updates that they took.
@@ -376,8 +385,8 @@ class Training:
             return None
         self.leaves.outputs = self.ahead.outputs
         self.job.effort.seconds += self.ahead.seconds
-        self.count_ahead(self.ahead.outputs.n_updates)
-        return self.ahead.outputs.n_updates
+        self.n_before = self.ahead.outputs.n_updates
+        return self.n_before
 
     def keep_results(self, n_needed: int, seconds: float) -> None:
         """Keep the results; other processes may wait for them."""
@@ -448,7 +457,7 @@ def bind(job: Job, repeat: Repeat, rows: PreparedRows) -> Bound:
         bound: Bound = job.bound
         return bound
     learner = job.learner(rows, job.responses, repeat)
-    identity = job.identity(rows, repeat)
+    identity = job.task.shared.identity(job.layout, rows, repeat.number, job.steps_name)
     if isinstance(learner, CompiledLearner) and learner.weights_of_classes:
         _check_masses_of_classes(learner, repeat.cut)
     folds = repeat.key
@@ -525,25 +534,13 @@ def why_not_trained_further(job: Job) -> str:
     return front or refused_setting(estimator) or NO_PARTIAL_FIT
 
 
-def why_not_passed_further(job: Job) -> str:
-    """Return why weights or other arguments keep "auto" from training further, a clause."""
+def why_not_in_tree(job: Job) -> str:
+    """Return why "auto" does not train an estimator further on these rows and weights."""
+    if why := why_not_trained_further(job):
+        return why
     if job.task.settings.method == "treecv" or not hasattr(job.estimator, "fit"):
         return ""
     return job.passed.why_not_further(job.estimator)
-
-
-def why_trained_further(job: Job) -> str:
-    """Return why "auto" trains an estimator further, a clause."""
-    estimator = job.estimator
-    front = job.front
-    if isinstance(front, str):
-        slowly = f"; its steps run in Python, since {front}" if front else ""
-        return f"{name_of(estimator)} has partial_fit{slowly}"
-    last = name_of(last_step(estimator))
-    if front.steps.is_compiled:
-        return f"its steps run with the compiled {last}"
-    slowly = f", since {front.why_python}" if front.why_python else ""
-    return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
 
 
 def _check_has_row_scores(job: Job, leaves: Leaves, learner: Learner) -> None:
@@ -573,19 +570,14 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
 
 def node_test(plan: Plan, learner: Learner, leaves: Leaves) -> TestNode:
     """Return the function that tests all folds of a node, of a compiled learner in one call."""
-    if isinstance(learner, SubtreeWalker) and not leaves.at_leaf:
-        walk_subtree = learner.walk_subtree
 
-        def test_subtree(node: Node, state: Any) -> int:
+    def test(node: Node, state: Any) -> int:
+        if isinstance(learner, SubtreeWalker) and not leaves.at_leaf:
             assert leaves.outputs is not None
-            return walk_subtree(plan, node, state, leaves.outputs.array)
-
-        return test_subtree
-
-    def test_leaves(node: Node, state: Any) -> int:
+            return learner.walk_subtree(plan, node, state, leaves.outputs.array)
         return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
 
-    return test_leaves
+    return test
 
 
 def why_counts_differ(job: Job) -> str:

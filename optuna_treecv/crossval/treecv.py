@@ -19,6 +19,7 @@ from sklearn.base import is_regressor
 
 from optuna_treecv.crossval.early import EarlyLanes
 from optuna_treecv.crossval.early import FirstPass
+from optuna_treecv.crossval.early import walk_lanes
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.engine import Repeat
@@ -31,9 +32,7 @@ from optuna_treecv.crossval.trained import node_test
 from optuna_treecv.crossval.trained import outputs_are_enough
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import Training
-from optuna_treecv.crossval.trained import why_not_passed_further
-from optuna_treecv.crossval.trained import why_not_trained_further
-from optuna_treecv.crossval.trained import why_trained_further
+from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.compiled import MOST_ROWS
@@ -73,15 +72,11 @@ class TreeCV(Trained):
     def why_not(self, job: Job) -> str:
         """Return why models cannot be trained further along a tree, a clause."""
         cut = job.task.repeats[0].cut
-        if why := why_not_trained_further(job) or why_not_passed_further(job):
+        if why := why_not_in_tree(job):
             return why
         if isinstance(cut, Folds):
             return ""
         return cut.why_no_tree or "the training sets of its folds grow"
-
-    def why(self, job: Job) -> str:
-        """Return why models are trained further."""
-        return why_trained_further(job)
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
         """Return a learner that looks models up in the cache, if its states have keys."""
@@ -296,7 +291,9 @@ def _evaluate_group(
         ahead = lanes.ahead
         counts = [ahead[i].n_updates for i in tested]
     else:
-        out, n_updates = _outputs_of(learners, repeat, n_threads)
+        plan, walked = repeat.plan, Lanes(learners)
+        out = np.empty((len(members) * plan.n_rows, walked.n_outputs), walked.dtype)
+        n_updates = walk_lanes(plan, walked, out, repeat.blocks, n_threads)
         tested = list(range(len(members)))
         counts = [n_updates for _ in members]
     seconds = (perf_counter() - began) / len(members)
@@ -314,20 +311,6 @@ def _evaluate_group(
             for own, (_, bound) in zip(ahead, members, strict=True)
             if own.outputs is not None
         )
-
-
-def _outputs_of(
-    learners: list[CompiledLearner], repeat: Repeat, n_jobs: int
-) -> tuple[np.ndarray, int]:
-    """Return the outputs of learners for all rows, one after the other, and the row updates."""
-    plan, lanes = repeat.plan, Lanes(learners)
-    out = np.empty((len(learners) * plan.n_rows, lanes.n_outputs), lanes.dtype)
-
-    def test(node: Node, state: Any) -> int:
-        return lanes.walk_subtree(plan, node, state, out)
-
-    blocks = walk_tree(plan, lanes, test, repeat.blocks, n_jobs)
-    return out, sum(block.n_updates for block in blocks)
 
 
 def _cut(array: np.ndarray, counts: list[int]) -> list[ArrayThenCount]:

@@ -65,8 +65,9 @@ class WholeRepeat(Engine):
         cache, keys = keys_of(task.shared.cache, self.parts(job), lasts)
         if keys is None:
             return KeptScores()
-        data = under_configuration(data)
-        of_sums = digest(b"exact", SCORED_BY, data, task.folds_name(repeat), *keys)
+        data, order = under_configuration(data), repeat.cut.order
+        folds = task.fact(("folds", repeat.number), lambda: digest(repeat.key, order.tobytes()))
+        of_sums = digest(b"exact", SCORED_BY, data, folds, *keys)
         if cache is None or not all(metric.is_registered for metric in metrics):
             return KeptScores(cache, of_sums)
         names = tuple(encode(metric.name) for metric in metrics)
