@@ -23,7 +23,6 @@ from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import make_scoring
-from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import Scoring
@@ -52,11 +51,6 @@ class Scores(NamedTuple):
     names: list[str]
     scorers: dict[str, SignedScorer]
     is_multiple: bool
-
-    @property
-    def scorer(self) -> SignedScorer | dict[str, SignedScorer]:
-        """The attribute ``scorer_``."""
-        return self.scorers if self.is_multiple else self.scorers["score"]
 
     @property
     def with_train(self) -> dict[str, Any]:
@@ -145,7 +139,10 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
     assert isinstance(known, Scoring)
     is_multiple = isinstance(scoring, list | tuple | Mapping)
     names = list(known.names) if is_multiple else ["score"]
-    scorers = dict(zip(names, map(_signed, known.metrics), strict=True))
+    scorers = {}
+    for name, metric in zip(names, known.metrics, strict=True):
+        one = metric.of if isinstance(metric, Pooled) else metric
+        scorers[name] = NegativeLoss(one) if isinstance(one, Loss) else one.score
     return Scores(scoring, names, scorers, is_multiple)
 
 
@@ -178,16 +175,6 @@ def _own_score(estimator: Any) -> Any:
 def _score_of(estimator: Any, X: Any, y: Any = None, **params: Any) -> float:
     """Score an estimator by itself."""
     return float(estimator.score(X, y, **params))
-
-
-def _signed(metric: Metric) -> SignedScorer:
-    """Return a scorer for a metric; of a loss it is the negative."""
-    if isinstance(metric, Pooled):
-        metric = metric.of
-    if isinstance(metric, Loss):
-        return NegativeLoss(metric)
-    scorer: SignedScorer = metric.score
-    return scorer
 
 
 class NegativeLoss:

@@ -316,7 +316,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)  # an attribute of an earlier fit
             self.study_, self.n_splits_ = study, objective.n_splits
-            self.multimetric_, self.scorer_ = scores.is_multiple, scores.scorer
+            self.multimetric_ = scores.is_multiple
+            self.scorer_ = scores.scorers if scores.is_multiple else scores.scorers["score"]
             self.cv_results_ = results
             if self._refits or not scores.is_multiple:
                 name = scores.names[optimized]

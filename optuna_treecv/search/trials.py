@@ -145,10 +145,19 @@ class Trials:
         return self.objective.evaluate_trial(trial)
 
     def _keep(self, trial: optuna.Trial, row: Row) -> None:
+        """Keep a row, and print a line for each split of it: the parameters and the scores."""
         self._rows[trial.number] = row
-        if self.verbose > 2:
-            for line in lines_of(row, trial.params, self.names):
-                print(line)
+        if self.verbose <= 2:
+            return
+        given = ", ".join(f"{name}={value}" for name, value in trial.params.items())
+        for split in range(min(0 if one is None else len(one) for one in row.splits)):
+            values = [f"{one[split]:.3f}" for one in row.splits if one is not None]
+            tested, trained = values[: len(self.names)], values[len(self.names) :]
+            if trained:
+                pairs = zip(trained, tested, strict=True)
+                tested = [f"(train={train}, test={test})" for train, test in pairs]
+            scores = [f"{name}={score}" for name, score in zip(self.names, tested, strict=True)]
+            print(f"split {split}: {given}; {', '.join(scores)}")
 
     def rows(self, study: optuna.Study, points: Points | None, optimized: int) -> list[Row]:
         """Return the rows of ``cv_results_``, of all trials but those that failed in earlier runs.
@@ -179,26 +188,18 @@ class Trials:
             earlier = [trial for trial in trials if trial.number not in self._rows]
             stored = self.objective._known_scores.stored(earlier, self.objective.n_splits)
         directions = self.objective.score_directions
-        return [
-            self._row(trial, directions, optimized, stored)._replace(params=params, trial=trial)
-            for params, trial in pairs
-        ]
-
-    def _row(
-        self,
-        trial: FrozenTrial,
-        directions: Mapping[str, str],
-        optimized: int,
-        stored: Mapping[int, Mapping[str, np.ndarray]],
-    ) -> Row:
-        """Return the row of a trial, as far as it is known."""
-        row = self._rows.get(trial.number)
-        if row is not None and len(row.means) == len(directions):
-            return row
-        if trial.state == TrialState.FAIL:
-            shape = len(directions), self.objective.n_splits
-            return failed_row(np.full(shape, float(self.error_score)))
-        return earlier_row(trial, directions, optimized, stored.get(trial.number, {}))
+        rows = []
+        for params, trial in pairs:
+            row = self._rows.get(trial.number)
+            if row is None or len(row.means) != len(directions):  # of this run, by these scores
+                if trial.state == TrialState.FAIL:
+                    shape = len(directions), self.objective.n_splits
+                    row = failed_row(np.full(shape, float(self.error_score)))
+                else:
+                    known = stored.get(trial.number, {})
+                    row = earlier_row(trial, directions, optimized, known)
+            rows.append(row._replace(params=params, trial=trial))
+        return rows
 
     def _check(self, trials: Sequence[FrozenTrial]) -> None:
         """Refuse a search in which all fits have failed; warn of some that have.
@@ -299,30 +300,6 @@ def failed_row(splits: np.ndarray) -> Row:
     """
     shown = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
     return Row(splits.mean(axis=1), splits.std(axis=1), shown, 0.0)
-
-
-def lines_of(row: Row, params: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Return a line for each split of a trial: its parameters and scores.
-
-    Parameters
-    ----------
-    row : Row
-    params : dict
-    names : sequence of str
-        Of the scores of test rows. Those of training rows, if there are any, come after them.
-    """
-    given = ", ".join(f"{name}={value}" for name, value in params.items())
-    n_splits = min(0 if one is None else len(one) for one in row.splits)
-    lines = []
-    for split in range(n_splits):
-        values = [f"{one[split]:.3f}" for one in row.splits if one is not None]
-        tested, trained = values[: len(names)], values[len(names) :]
-        if trained:
-            pairs = zip(trained, tested, strict=True)
-            tested = [f"(train={train}, test={test})" for train, test in pairs]
-        scores = [f"{name}={score}" for name, score in zip(names, tested, strict=True)]
-        lines.append(f"split {split}: {given}; {', '.join(scores)}")
-    return lines
 
 
 def sign_of(direction: str) -> float:

@@ -51,8 +51,8 @@ class Batches:
     """
 
     def __init__(self, size: int, leases: Leases | None = None) -> None:
-        self._size = size
-        self._leases = leases
+        self.size = size
+        self.leases = leases
         # Jobs that were made before their trials, by their points. They go with their study.
         self.ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Job]]
         self.ahead = WeakKeyDictionary()
@@ -64,9 +64,6 @@ class Batches:
         self._waiting: list[_Request] = []
         self._is_evaluating = False
         self._changed = Condition()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Batches, (self._size, self._leases)
 
     @contextmanager
     def call(self) -> Generator[None]:
@@ -91,7 +88,7 @@ class Batches:
         others : callable, default=None
             () -> jobs whose results will be needed later; a batch is filled up with them.
         """
-        if self._size < 2 or (others is None and self._n_expected < 2):
+        if self.size < 2 or (others is None and self._n_expected < 2):
             return
         if not parameters_beside(job):
             return
@@ -116,30 +113,30 @@ class Batches:
 
         A thread that waits for another process holds no lock and no lease meanwhile.
         """
-        if self._leases is not None and parameters_beside(job):
+        if self.leases is not None and parameters_beside(job):
             while missing := missing_result(job):
-                with self._leases.hold([missing.name]) as mine:
+                with self.leases.hold([missing.name]) as mine:
                     if mine:
                         job.is_leased = True
                         yield
                         return
-                self._leases.wait(missing.name)
+                self.leases.wait(missing.name)
         yield
 
     def _evaluate(
         self, taken: list[_Request], others: Callable[[], Iterable[Job]] | None = None
     ) -> None:
         """Evaluate the requested jobs and some others, but none that another worker computes."""
-        held = set() if self._leases is None else self._leases.held()
+        held = set() if self.leases is None else self.leases.held()
         jobs = [one.job for one in taken]
         if others is not None:
-            jobs += self._fitting(others(), self._size - len(taken), held)
+            jobs += self._fitting(others(), self.size - len(taken), held)
             self._jobs_ahead.update(jobs)
-        if self._leases is None or len(jobs) == 1:
+        if self.leases is None or len(jobs) == 1:
             evaluate_together(jobs)
             return
         names = {missing.name: job for job in jobs if (missing := missing_result(job))}
-        with self._leases.hold(list(names)) as mine:
+        with self.leases.hold(list(names)) as mine:
             own = [names[name] for name in mine]
             is_any = evaluate_together(own, are_leased=True)
         for one in taken:
@@ -175,12 +172,12 @@ class Batches:
                         latest = monotonic() + _SECONDS
                         continue
                     left = latest - monotonic()
-                    if left > 0 and len(self._waiting) < min(self._size, self._n_expected):
+                    if left > 0 and len(self._waiting) < min(self.size, self._n_expected):
                         self._changed.wait(left)
                         continue
                     if left <= 0:
                         self._n_expected = max(1, self._n_inside)
-                    taken = self._waiting[: self._size]
+                    taken = self._waiting[: self.size]
                     if request not in taken:
                         taken[-1] = request
                     self._waiting = [one for one in self._waiting if one not in taken]

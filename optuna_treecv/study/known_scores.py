@@ -85,22 +85,24 @@ class KnownScores:
         self._lock = Lock()
         self.n_bytes = 0
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return KnownScores, (self._database, self._most_bytes)
-
     def note(self, trial: Any, result: CVResult, direction: str) -> None:
         """Hold a complete trial's scores, unless its mean is infinite."""
         if not np.isfinite(result.mean):
             return
         name = trial.number, trial.datetime_start
         value = result.mean if direction == "minimize" else -result.mean
-        held = Held(value, _packed(result.test_score), result.row_losses)
+        with np.errstate(invalid="ignore"):
+            folds = result.test_score.astype(np.int8)
+        if not (np.array_equal(folds, result.test_score) and np.all((folds == 0) | (folds == 1))):
+            folds = result.test_score.copy()
+        held = Held(value, folds, result.row_losses)
         with self._lock:
-            self._forget(name)
-            self._held[name] = held
-            self.n_bytes += held.n_bytes
+            self._hold(name, held)
             while self.n_bytes > self._most_bytes:
-                self._make_room()
+                having = [name for name, one in self._held.items() if one.rows is not None]
+                worst = max(having or self._held, key=lambda name: self._held[name].value)
+                one = self._held[worst]
+                self._hold(worst, None if one.rows is None else one._replace(rows=None))
 
     def find(self, trial: Any) -> Held | None:
         """Return what is held of a trial."""
@@ -155,27 +157,13 @@ class KnownScores:
         rows = self._database.attempt(read, nothing, without="the fold scores of other trials")
         return [(numbers[run], name, scores) for run, name, scores in rows]
 
-    def _make_room(self) -> None:
-        """Forget the rows of the worst trial that has any, or else the worst trial."""
-        having = [name for name, held in self._held.items() if held.rows is not None]
-        worst = max(having or self._held, key=lambda name: self._held[name].value)
-        held = self._held[worst]
-        self._forget(worst)
-        if held.rows is not None:
-            self._held[worst] = held._replace(rows=None)
-            self.n_bytes += held.folds.nbytes
-
-    def _forget(self, name: _Name) -> None:
-        if (gone := self._held.pop(name, None)) is not None:
-            self.n_bytes -= gone.n_bytes
-
-
-def _packed(scores: np.ndarray) -> np.ndarray:
-    """Return scores that are 0 or 1 as int8, and others as they are."""
-    with np.errstate(invalid="ignore"):
-        small = scores.astype(np.int8)
-    fits = np.array_equal(small, scores) and bool(np.all((small >= 0) & (small <= 1)))
-    return small if fits else scores.copy()
+    def _hold(self, name: _Name, held: Held | None) -> None:
+        """Hold scores in place of those that the trial had; None: none."""
+        if (before := self._held.pop(name, None)) is not None:
+            self.n_bytes -= before.n_bytes
+        if held is not None:
+            self._held[name] = held
+            self.n_bytes += held.n_bytes
 
 
 def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:

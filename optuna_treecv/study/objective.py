@@ -143,11 +143,10 @@ class TreeCVObjective:
         self._report_lock = Lock()
         self._planned: _Planned | None = None  # the last one
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_report_lock": None, "_planned": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _report_lock=Lock())
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What it has noted of studies and trials has locks, and is found out again.
+        options = self._report, self._database, self._batches.size, self._batches.leases
+        return type(self), (self._space, self._task, *options)
 
     def _report_for(self, pruner: optuna.pruners.BasePruner, job: Job | None = None) -> None:
         """Make the reports that a pruner needs, from before the first trial on."""

@@ -125,7 +125,7 @@ class Race(Watch):
     def __post_init__(self) -> None:
         self._nested: np.ndarray | None = None
         self._folds: np.ndarray | None = None
-        self._parts: list[np.ndarray | None] = []
+        self._parts: list[np.ndarray] = []
         self._sums = {0: np.zeros(3)}  # over the first rows, by their number
         self._n_rows = 0
         self._largest_weight = 0.0
@@ -137,7 +137,7 @@ class Race(Watch):
         folds.
         """
         if progressive is None:
-            rows = _in_one(self._parts)
+            rows = np.concatenate(self._parts) if self._parts else None
         else:
             assert self.losses is not None
             rows = self.losses.of(progressive)
@@ -165,7 +165,7 @@ class Race(Watch):
         """Tell the pruner how the trial compares on the folds so far."""
         self._folds = _fold_losses(job)
         losses, weights = _part_losses(job, self.losses)
-        self._parts.append(losses)
+        self._parts += [] if losses is None else [losses]
         comparison = None
         if self.best is not None and losses is not None and self.best.rows is not None:
             self._add(losses, weights)
@@ -234,9 +234,6 @@ class Incumbents:
     def __init__(self) -> None:
         self._held: WeakKeyDictionary[optuna.Study, dict[int, Incumbent]] = WeakKeyDictionary()
         self._lock = RLock()
-
-    def __reduce__(self) -> tuple[type[Incumbents], tuple[()]]:
-        return Incumbents, ()  # the losses are computed again
 
     def race(
         self,
@@ -312,20 +309,18 @@ def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent | Non
     # Its steps come before all other events.
     early = cast(Iterator[EarlyScores], events)
     progressive = [next(early).scores for _ in range(n_steps_of_first_pass(job.repeats[0]))][-1]
-
-    def nested() -> np.ndarray:
-        return losses.of(next(early).scores.values)
-
     assert trial.value is not None
-    return Incumbent(trial.number, trial.value, losses.of(progressive.values), nested)
+    rows = losses.of(progressive.values)
+    return Incumbent(trial.number, trial.value, rows, lambda: losses.of(next(early).scores.values))
 
 
 def _folds_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
     """Return a trial that was made elsewhere: its folds are evaluated now."""
     losses = losses if job.ask_for_rows() else None
-    parts = [_part_losses(job, losses)[0] for _ in job]
+    parts = [part for _ in job if (part := _part_losses(job, losses)[0]) is not None]
+    rows = np.concatenate(parts) if parts else None
     assert trial.value is not None
-    return Incumbent(trial.number, trial.value, _in_one(parts), folds=_fold_losses(job))
+    return Incumbent(trial.number, trial.value, rows, folds=_fold_losses(job))
 
 
 def _fold_losses(job: Job) -> np.ndarray:
@@ -340,11 +335,6 @@ def _part_losses(job: Job, losses: Losses | None) -> tuple[np.ndarray | None, np
         return None, None
     scores, weights = job.book.part_rows
     return losses.of(scores), weights
-
-
-def _in_one(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    known = [part for part in parts if part is not None]
-    return np.concatenate(known) if known else None
 
 
 def evaluate_reporting(

@@ -628,7 +628,12 @@ class GridSampler(optuna.samplers.GridSampler):
             for name in self._param_names
         }
         self._as_text = repr(self._search_space)
-        self._all_grids = _union(grids)
+        points: dict[Any, tuple[Any, ...]] = {}
+        for grid in grids:
+            for values in product(*(grid[name] for name in self._param_names)):
+                point = dict(zip(self._param_names, values, strict=True))
+                points.setdefault(key_of_point(point) or object(), values)
+        self._all_grids = list(points.values())
         self._n_min_trials = len(self._all_grids)
         self._rng.rng.shuffle(self._all_grids)  # type: ignore[arg-type]  # as Optuna does
 
@@ -690,17 +695,6 @@ class GridSampler(optuna.samplers.GridSampler):
     def _same_search_space(self, search_space: Mapping[str, Sequence[Any]]) -> bool:
         # As texts, in which 1, 1.0 and True differ.
         return search_space is self._search_space or repr(search_space) == self._as_text
-
-
-def _union(grids: Sequence[Grid]) -> list[tuple[Any, ...]]:
-    """Return the points of all grids, without repetition; values are in the order of the names."""
-    points: dict[Any, tuple[Any, ...]] = {}
-    for grid in grids:
-        names = sorted(grid)
-        for values in product(*(grid[name] for name in names)):
-            point = dict(zip(names, values, strict=True))
-            points.setdefault(key_of_point(point) or object(), values)
-    return list(points.values())
 
 
 def points_beside(

@@ -65,9 +65,6 @@ class StudyCheck:
         self._has_named_pruner = False
         self._lock = Lock()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return StudyCheck, (self._task, self._grids)
-
     def directions(self, study: optuna.Study | None, wanted: list[str]) -> None:
         """Refuse a study with other directions than the objective's."""
         if study is None:  # FixedTrial and FrozenTrial have none
