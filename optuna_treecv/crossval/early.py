@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ class FirstPass:
         self._plan = training.repeat.plan
         self._learner = training.learner
         self._metric = training.job.scoring.first
+        self._scored = partial(scored, self._learner, self._metric, training.job.estimator)
         self._n_threads = training.job.task.settings.n_threads
         self._states: dict[Node, Any] = {}  # of the nodes on the spine
         self._begun: list[Begun] | None = None
@@ -78,7 +80,8 @@ class FirstPass:
         scores = empty_scores(self._metric, n_rows, self._learner.rows, ends)
         for rows, outputs, step in walk_spine(self._plan, self._learner, self._states):
             scores.add(*self._scored(outputs, rows))
-            self._count(len(outputs))
+            training.n_needed += len(outputs)
+            training.n_walked += len(outputs)
             if step is not None:
                 yield Early(step, scores)
         if not self._states:
@@ -98,10 +101,6 @@ class FirstPass:
         if is_large and ahead.nested is not None:
             yield Early(NESTED_STEP, ahead.nested, ahead.lost_at == NESTED_STEP)
 
-    def _scored(self, outputs: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray | None]:
-        estimator = self._training.job.estimator
-        return scored(self._learner, self._metric, estimator, outputs, rows)
-
     def _nested(self) -> RowScores:
         """Walk the tree to its 16 nodes of level 4; return the scores of all rows they test."""
         plan, learner = self._plan, self._learner
@@ -109,7 +108,8 @@ class FirstPass:
         outputs = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
         begun = self._left(plan.root, nodes[0])
         held, n_updates = _models_at(nodes, plan, learner, outputs, self._n_threads, begun)
-        self._count(n_updates)
+        self._training.n_needed += n_updates
+        self._training.n_walked += n_updates
         self._begun = self._left(nodes[0], FIRST_LEAF) or [Begun(nodes[0], held[nodes[0]])]
         self._begun += [Begun(node, held[node]) for node in nodes[1:]]
         start, stop = plan.rows(plan.root)
@@ -129,11 +129,6 @@ class FirstPass:
     def _left(self, top: Node, bottom: Node) -> list[Begun] | None:
         """Return what is left to walk between two nodes on the spine; None: everything."""
         return beside_the_spine(self._plan, self._states, top, bottom) if self._states else None
-
-    def _count(self, n_rows: int) -> None:
-        """Count rows of the tree's phases that are done before its blocks are asked for."""
-        self._training.n_needed += n_rows
-        self._training.n_walked += n_rows
 
 
 class EarlyLanes:

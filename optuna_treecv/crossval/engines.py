@@ -84,23 +84,16 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
     ValueError
         If no engine can evaluate the estimator in the way that was asked for.
     """
-    answers = dict(answers_of(job))
-    engine, why = _chosen(job, answers)
-    free = set.intersection(*(set(one.free_parameters(job)) for one in answers))
-    return engine, why, free
-
-
-def _chosen(job: Job, answers: dict[Engine, str]) -> tuple[Engine, str]:
-    """Return the first engine that can evaluate a job, and why "auto" takes it."""
-    asked = job.task.settings.method
+    asked, answers = job.task.settings.method, dict(answers_of(job))
     engine = next((engine for engine, why_not in answers.items() if not why_not), None)
     if engine is None:
         raise ValueError(_refusal(job, answers))
     _check_what_is_passed(job, engine)
+    free = set.intersection(*(set(one.free_parameters(job)) for one in answers))
     if asked not in ("auto", "holdout"):
-        return engine, ""
+        return engine, "", free
     if engine.name != "fit":
-        return engine, engine.why(job)
+        return engine, engine.why(job), free
     reasons = {one.name: why_not for one, why_not in answers.items()}
     # What keeps the engine away that is nearest to the estimator.
     nearest = "forest" if isinstance(job.estimator, HistTree) else "treecv"
@@ -116,7 +109,7 @@ def _chosen(job: Job, answers: dict[Engine, str]) -> tuple[Engine, str]:
                     f"{trees}{why}."
                 ),
             )
-    return engine, why
+    return engine, why, free
 
 
 def _refusal(job: Job, answers: dict[Engine, str]) -> str:

@@ -186,10 +186,12 @@ def row_error(scores: Scores) -> float:
 
 
 def fold_error(by_fold: np.ndarray, n_folds: int, overlap: float | None = None) -> float:
-    """Return the standard error of a mean over folds, as if these were independent.
+    r"""Return the standard error of a mean over folds, as if these were independent.
 
     Repeats have the same rows, so they do not count as further folds. Nor do further splits with
-    the same test rows: then the error is Nadeau and Bengio's.
+    the same test rows: then the error is :math:`\sqrt{(1 / J + n_2 / n_1) S^2}` with the sample
+    variance :math:`S^2` of all J scores, :math:`n_2` test and :math:`n_1` training rows per fold
+    (Nadeau & Bengio 2003).
 
     Parameters
     ----------
@@ -201,25 +203,17 @@ def fold_error(by_fold: np.ndarray, n_folds: int, overlap: float | None = None) 
         Where folds have test rows in common, the test rows of a fold as a share of its training
         rows.
     """
+    deviation = float(np.std(by_fold, ddof=1))
     if overlap is not None:
-        return nadeau_bengio_error(by_fold, overlap)
-    return float(np.std(by_fold, ddof=1)) / sqrt(n_folds)
-
-
-def nadeau_bengio_error(by_fold: np.ndarray, test_share: float) -> float:
-    r"""Return the corrected standard error of a mean over J = k * n_repeats folds.
-
-    It is :math:`\sqrt{(1 / J + n_2 / n_1) S^2}` with the sample variance :math:`S^2` of the fold
-    scores, :math:`n_2` test and :math:`n_1` training rows per fold (Nadeau & Bengio 2003).
-    """
-    return float(np.std(by_fold, ddof=1)) * sqrt(1 / by_fold.size + test_share)
+        return deviation * sqrt(1 / by_fold.size + overlap)
+    return deviation / sqrt(n_folds)
 
 
 def nadeau_bengio(
     by_fold: np.ndarray, test_share: float, n_trained: int, level: float
 ) -> Interval:
     """Return the interval for the expected risk around the mean of fold scores."""
-    error = nadeau_bengio_error(by_fold, test_share)
+    error = fold_error(by_fold, by_fold.size, test_share)
     half = float(stats.t.ppf((1 + level) / 2, by_fold.size - 1)) * error
     mean = float(by_fold.mean())
     target = (

@@ -247,17 +247,7 @@ class Job:
     @property
     def book(self) -> Scorebook:
         if self._book is None:
-            task = self.task
-            self._book = Scorebook(
-                self.estimator,
-                self.classes,
-                self.scoring,
-                task.repeats,
-                task.tests_single_rows,
-                self.needs_rows,
-                task.settings.row_losses,
-                task.data.score_weights,
-            )
+            self._book = Scorebook(self)
         return self._book
 
     # What is evaluated.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field
@@ -293,17 +294,12 @@ def part_of(params: Mapping[str, Any], X: Any, rows: np.ndarray | None) -> dict[
     Others are copied, because a fit may change them: it goes on from ``coef_init`` in place, and
     callbacks count.
     """
-    cut = _check_method_params(X, params, rows)
-    return {
-        name: _copied(value) if value is params[name] else value for name, value in cut.items()
-    }
-
-
-def _copied(value: Any) -> Any:
-    try:
-        return deepcopy(value)
-    except Exception:  # noqa: BLE001  # such as for an open file: all fits share it
-        return value
+    cut: dict[str, Any] = _check_method_params(X, params, rows)
+    for name, value in params.items():
+        if cut[name] is value:
+            with suppress(Exception):  # such as for an open file: all fits share it
+                cut[name] = deepcopy(value)
+    return cut
 
 
 def _route(argument: str, owner: Any, params: Mapping[str, Any]) -> Any:

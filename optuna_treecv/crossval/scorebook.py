@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +16,13 @@ from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import pooled_score
 from optuna_treecv.scoring import scores_of_folds
 from optuna_treecv.scoring import scores_of_rows
-from optuna_treecv.scoring import Scoring
 from optuna_treecv.scoring import spread_of
 from optuna_treecv.scoring import SPREAD_SIZE
 from optuna_treecv.scoring import TestedRows
 from optuna_treecv.tree.plan import Node
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
 
 # The most rows of several folds that are scored at once, so that scoring takes little memory.
 _ROWS_PER_PIECE = 2**16
@@ -32,20 +33,8 @@ class Scorebook:
 
     Parameters
     ----------
-    estimator : estimator
-        The one that is scored, or one of its kind.
-    classes : ndarray or None
-        The sorted classes of all rows, for classifiers.
-    scoring : Scoring
-    repeats : sequence of Repeat
-    tests_single_rows : bool
-        Whether each fold tests one row.
-    needs_rows : bool
-        Whether the scores of single rows are asked for, by the first optimised metric.
-    keeps_rows : bool
-        Whether the scores of all rows are kept.
-    score_weights : ndarray of shape (n_rows,) or None
-        The weights of the rows as given in scores.
+    job : Job
+        Its scoring is known. The book does not refer to it.
 
     Attributes
     ----------
@@ -63,34 +52,25 @@ class Scorebook:
         they are not known, or not asked for.
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        classes: np.ndarray | None,
-        scoring: Scoring,
-        repeats: Sequence[Repeat],
-        tests_single_rows: bool,
-        needs_rows: bool = False,
-        keeps_rows: bool = False,
-        score_weights: np.ndarray | None = None,
-    ) -> None:
-        self._estimator = estimator
-        self._classes = classes
-        self._scoring = scoring
-        self._needs_rows = needs_rows
-        self._score_weights = score_weights
-        n_metrics, n_folds = len(scoring.metrics), repeats[0].cut.n_folds
+    def __init__(self, job: Job) -> None:
+        task, repeats = job.task, job.task.repeats
+        self._estimator = job.estimator
+        self._classes = job.classes
+        self._scoring = job.scoring
+        self._needs_rows = job.needs_rows
+        self._score_weights = task.data.score_weights
+        n_metrics, n_folds = len(job.scoring.metrics), repeats[0].cut.n_folds
         n_scores = len(repeats) * n_folds
         self.scores = np.empty((n_metrics, n_scores))
         self.spreads: np.ndarray | None = None
-        self._tests_single_rows = tests_single_rows
+        self._tests_single_rows = task.tests_single_rows
         if not self._tests_single_rows:
             self.spreads = np.full((n_metrics, SPREAD_SIZE, n_scores), np.nan)
         self.pooled = np.full((n_metrics, len(repeats), 2), np.nan)
         self.n_scored = self.n_diverged = 0
         # Of each row as given: the sum of its losses, and their number where it is tested often.
         self._losses = self._n_tests = None
-        if keeps_rows:
+        if task.settings.row_losses:
             cut = repeats[0].cut
             self._losses = np.full(cut.n_rows, np.nan, np.float32)
             if len(repeats) > 1 or not isinstance(cut, Folds):

@@ -29,7 +29,6 @@ from sklearn.utils import check_random_state
 
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
-from optuna_treecv.rows.cv import are_pairs
 from optuna_treecv.scoring import make_scoring
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import Scoring
@@ -257,13 +256,6 @@ class Settings:
                 "would be right."
             )
         return None
-
-    @property
-    def cv_in_words(self) -> str:
-        """``cv`` in a few words."""
-        if isinstance(self.cv, str | int | float | np.number) or hasattr(self.cv, "split"):
-            return str(self.cv)
-        return "pairs of training and test rows" if are_pairs(self.cv) else "fold ids"
 
     @property
     def may_stratify(self) -> bool:

@@ -115,9 +115,14 @@ class Steps:
 
     def _done(self, parts: Split, repeats: Sequence[Repeat]) -> Front | str:
         """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""
-        name = _name_of(parts)
+        # Kernels do not see whether steps return data frames, but other learners do.
+        is_compiled = parts.is_compiled
+        form = parts.last.row_layout.sparse if is_compiled else get_config()["transform_output"]
+        before = with_placeholders("", parts.before, parts.kinds)
+        name = first_key(before, encode, lasting_key)
         if name is None:
             return _NO_NAME
+        name = digest(name, parts.prefix.encode(), encode(form))
         with self._fitting:
             if name not in self._fitted:
                 X, y, _ = self._arguments
@@ -134,23 +139,12 @@ class Steps:
         if isinstance(steps, str):
             return steps
         n_known = steps.fewest_known(parts.last)
-        if n_known is not None and n_known <= _most_left_out(repeats):
+        n_rows = repeats[0].cut.n_rows
+        if n_known is not None and any(  # a fold may be trained on all rows but these
+            one.cut.count(np.ones(n_rows, bool))[0].min() <= n_rows - n_known for one in repeats
+        ):
             return (
                 f"a column that a SimpleImputer fills has values in {n_known} rows, so that a "
                 "fold may train on none of them, and keep_empty_features is False"
             )
         return Front(steps, name, steps.layout_for(parts.pipeline), parts.why_python)
-
-
-def _most_left_out(repeats: Sequence[Repeat]) -> int:
-    """Return the most rows that a fold is not trained on."""
-    cuts = [repeat.cut for repeat in repeats]
-    return max(cut.n_rows - int(cut.count(np.ones(cut.n_rows, bool))[0].min()) for cut in cuts)
-
-
-def _name_of(parts: Split) -> bytes | None:
-    # Kernels do not see whether steps return data frames, but other learners do.
-    form = parts.last.row_layout.sparse if parts.is_compiled else get_config()["transform_output"]
-    before = with_placeholders("", parts.before, parts.kinds)
-    steps = first_key(before, encode, lasting_key)
-    return None if steps is None else digest(steps, parts.prefix.encode(), encode(form))

@@ -34,6 +34,7 @@ from optuna_treecv.rows.checks import check_no_missing
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import why_not_in_memory
+from optuna_treecv.rows.cv import are_pairs
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import as_codes
@@ -82,6 +83,8 @@ class Task:
     data : Data
         The rows as given.
     settings : Settings
+    n_targets : int
+        The number of columns of y.
     asks_for_passes : bool
         Whether models that are trained further are asked for, and not those of ``fit``.
     repeats : list of Repeat
@@ -124,7 +127,11 @@ class Task:
         self.warn_once("memory", lambda: why_not_in_memory(X))
         began = perf_counter()
         self.data = Data(X, y)
-        self._cv_in_words = settings.cv_in_words
+        self.n_targets = count_targets(self.data.y)
+        cv = settings.cv
+        if not isinstance(cv, str | int | float | np.number) and not hasattr(cv, "split"):
+            cv = "pairs of training and test rows" if are_pairs(cv) else "fold ids"
+        self._cv_in_words = str(cv)
         self._is_grouped = settings.groups is not None
         if settings.groups is not None:
             self._check_groups(settings.groups)
@@ -261,7 +268,7 @@ class Task:
         if stratify is True and not self._can_stratify():
             raise ValueError(
                 "stratify must be 'auto' or False unless cv is an int below the number of "
-                f"rows or a share of them, got True with cv={self.settings.cv_in_words}."
+                f"rows or a share of them, got True with cv={self._cv_in_words}."
             )
         if stratify is False or not self._can_stratify():
             return None
@@ -340,11 +347,6 @@ class Task:
             self._said.add(about)
         if sentence := find():
             warn_caller(sentence)
-
-    @cached_property
-    def n_targets(self) -> int:
-        """The number of columns of y."""
-        return count_targets(self.data.y)
 
     @cached_property
     def tests_single_rows(self) -> bool:
