@@ -4,7 +4,6 @@ name the entry of X that is no finite number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -317,8 +316,8 @@ def _wrong_entry(
         return None
     if not hasattr(X, "tocoo") and hasattr(X, "dtype") and X.dtype.kind not in "biufO":
         return f"X must hold numbers, got type {X.dtype}."
-    entry = _find_entry(X, _is_number, order) if of_type else None
-    entry = entry or _find_entry(X, _is_finite, order)
+    entry = _find_entry(X, True, order) if of_type else None
+    entry = entry or _find_entry(X, False, order)
     if entry is None:
         return None
     value, column, row = entry
@@ -331,11 +330,12 @@ def _wrong_entry(
 
 
 def _find_entry(
-    X: Any, is_right: Callable[[Any], bool], order: np.ndarray | None
+    X: Any, may_be_missing: bool, order: np.ndarray | None
 ) -> tuple[Any, int, int] | None:
     """Return the wrong entry of the first column that has one, its column, and its row as given.
 
-    Of several wrong entries in a column it is the one that comes first in the data as given.
+    Of several wrong entries in a column it is the one that comes first in the data as given. NaN
+    and infinity are wrong unless they ``may_be_missing``.
     """
     columns: Iterable[int] = range(X.shape[1])
     is_sparse = hasattr(X, "tocsc")
@@ -350,30 +350,24 @@ def _find_entry(
             has_names = hasattr(X, "iloc")
             values = X.iloc[:, column].to_numpy() if has_names else np.asarray(X[:, column])
             rows = np.arange(len(values))
-        wrong = np.flatnonzero([not is_right(value) for value in values.tolist()])
+        floats = map(_as_float, values.tolist())
+        wrong = np.flatnonzero(
+            [one is None or not (may_be_missing or np.isfinite(one)) for one in floats]
+        )
         if len(wrong):
             given = rows[wrong] if order is None else order[rows[wrong]]
             return _plain(values[wrong[np.argmin(given)]]), column, int(given.min())
     return None
 
 
-def _is_finite(value: Any) -> bool:
-    """Return whether a value is a finite number, or a text of one."""
+def _as_float(value: Any) -> float | None:
+    """Return what NumPy makes of a value, be it NaN, which None becomes; None if that fails."""
     try:
-        return bool(np.isfinite(float(value)))
-    except (OverflowError, TypeError, ValueError):
-        return False
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether NumPy makes a float of a value, be it NaN; None becomes NaN."""
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return value is None
+        return float(value)
     except OverflowError:
-        pass
-    return True
+        return np.inf
+    except (TypeError, ValueError):
+        return np.nan if value is None else None
 
 
 def _plain(value: Any) -> Any:

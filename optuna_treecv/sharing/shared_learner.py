@@ -174,7 +174,13 @@ class SharedLearner:
                 yield end
         finally:  # whoever leaves early may come back
             if is_kept and begin > done:
-                self._keep_said(before.prefix.feed(phase, begin), model, out[:begin], seconds)
+                reached, said = before.prefix.feed(phase, begin), out[:begin]
+                model.flags.writeable = False
+                domain = () if self._tracked is None else self._trainer.domain_of(model)
+                self._cache.keep(self._key(reached), model, seconds, *domain)
+                kept = said.reshape(-1).view(np.uint8).copy()
+                kept.flags.writeable = False
+                self._cache.keep(self._said_key(reached, said), kept, seconds)
 
     def _said(
         self, prefix: Prefix, phase: Phase, ends: Sequence[int], out: np.ndarray
@@ -197,17 +203,6 @@ class SharedLearner:
             said[:] = kept.view(said.dtype).reshape(said.shape)
             return end, model
         return 0, None
-
-    def _keep_said(
-        self, prefix: Prefix, model: np.ndarray, said: np.ndarray, seconds: float
-    ) -> None:
-        """Keep a state, and what the model said of the rows of its last phase."""
-        model.flags.writeable = False
-        ends = () if self._tracked is None else self._trainer.domain_of(model)
-        self._cache.keep(self._key(prefix), model, seconds, *ends)
-        kept = said.reshape(-1).view(np.uint8).copy()
-        kept.flags.writeable = False
-        self._cache.keep(self._said_key(prefix, said), kept, seconds)
 
     def _said_key(self, prefix: Prefix, said: np.ndarray) -> Key:
         return prefix.name, self._all_settings, _SAID, said.nbytes

@@ -378,7 +378,12 @@ class Database:
                 driver.execute(f"PRAGMA busy_timeout = {1000 * WAIT_SECONDS:.0f}")
                 connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
             else:
-                _set_time_outs(connection, answer_seconds)
+                seconds = {"lock_timeout": WAIT_SECONDS}
+                if answer_seconds is not None:
+                    seconds["statement_timeout"] = answer_seconds
+                    seconds["idle_in_transaction_session_timeout"] = IDLE_SECONDS
+                limits = (f"set_config('{n}', '{1000 * s:.0f}', true)" for n, s in seconds.items())
+                connection.exec_driver_sql(f"SELECT {', '.join(limits)}")
             yield connection
             if write:
                 connection.commit()
@@ -561,16 +566,6 @@ def _text_or_bytes(found: bytes) -> str | bytes:
         return found.decode()
     except UnicodeDecodeError:
         return found
-
-
-def _set_time_outs(connection: Connection, answer_seconds: float | None) -> None:
-    """Limit how long the statements of this transaction on a server may take."""
-    seconds = {"lock_timeout": WAIT_SECONDS}
-    if answer_seconds is not None:
-        seconds["statement_timeout"] = answer_seconds
-        seconds["idle_in_transaction_session_timeout"] = IDLE_SECONDS
-    settings = (f"set_config('{name}', '{1000 * s:.0f}', true)" for name, s in seconds.items())
-    connection.exec_driver_sql(f"SELECT {', '.join(settings)}")
 
 
 def _exclude_writers(connection: Connection) -> None:

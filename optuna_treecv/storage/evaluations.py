@@ -313,6 +313,8 @@ def _unpack(block: bytes, n_scores: int, n_expected: int) -> np.ndarray | None:
     return np.frombuffer(unpacked, "u1" if len(unpacked) == n_scores else "<f8").astype(float)
 
 
+# What studies and trials say of their evaluations in Optuna's user attributes.
+
 #: The user attribute of a study that says what its trials evaluate.
 STUDY_ATTRIBUTE = "treecv_evaluation"
 #: The user attribute of a trial, a flat dict: each attribute is a transaction in Optuna's storage.

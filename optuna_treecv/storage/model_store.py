@@ -316,6 +316,8 @@ def _unpack(packed: bytes, key: bytes, low: float | None, high: float | None) ->
     return np.frombuffer(data, np.uint8).copy()
 
 
+# Leases.
+
 #: Seconds that a lease outlives its owner.
 LEASE_SECONDS = 60.0
 # How often a living owner renews it in that time.
@@ -331,7 +333,7 @@ _CLOCKS = {
     "sqlite": text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
     "postgresql": text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"),
 }
-_COLUMNS = (LEASES.c.key, LEASES.c.expires)
+_OF_LEASE = (LEASES.c.key, LEASES.c.expires)
 
 
 class Leases:
@@ -357,7 +359,7 @@ class Leases:
 
         def look(connection: Connection) -> set[str]:
             now = _now(connection)
-            rows = read_checked(connection, _COLUMNS, [LEASES.c.expires > now], left_out)
+            rows = read_checked(connection, _OF_LEASE, [LEASES.c.expires > now], left_out)
             latest = now + _LONGEST * LEASE_SECONDS
             return {row["key"].hex() for row in rows if row["expires"] <= latest}
 
@@ -449,6 +451,8 @@ def _now(connection: Connection) -> float:
     return float(connection.execute(_CLOCKS[connection.dialect.name]).scalar_one())
 
 
+# Writes that trials do not wait for.
+
 # What waits takes at most so many bytes; then callers wait too.
 _MOST_BYTES = 2**27
 
@@ -461,9 +465,6 @@ class WriteQueue:
     """
 
     def __init__(self) -> None:
-        self._start()
-
-    def _start(self) -> None:
         self._pid = os.getpid()
         self._jobs: deque[tuple[Callable[[], object], int]] = deque()
         self._n_bytes = 0  # of the jobs that are not done
@@ -484,7 +485,7 @@ class WriteQueue:
             The memory that it holds until it is done.
         """
         if self._pid != os.getpid():  # the thread is in the parent process
-            self._start()
+            WriteQueue.__init__(self)
         with self._changed:
             self._changed.wait_for(
                 lambda: self._n_bytes == 0 or self._n_bytes + n_bytes <= _MOST_BYTES

@@ -83,9 +83,6 @@ class KeptThreads:
     """
 
     def __init__(self) -> None:
-        self._start()
-
-    def _start(self) -> None:
         self._pid = os.getpid()
         self._lock = Lock()
         self._idle: list[_Jobs] = []  # for each thread without work, where it waits for some
@@ -96,7 +93,7 @@ class KeptThreads:
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Return what will have the result of ``work``, which another thread begins at once."""
         if self._pid != os.getpid():  # the threads are in the parent process
-            self._start()
+            KeptThreads.__init__(self)
         answer: Future[T] = Future()
         with self._lock:
             is_new = not self._idle
