@@ -96,9 +96,9 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
         return False
 
     @property
-    @abstractmethod
     def row_layout(self) -> RowLayout:
         """The layout of the rows that this estimator needs inside TreeCV."""
+        return RowLayout(padded=True)
 
     @abstractmethod
     def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Kernel:
@@ -137,9 +137,9 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         """Set the fitted attributes from a kernel's model (bytes), for rows of ``dtype``."""
 
-    @abstractmethod
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the response that a method or a loss needs, from outputs (rows, n_outputs)."""
+        return outputs[:, 0]
 
     def _settle(self, X: Any, seed: int | None) -> None:
         """Fix, before the first row, what depends on all rows or on random numbers.
@@ -292,7 +292,7 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
                 part = order[begin : begin + _ROWS_AT_A_TIME]
                 rows = pad_rows(X, part, self.row_layout.intercept)
                 kernel = self.make_kernel(rows, None if y is None else y[part], n_classes)
-                weigh(kernel, None if weights is None else weights[part], self.is_balanced)
+                kernel.weigh(None if weights is None else weights[part], self.is_balanced)
                 if state is None:
                     state = new_state(kernel)
                 kernel.update(state, 0, len(part))
@@ -356,11 +356,6 @@ class UnsupervisedEstimator(CompiledEstimator):
         """
         return self._pass(X, None, sample_weight, is_fit=False)
 
-    @property
-    def row_layout(self) -> RowLayout:
-        """The layout of the rows that this estimator needs inside TreeCV."""
-        return RowLayout(padded=True)
-
     def _read(
         self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
     ) -> tuple[np.ndarray, None]:
@@ -369,12 +364,6 @@ class UnsupervisedEstimator(CompiledEstimator):
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         self._dtype = dtype  # training continues in the type of the first rows
-
-
-def weigh(kernel: Kernel, weights: np.ndarray | None, is_balanced: bool) -> None:
-    """Give a kernel the weights of its rows, unless all are 1."""
-    if weights is not None or is_balanced:
-        kernel.weigh(weights, is_balanced)
 
 
 def new_state(kernel: Kernel) -> np.ndarray:
@@ -396,11 +385,6 @@ def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
     model = aligned_bytes(kernel.model_bytes)
     kernel.read_out(state, model)
     return model
-
-
-def _numbers(rows: Rows) -> np.ndarray:
-    """Return the numbers of rows."""
-    return np.arange(rows.start, rows.stop, dtype=np.uint32) if isinstance(rows, slice) else rows
 
 
 def _span(rows: Rows) -> tuple[int, int, np.ndarray | None]:
@@ -461,25 +445,20 @@ class KernelTrainer:
     def update_both(
         self, first: np.ndarray, phase: Phase | Rows, second: np.ndarray, other: Phase | Rows
     ) -> None:
-        rows, second_rows = rows_of(phase), rows_of(other)
-        self._survey(first, phase, rows)
-        self._survey(second, other, second_rows)
-        if isinstance(rows, slice) and isinstance(second_rows, slice):
-            begins, order = (rows.start, second_rows.start), None
-            n_rows, n_second = rows.stop - rows.start, second_rows.stop - second_rows.start
-        else:
-            order = np.concatenate([_numbers(rows), _numbers(second_rows)])
-            n_rows = len(order) - len(_numbers(second_rows))
-            begins, n_second = (0, n_rows), len(order) - n_rows
-        self._kernel.update_both(
-            first,
-            begins[0],
-            begins[0] + n_rows,
-            second,
-            begins[1],
-            begins[1] + n_second,
-            order,
-        )
+        both = rows_of(phase), rows_of(other)
+        self._survey(first, phase, both[0])
+        self._survey(second, other, both[1])
+        order, spans = None, [(rows.start, rows.stop) for rows in both if isinstance(rows, slice)]
+        if len(spans) < 2:
+            numbers = [
+                np.arange(rows.start, rows.stop, dtype=np.uint32)
+                if isinstance(rows, slice)
+                else rows
+                for rows in both
+            ]
+            order, n_first = np.concatenate(numbers), len(numbers[0])
+            spans = [(0, n_first), (n_first, len(order))]
+        self._kernel.update_both(first, *spans[0], second, *spans[1], order)
 
     snapshot = staticmethod(copy_of)
 
@@ -550,7 +529,7 @@ class CompiledLearner(KernelTrainer):
         kernel = estimator.make_kernel(rows.X, rows.y, n_classes)
         self.weights_of_classes = estimator.weights_of_classes(rows.classes)
         self.weights = rows.weights_with(self.weights_of_classes)
-        weigh(kernel, self.weights, estimator.is_balanced)
+        kernel.weigh(self.weights, estimator.is_balanced)
         self._own = kernel
         if before is not None:
             kernel = before.around(kernel, rows)

@@ -102,7 +102,12 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
     if data.y.ndim > 2:
         return  # of which nothing is known here
     if is_classifier(estimator):
-        if not _takes_columns_of_classes(estimator):
+        # Classifiers of libraries without tags may take several columns, but River's do not.
+        takes_columns = as_given(estimator) is estimator
+        if type(estimator).__module__.partition(".")[0] in ("sklearn", "optuna_treecv"):
+            tags = get_tags(estimator)
+            takes_columns = tags.target_tags.multi_output or tags.classifier_tags.multi_label
+        if not takes_columns:
             data.classes()  # raises
         return
     if not is_regressor(estimator):
@@ -119,14 +124,6 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
             f"y must have one column for {name_of(estimator)}, got shape {data.y.shape}; {right} "
             "would be right."
         )
-
-
-def _takes_columns_of_classes(classifier: Any) -> bool:
-    """Return whether a classifier may take several columns; libraries without tags may."""
-    if type(classifier).__module__.partition(".")[0] not in ("sklearn", "optuna_treecv"):
-        return as_given(classifier) is classifier
-    tags = get_tags(classifier)
-    return bool(tags.target_tags.multi_output or tags.classifier_tags.multi_label)
 
 
 def _takes_one_target(regressor: Any) -> bool:

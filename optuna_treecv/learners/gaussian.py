@@ -151,10 +151,6 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         weights = weights_of_rows(X, sample_weight)
         return float(densities.mean() if weights is None else np.average(densities, None, weights))
 
-    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the log densities (rows,) from the outputs (rows, 1)."""
-        return outputs[:, 0]
-
     def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Gaussian:
         """Return the kernel with this estimator's settings over padded rows."""
         full = self.covariance_type == "full"

@@ -12,7 +12,6 @@ from optuna_treecv._kernels.lanes import MOST
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import KernelTrainer
-from optuna_treecv.learners.compiled import weigh
 
 # The most bytes that a state of several lanes may have. A walk uses several states at a time, and
 # a third-level cache holds 32 MB.
@@ -34,7 +33,7 @@ class Lanes(KernelTrainer):
         self.rows = rows
         self.learners = learners
         kernel = first.make_lanes(rows.X, rows.y, n_classes, settings)
-        weigh(kernel, learners[0].weights, first.is_balanced)
+        kernel.weigh(learners[0].weights, first.is_balanced)
         before = learners[0].before
         super().__init__(kernel if before is None else before.around(kernel, rows), rows.X.dtype)
 

@@ -309,10 +309,6 @@ class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
         """
         return self._outputs(X)[:, 0]
 
-    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the predictions (rows,) from the outputs (rows, 1)."""
-        return outputs[:, 0]
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # one pass over a small sample

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Mapping
 import inspect
-import math
 from typing import Any
 from typing import Self
 
@@ -160,9 +159,12 @@ class RiverEstimator(BaseEstimator):
         if isinstance(model, compose.Pipeline):
             rows = [model.transform_one(x) for x in rows]
             model = model[-1]
-        return np.array(
-            [[_distance(x, center) for center in model.centers.values()] for x in rows]
-        )
+        centers = model.centers.values()
+        squares = [
+            [sum((c.get(k, 0) - x.get(k, 0)) ** 2 for k in {**x, **c}) for c in centers]
+            for x in rows
+        ]
+        return np.sqrt(squares)
 
 
 class RiverLearner(Adapter):
@@ -235,10 +237,6 @@ def _dicts(X: Any) -> list[dict[Any, Any]]:
     if hasattr(X, "to_dict"):
         return X.to_dict("records")
     return [dict(enumerate(row)) for row in X.tolist()]
-
-
-def _distance(x: dict[Any, Any], center: Mapping[Any, float]) -> float:
-    return math.sqrt(sum((center.get(k, 0) - x.get(k, 0)) ** 2 for k in {**x, **center}))
 
 
 def _inside(param: Any) -> dict[str, Any] | None:

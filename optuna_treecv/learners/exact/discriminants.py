@@ -99,9 +99,6 @@ class DiscriminantFolds(Family):
     def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
         """Fill the further parts of a record from the moments of scaled rows."""
 
-    def _priors_of(self, counts: np.ndarray) -> np.ndarray:
-        return counts / counts.sum() if self._priors is None else self._priors
-
 
 class LinearDiscriminantFolds(DiscriminantFolds):
     r"""``LinearDiscriminantAnalysis`` of all folds and shrinkages: classes have one covariance.
@@ -220,7 +217,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         """Return the coefficients with intercepts of all points and outputs, and an origin."""
         counts, means, centre, scale, *bases = parts
         n_rows, d = counts.sum(), len(scale)
-        priors = self._priors_of(counts)
+        priors = counts / n_rows if self._priors is None else self._priors
         # The point at which all scores but their logarithms of priors are alike.
         reference = priors @ means if self._is_svd else np.zeros(d)
         origin = counts @ means / n_rows
@@ -355,7 +352,7 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
     def models(self, parts: list[np.ndarray], trained: list[RowNumbers]) -> list[Any]:
         """Return a matrix, a mean, inverse eigenvalues and constants of each class."""
         counts, means, centre, scale, vectors, values, noise = parts
-        log_priors = np.log(self._priors_of(counts))
+        log_priors = np.log(counts / counts.sum() if self._priors is None else self._priors)
         matrices, raw_means, models = vectors / scale[:, None], means * scale + centre, []
         for code, count in enumerate(counts):
             regularised = self._regularised(values[code], noise[code], count, code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABCMeta
 from abc import abstractmethod
 from dataclasses import dataclass
+from dataclasses import field
 from functools import lru_cache
 from heapq import heapify
 from heapq import heappop
@@ -12,7 +13,6 @@ from heapq import heappush
 from numbers import Integral
 from numbers import Real
 from typing import Any
-from typing import ClassVar
 from typing import Literal
 from typing import Self
 
@@ -64,24 +64,24 @@ def _drawn(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class HistTree(TreeCVEstimator, metaclass=ABCMeta):
     """What classifiers and regressors have in common."""
 
     criterion: str
-    max_depth: int | None
-    min_samples_split: int | float
-    min_samples_leaf: int | float
-    min_weight_fraction_leaf: float
-    min_impurity_decrease: float
-    ccp_alpha: float
-    max_bins: int
-    categorical_features: Any
-    random_state: Any
-    tree_: Tree
-    binning_: Binning
-    n_features_in_: int
+    max_depth: int | None = None
+    min_samples_split: int | float = 2
+    min_samples_leaf: int | float = 1
+    min_weight_fraction_leaf: float = 0.0
+    min_impurity_decrease: float = 0.0
+    ccp_alpha: float = 0.0
+    max_bins: int = 255
+    categorical_features: Any = "from_dtype"
+    random_state: Any = None
+    tree_: Tree = field(init=False)
+    binning_: Binning = field(init=False)
+    n_features_in_: int = field(init=False)
 
-    _criteria: ClassVar[set[str]]
     _parameter_constraints = {
         **TreeCVEstimator._parameter_constraints,
         "max_depth": [Interval(Integral, 1, None, closed="left"), None],
@@ -117,15 +117,8 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 
     def growth(self, rows: BinnedRows) -> Growth:
         """Return what trees are grown from."""
-        is_class = rows.classes is not None
         return Growth(
-            rows.bins,
-            rows.binning.n_bins,
-            rows.binning.is_categorical,
-            rows.targets if is_class else None,
-            None if is_class else rows.targets,
-            rows.weights,
-            rows.bounds,
+            rows,
             self._factors(rows),
             self.criterion,
             self.min_samples_leaf,
@@ -330,11 +323,11 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     categorical_features : {"from_dtype"}, array-like or None, default="from_dtype"
         The columns with categories: those of such a type in a data frame, or a mask, numbers or
         names of columns.
+    random_state : int, RandomState instance or None, default=None
+        Decides between features whose best splits are equally good.
     class_weight : dict, "balanced" or None, default=None
         What the weights of rows are multiplied by. "balanced" is the inverse frequency of the
         class among the training rows.
-    random_state : int, RandomState instance or None, default=None
-        Decides between features whose best splits are equally good.
 
     Attributes
     ----------
@@ -386,16 +379,7 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     }
 
     criterion: str = "gini"
-    max_depth: int | None = None
-    min_samples_split: int | float = 2
-    min_samples_leaf: int | float = 1
-    min_weight_fraction_leaf: float = 0.0
-    min_impurity_decrease: float = 0.0
-    ccp_alpha: float = 0.0
-    max_bins: int = 255
-    categorical_features: Any = "from_dtype"
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
-    random_state: Any = None
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the shares of the classes in the leaf of each row.
@@ -542,15 +526,6 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
     }
 
     criterion: str = "squared_error"
-    max_depth: int | None = None
-    min_samples_split: int | float = 2
-    min_samples_leaf: int | float = 1
-    min_weight_fraction_leaf: float = 0.0
-    min_impurity_decrease: float = 0.0
-    ccp_alpha: float = 0.0
-    max_bins: int = 255
-    categorical_features: Any = "from_dtype"
-    random_state: Any = None
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the mean target in the leaf of each row.

@@ -7,27 +7,36 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from math import ceil
+from math import frexp
 from math import ldexp
 from math import log
 from typing import Any
 from typing import NamedTuple
+import warnings
 
 import numpy as np
 
 from optuna_treecv._kernels.forest import grow
 from optuna_treecv._kernels.pruning import arrange
 from optuna_treecv._kernels.pruning import prune
-from optuna_treecv.learners.trees.fixed_point import as_integers
-from optuna_treecv.learners.trees.fixed_point import Exponents
-from optuna_treecv.learners.trees.fixed_point import exponents_of
-from optuna_treecv.learners.trees.fixed_point import warn_if_coarse
 from optuna_treecv.rows.bins import Binning
 
 #: Stands for max_depth=None.
 NO_LIMIT = 2**31 - 1
 
 _LARGEST_TARGET = 1e150
+
+# Targets and weights are summed as integers, so that sums do not depend on the order of rows: a
+# number x becomes round(x 2^e). The exponent e depends on the training rows of a tree alone. Trees
+# whose exponents differ, since one of them leaves out the largest target, are grown apart.
+# The digits of sums of weights of classes, which are multiplied as float64, and those that the
+# mean weight has at least where sums of products have to fit into 64 bits.
+_DIGITS_OF_CLASSES = 50
+_DIGITS_OF_WEIGHT = 16
+_DIGITS = 62
+_MOST_DIGITS = 52
 
 # Folds that are grown together. The tables of a node hold one for each.
 _MOST_TOGETHER = 63
@@ -89,15 +98,7 @@ class Growth(NamedTuple):
 
     Attributes
     ----------
-    bins : ndarray of shape (n_features, n_rows), uint8
-        Rows in the order of their folds.
-    n_bins : ndarray of shape (n_features,), int32
-    is_categorical : ndarray of shape (n_features,), uint8
-    classes : ndarray of shape (n_rows,), int32, or None
-    targets : ndarray of shape (n_rows,), float64, or None
-    weights : ndarray of shape (n_rows,), float64, or None
-    bounds : ndarray of shape (n_folds + 1,), int64
-        Where the rows of each fold begin. Rows before the first are trained on by all trees.
+    rows : BinnedRows
     factors : ndarray of shape (1 + n_folds, n_classes)
         The weights of classes in the tree of all rows, and in that of each fold.
     criterion : str
@@ -107,13 +108,7 @@ class Growth(NamedTuple):
         Of ties between features.
     """
 
-    bins: np.ndarray
-    n_bins: np.ndarray
-    is_categorical: np.ndarray
-    classes: np.ndarray | None
-    targets: np.ndarray | None
-    weights: np.ndarray | None
-    bounds: np.ndarray
+    rows: BinnedRows
     factors: np.ndarray
     criterion: str
     min_samples_leaf: int | float
@@ -122,13 +117,13 @@ class Growth(NamedTuple):
 
     @property
     def n_folds(self) -> int:
-        return len(self.bounds) - 1
+        return len(self.rows.bounds) - 1
 
     @property
     def n_trained(self) -> np.ndarray:
         """The training rows of each tree, that of all rows first."""
-        n_rows = int(self.bounds[-1])
-        return np.concatenate([[n_rows], n_rows - np.diff(self.bounds)])
+        n_rows = int(self.rows.bounds[-1])
+        return np.concatenate([[n_rows], n_rows - np.diff(self.rows.bounds)])
 
 
 @dataclass(frozen=True)
@@ -180,10 +175,6 @@ class Forest:
     @property
     def n_classes(self) -> int:
         return self.factors.shape[1]
-
-    @property
-    def n_trees(self) -> int:
-        return len(self.roots)
 
     @property
     def share_read(self) -> float:
@@ -295,16 +286,10 @@ class Forest:
         nodes["left_set"][is_set] = np.searchsorted(used, nodes["left_set"][is_set])
         nodes["tree"] = 0
         nodes["node"] = np.arange(len(nodes))
-        return Tree(nodes, self.values(order), self.sets[used], self._masses(order))
-
-    def _masses(self, records: np.ndarray) -> np.ndarray:
-        """Return the weights of the training rows in records."""
-        trees = self.records["tree"][records]
-        sums = self.sums[records]
-        scale = -self.exponents[trees, 0]
-        if self.n_classes:
-            return np.ldexp(self.values(records).sum(axis=1), scale)
-        return np.ldexp(sums[:, -2].astype(np.float64), scale)
+        values = self.values(order)
+        weights = values.sum(axis=1) if self.n_classes else self.sums[order, -2].astype(float)
+        masses = np.ldexp(weights, -self.exponents[number, 0])
+        return Tree(nodes, values, self.sets[used], masses)
 
 
 @dataclass(frozen=True)
@@ -361,17 +346,17 @@ def grow_forest(
     n_jobs : int
         Threads, each of which grows some of the trees together.
     """
-    n_rows = int(growth.bounds[-1])
+    binned, n_rows = growth.rows, int(growth.rows.bounds[-1])
     min_leaf = _in_rows(growth.min_samples_leaf, growth.n_trained)
     min_split = min_split_of(limits.min_samples_split, growth.n_trained)
-    exponents = _exponents(growth)
+    exponents = exponents_of(growth)
     leaf = np.full(n_rows, -1, np.int32)
     roots = np.empty(1 + growth.n_folds, np.int64)
     groups = np.zeros(1 + growth.n_folds, np.int64)
     asked = [0, *(1 + fold for fold in folds)]
     most = min(_MOST_TOGETHER, -(-len(asked) // n_jobs)) if together else 1
     shares = list(_together(exponents, asked, most))
-    pairs = zip(growth.bins, growth.n_bins, strict=True)
+    pairs = zip(binned.bins, binned.binning.n_bins, strict=True)
     has_missing = np.array([np.any(bins == n) for bins, n in pairs], np.uint8)
     grow_some = partial(_grow, growth, limits, has_missing, min_leaf, min_split)
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -411,7 +396,7 @@ def grow_forest(
     np.cumsum(np.bincount(leaf[tested], minlength=len(records)), out=firsts[1:])
     sums = sums[order]
     codes = np.empty(0, np.int32)
-    if growth.classes is not None:
+    if binned.classes is not None:
         masses = sums[:, sums.shape[1] - growth.factors.shape[1] :]
         codes = (masses * growth.factors[records["tree"]]).argmax(axis=1).astype(np.int32)
     return Forest(
@@ -428,22 +413,6 @@ def grow_forest(
         growth.n_trained,
         np.array([depth, split, decrease, n_read, n_alone], np.float64),
     )
-
-
-def _exponents(growth: Growth) -> list[Exponents]:
-    """Return the exponents of each tree."""
-    targets, weights = growth.targets, growth.weights
-    if targets is None and weights is None:
-        return [Exponents(0, 0)] * (1 + growth.n_folds)
-    if targets is not None and np.abs(targets).max() > _LARGEST_TARGET:
-        raise ValueError(
-            f"y must hold numbers of at most {_LARGEST_TARGET:g} in size for a tree, whose "
-            f"impurity has their squares, got {targets[np.argmax(np.abs(targets))]:g}."
-        )
-    found = exponents_of(targets, weights, growth.bounds)
-    if targets is not None:
-        warn_if_coarse(targets, found[0].target)
-    return found
 
 
 def _together(
@@ -471,25 +440,27 @@ def _grow(
     if folds:
         first, last = folds[0], folds[-1] + 1
     # The folds between the first and the last are ranges of rows, whether they have a tree or not.
-    bounds = np.ascontiguousarray(growth.bounds[first : last + 1])
+    rows = growth.rows
+    bounds = np.ascontiguousarray(rows.bounds[first : last + 1])
     own = np.array([tree - 1 - first if tree > 0 else -1 for tree in trees], np.int32)
+    is_class = rows.classes is not None
     targets = weights = None
     is_entropy = growth.criterion in ("entropy", "log_loss")
     unit = 1 / log(2) if is_entropy else 1.0  # entropy in bits, as in scikit-learn
-    if growth.weights is not None:
-        weights = as_integers(growth.weights, exponent.weight)
-    if growth.targets is not None:
-        targets = as_integers(growth.targets, exponent.target)
+    if rows.weights is not None:
+        weights = as_integers(rows.weights, exponent.weight)
+    if not is_class:
+        targets = as_integers(rows.targets, exponent.target)
         unit = ldexp(1.0, -2 * exponent.target)
-    ends = np.empty(growth.bins.shape[1], np.int32)
+    ends = np.empty(rows.bins.shape[1], np.int32)
     records, sums, sets, n_visits, n_alone = grow(
-        growth.bins,
-        growth.classes,
+        rows.bins,
+        rows.targets if is_class else None,
         targets,
         weights,
-        growth.n_bins,
+        rows.binning.n_bins,
         has_missing,
-        growth.is_categorical,
+        rows.binning.is_categorical,
         bounds,
         own,
         np.ascontiguousarray(growth.factors[trees]),
@@ -504,3 +475,108 @@ def _grow(
         ends,
     )
     return records, sums, sets, ends, n_visits, n_alone
+
+
+class Exponents(NamedTuple):
+    """The exponents of the integers of one tree.
+
+    Attributes
+    ----------
+    weight, target : int
+    """
+
+    weight: int
+    target: int
+
+
+def exponents_of(growth: Growth) -> list[Exponents]:
+    """Return the exponents of the tree of all rows, then of those of all rows but each fold's.
+
+    Warn of targets of which the largest is so large that the others lose their digits.
+    """
+    rows, n_parts = growth.rows, 1 + growth.n_folds  # those before the first fold, and each fold
+    bounds, weights = rows.bounds, rows.weights
+    targets = None if rows.classes is not None else rows.targets
+    if targets is None and weights is None:
+        return [Exponents(0, 0)] * n_parts
+    if targets is not None and np.abs(targets).max() > _LARGEST_TARGET:
+        raise ValueError(
+            f"y must hold numbers of at most {_LARGEST_TARGET:g} in size for a tree, whose "
+            f"impurity has their squares, got {targets[np.argmax(np.abs(targets))]:g}."
+        )
+    n_rows = np.diff(bounds, prepend=0)
+    masses, are_integers, largest = n_rows.astype(float), np.ones(n_parts, bool), np.zeros(n_parts)
+    for part, (begin, end) in enumerate(pairwise([0, *bounds.tolist()])):
+        sizes = None if targets is None else np.abs(targets[begin:end])
+        if weights is not None:
+            of_rows = weights[begin:end]
+            masses[part] = of_rows.sum()
+            are_integers[part] = np.all(of_rows == np.rint(of_rows))
+            sizes = None if sizes is None else sizes * (of_rows > 0)
+        if sizes is not None:
+            largest[part] = sizes.max(initial=0.0)
+    exponents = []
+    for tree in range(n_parts):
+        trained = np.arange(n_parts) != tree
+        trained[0] = True
+        exponents.append(
+            _exponents_of_tree(
+                int(n_rows[trained].sum()),
+                None if weights is None else float(masses[trained].sum()),
+                bool(are_integers[trained].all()),
+                None if targets is None else float(largest[trained].max()),
+            )
+        )
+    if targets is not None:
+        spread = float(np.median(np.abs(targets - np.median(targets))))
+        if spread > 0 and 2.0 ** -exponents[0].target > 1e-3 * spread:
+            warnings.warn(
+                "y has outliers so large that the other targets lose their digits when they are "
+                "rounded to one fixed point; without these rows, or with a logarithm, would be "
+                "right.",
+                stacklevel=3,
+            )
+    return exponents
+
+
+def _exponents_of_tree(
+    n_rows: int, mass: float | None, are_integers: bool, largest: float | None
+) -> Exponents:
+    """Return the exponents of one tree.
+
+    Parameters
+    ----------
+    n_rows : int
+    mass : float or None
+        The sum of the weights; None: all are 1.
+    are_integers : bool
+        Whether all weights are integers.
+    largest : float or None
+        The largest target, without its sign, of the rows that have a weight; None for classes.
+    """
+    exponent, mass_digits = 0, _digits(n_rows)
+    if mass is not None:
+        room = _DIGITS_OF_CLASSES if largest is None else mass_digits + _DIGITS_OF_WEIGHT
+        mass_digits = _digits(mass)
+        if not (are_integers and mass_digits <= room):
+            exponent = room - mass_digits
+            mass_digits = room + 1  # rounding may carry
+    if largest is None:
+        return Exponents(exponent, 0)
+    digits = min(_MOST_DIGITS, _DIGITS - mass_digits)
+    return Exponents(exponent, digits - frexp(largest)[1])
+
+
+def _digits(mass: float) -> int:
+    """Return the binary digits of a sum, in steps of 4, so that most trees have the same."""
+    return -(-frexp(mass)[1] // 4) * 4
+
+
+def as_integers(numbers: np.ndarray, exponent: int) -> np.ndarray:
+    """Return round(numbers * 2^exponent), int64; 0 for numbers that are too large for integers.
+
+    No tree with this exponent is trained on their rows: they are of the fold that is left out.
+    """
+    most = ldexp(1.0, min(60 - exponent, 1023))
+    in_range = np.where(np.abs(numbers) <= most, numbers, 0.0)
+    return np.rint(np.ldexp(in_range, exponent)).astype(np.int64)
