@@ -26,6 +26,9 @@ from optuna_treecv.learners.without_effect import trained_parts
 
 _PASSTHROUGH = (None, "passthrough")
 
+# Python takes 50 microseconds to say which parameters a function has.
+_signature_of = lru_cache(64)(inspect.signature)
+
 # Estimators with partial_fit, for those who have one without.
 _ALTERNATIVES = {
     "classifier": "SGDClassifier, MultinomialNB and PegasosClassifier, for example, have it",
@@ -143,13 +146,9 @@ def takes_weights(estimator: Any) -> bool:
     if hasattr(last, "takes_weights"):  # a model of River
         return bool(last.takes_weights)
     method = getattr(last, "partial_fit", None) or getattr(type(last), "partial_fit", None)
-    return method is not None and _has_weights(getattr(method, "__func__", method))
-
-
-@lru_cache(64)
-def _has_weights(function: Any) -> bool:
-    """Return whether a function takes ``sample_weight``; Python takes 50 microseconds to say."""
-    return "sample_weight" in inspect.signature(function).parameters
+    if method is None:
+        return False
+    return "sample_weight" in _signature_of(getattr(method, "__func__", method)).parameters
 
 
 def partial_fit(

@@ -11,6 +11,9 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import check_cv
 from sklearn.preprocessing import TargetEncoder
 
+# The default of parameters of scikit-learn that will go.
+_DEPRECATED = "deprecated"
+
 
 class SeededSplits(BaseEstimator):
     """The shuffled folds in which a ``TargetEncoder`` encodes, with a seed.
@@ -52,8 +55,13 @@ def unset_seeds(estimator: Any) -> list[str]:
         for name, value in parameters.items()
         if value is None and name.rpartition("__")[2] in ("random_state", "seed")
     ]
-    encoders = (name for name, value in parameters.items() if _draws_folds(value))
-    return unset + [f"{name}__cv" for name in encoders]
+    for name, value in parameters.items():
+        # A TargetEncoder draws folds. Where no parameter seeds them, ``cv`` can.
+        if type(value) is TargetEncoder and isinstance(value.cv, Integral | None):
+            has_no_seed = getattr(value, "random_state", _DEPRECATED) == _DEPRECATED
+            if has_no_seed and getattr(value, "shuffle", _DEPRECATED):
+                unset.append(f"{name}__cv")
+    return unset
 
 
 def seeded(estimator: Any, seed: int) -> Any:
@@ -68,12 +76,3 @@ def seeded(estimator: Any, seed: int) -> Any:
             could_be_classes = encoder.target_type != "continuous"
             values[name] = SeededSplits(encoder.cv, could_be_classes, seed)
     return estimator.set_params(**values)
-
-
-def _draws_folds(value: Any) -> bool:
-    """Return whether a parameter is a TargetEncoder whose folds only ``cv`` could seed."""
-    if type(value) is not TargetEncoder or not isinstance(value.cv, Integral | None):
-        return False
-    deprecated = "deprecated"
-    shuffles = getattr(value, "shuffle", deprecated)
-    return getattr(value, "random_state", deprecated) == deprecated and bool(shuffles)

@@ -95,10 +95,7 @@ class LeftOut:
         self._centre = mean[d:] if of.has_centre else np.zeros(of.n_targets)
         self._squares = about(moments, np.append(mean[:d], self._centre)).diagonal()[d:]
         self._parts = []
-
-        def triangle() -> np.ndarray:
-            return of.triangle([slice(0, chunks.n_rows)], found.origin, found.scale)
-
+        triangle = partial(of.triangle, [slice(0, chunks.n_rows)], found.origin, found.scale)
         for basis in bases(found.gram, found.b, alphas, triangle):
             projected = basis.projected.T  # (n_targets, n_features)
             vectors = basis.vectors / found.scale[:, None]  # for columns that are not scaled

@@ -125,20 +125,20 @@ class RidgeFolds(Family):
 
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Test each chunk; single rows and small chunks are left out of all rows."""
-        are_single, are_small = chunks.are_single_rows, self._are_small(chunks)
+        has_scales = self._scaler is not None and bool(self._scaler.with_std)
+        changes_mean = self.source.has_centre and not self.source.fit_intercept
+        are_single = chunks.are_single_rows
+        # Leaving these out of all rows takes less time than a model for each.
+        are_small = (
+            chunks.trains is None
+            and not chunks.bounds[0]
+            and not (has_scales or changes_mean)
+            and np.mean(chunks.sizes) < self._rows.n_features / _COLUMNS_PER_SMALL_ROW
+        )
         if (are_single or are_small) and not self._is_balanced:
             left_out = LeftOut(self.source, self._alphas, chunks, keep, self._n_jobs)
             return left_out.test(most_rows, are_single)
         return super().test(chunks, keep, most_rows)
-
-    def _are_small(self, chunks: Chunks) -> bool:
-        """Return whether leaving chunks out of all rows takes less time than a model for each."""
-        has_scales = self._scaler is not None and self._scaler.with_std
-        if chunks.trains is not None or chunks.bounds[0] or has_scales:
-            return False
-        if self.source.has_centre and not self.source.fit_intercept:
-            return False  # each chunk changes the mean
-        return bool(np.mean(chunks.sizes) < self._rows.n_features / _COLUMNS_PER_SMALL_ROW)
 
     def squares(
         self, chunks: Chunks, keep: Keep

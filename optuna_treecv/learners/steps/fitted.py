@@ -96,6 +96,7 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def __init__(self, step: Any, in_python: bool = False) -> None:
         self.step = step
         self.in_python = in_python
+        self._is_from_sklearn = type(step).__module__.startswith("sklearn.")
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Check the rows as the step does; one that runs in Python is tried on them."""
@@ -132,10 +133,6 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.dtype, self.is_sparse = rows.dtype.str, sparse.issparse(rows)
         # The next step must not get integers where this one returns fractions.
         self._returned = np.result_type(rows.dtype, getattr(after, "dtype", rows.dtype))
-
-    @property
-    def _is_from_sklearn(self) -> bool:
-        return type(self.step).__module__.startswith("sklearn.")
 
     def transform(self, X: Any) -> Any:
         """Return the rows, or ``constant`` in their place."""
@@ -397,8 +394,14 @@ class FittedSteps:
             before = with_placeholders("", parts.before, parts.kinds)
             self._fitted = clone(before).fit(unshared(before, X), y)
             some = self._transform(take_rows(X, slice(0, 1)))
-        if not self.is_compiled and not _are_numbers(some):
-            raise NotAheadError("the rows after its steps are no array of numbers")
+        if not self.is_compiled and not sparse.issparse(some):
+            try:
+                are_numbers = isinstance(some, np.ndarray)  # a data frame has names of columns
+                check_array(some, dtype="numeric", ensure_all_finite=False)
+            except (TypeError, ValueError):
+                are_numbers = False
+            if not are_numbers:
+                raise NotAheadError("the rows after its steps are no array of numbers")
         takes_sparse = parts.last.row_layout.sparse if self.is_compiled else True
         if sparse.issparse(some) and not (sparse.issparse(X) or takes_sparse):
             raise ValueError(
@@ -595,19 +598,6 @@ class FittedSteps:
         steps = without_placeholders(Pipeline(before), self._fitted, put_back).steps
         whole.steps = [*steps, (name, last)]
         return whole
-
-
-def _are_numbers(row: Any) -> bool:
-    """Return whether a row is one of an array or a sparse matrix, and holds numbers."""
-    if sparse.issparse(row):
-        return True
-    if not isinstance(row, np.ndarray):
-        return False
-    try:
-        check_array(row, dtype="numeric", ensure_all_finite=False)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]) -> bool:

@@ -155,13 +155,13 @@ def _sentence(estimator: Pipeline, X: Any, y: Any, error: Exception) -> str | No
     before, (name, last) = clone(Pipeline(estimator.steps[:-1])), estimator.steps[-1]
     try:
         rows_after("", before, X, partial(_after_fit, y))
-    except ValueError as found:
-        by_step = found.__cause__
-        assert by_step is not None
+    except ValueError as of_step:
+        cause = of_step.__cause__
+        assert cause is not None
         # It is about all rows, but the error of a placeholder may be another, and clearer.
-        is_same = by_step.__cause__ is not None or type(by_step) is type(error)
-        said = str(by_step if is_same else error)
-        return f"{found}: {shorten(said, _MOST_CHARACTERS, placeholder=' ...')}"
+        is_same = cause.__cause__ is not None or type(cause) is type(error)
+        reason = shorten(str(cause if is_same else error), _MOST_CHARACTERS, placeholder=" ...")
+        return f"{of_step}: {reason}"
     cause = error.__cause__ or error
     try:
         fitted = before.fit(unshared(before, X), y)
@@ -170,9 +170,9 @@ def _sentence(estimator: Pipeline, X: Any, y: Any, error: Exception) -> str | No
             names = fitted.get_feature_names_out()
         with naming_entries(after, names=names):
             raise cause
-    except Exception as found:  # noqa: BLE001  # the steps as a whole may raise anything
-        said = f"After the steps, for the {type(last).__name__} {name!r}: {found}"
-        return said if found.__cause__ is cause else None
+    except Exception as of_entry:  # noqa: BLE001  # the steps as a whole may raise anything
+        sentence = f"After the steps, for the {type(last).__name__} {name!r}: {of_entry}"
+        return sentence if of_entry.__cause__ is cause else None
 
 
 def _after_fit(y: Any, path: str, step: Any, X: Any, branches: list[tuple[Any, Any]]) -> Any:
