@@ -81,15 +81,22 @@ def check_array_kind(argument: str, values: Any) -> None:
 def check_no_missing(argument: str, values: Any) -> None:
     """Refuse missing entries: None, NaN, NaT or pandas's NA."""
     entries = np.asarray(values)
-    if entries.dtype.kind == "O":
-        is_missing = np.array([repr(entry) in ("None", "nan", "<NA>", "NaT") for entry in entries])
-    else:
-        is_missing = entries != entries
-    if np.any(is_missing):
-        row = int(np.argmax(is_missing))
+    row = first_missing(entries)
+    if row is not None:
         raise ValueError(
             f"{argument} must have an entry for each row, got {entries[row]} in row {row}."
         )
+
+
+def first_missing(entries: np.ndarray) -> int | None:
+    """Return the first row whose entry is missing; None if none is."""
+    if entries.dtype.kind == "O":
+        for row, entry in enumerate(entries):
+            if str(entry) in ("None", "nan", "<NA>", "NaT") and not isinstance(entry, str):
+                return row
+        return None
+    is_missing = entries != entries
+    return int(np.argmax(is_missing)) if np.any(is_missing) else None
 
 
 @contextmanager

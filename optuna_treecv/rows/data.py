@@ -28,6 +28,7 @@ from optuna_treecv._kernels.prepare import gather_rows
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import first_missing
 from optuna_treecv.rows.checks import in_memory
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import naming_entries
@@ -510,7 +511,7 @@ class Data:
         if self._targets_are_checked or self.y is None:
             return
         if self.y.dtype == object and self.y.ndim == 1:
-            row = _first_missing(self.y)
+            row = first_missing(self.y)
             if row is not None:
                 raise ValueError(
                     "Input y contains NaN: it must hold a number for each row, got "
@@ -589,8 +590,7 @@ def distinct_labels(y: np.ndarray) -> np.ndarray:
     ValueError
         If y is continuous, holds objects other than strings, or lacks labels.
     """
-    if y.dtype.kind in "mM" and np.any(np.isnat(y)):
-        row = np.argmax(np.isnat(y))
+    if y.dtype.kind in "mM" and (row := first_missing(y)) is not None:
         raise ValueError(f"y must hold a label for each row, got NaT in row {row}.")
     try:
         check_classification_targets(y)
@@ -603,7 +603,7 @@ def _why_no_labels(y: np.ndarray, error: Exception) -> str:
     """Return the message for labels in which scikit-learn or NumPy found an error."""
     if y.dtype != object:
         return f"y must hold class labels: {error}"
-    row = _first_missing(y)
+    row = first_missing(y)
     if row is not None:
         return f"y must hold a label for each row, got {y[row]!s} in row {row}."
     of_each_type = {type(label): repr(label) for label in reversed(y)}
@@ -612,14 +612,6 @@ def _why_no_labels(y: np.ndarray, error: Exception) -> str:
         f"{', '.join(reversed(of_each_type.values()))}; y.astype(int) or y.astype(str) would be "
         "right."
     )
-
-
-def _first_missing(y: np.ndarray) -> int | None:
-    """Return the first row of objects that has no value; None if all have one."""
-    for row, value in enumerate(y):
-        if str(value) in ("None", "nan", "<NA>", "NaT") and not isinstance(value, str):
-            return row
-    return None
 
 
 def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
