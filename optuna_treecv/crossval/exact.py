@@ -210,7 +210,8 @@ class Exact(WholeRepeat):
         n_outputs = job.task.n_targets if rows.classes is None else len(rows.classes)
         n_rows = chunks.bounds[-1] if _pools(job) else max(chunks.sizes.max(), _ROWS)
         size = max(1, _MOST_BYTES // (8 * int(n_rows) * n_outputs))
-        has_squares = _follows_from_squares(job, rows, chunks)
+        follow = partial(_follows_from_squares, job, rows, chunks)
+        has_squares = not job.needs_rows and job.planned(("squares", repeat.number), follow)
         with _computing():
             for begin in range(0, len(jobs), size):
                 scores = every[begin : begin + size]
@@ -223,8 +224,9 @@ class Exact(WholeRepeat):
                     continue
                 for one, of_point in zip(scores, of_points, strict=True):
                     one.scores[:], one.diverged[:] = of_point, 0
+        seconds = (perf_counter() - began) / len(every)
         for one in every:
-            one.seconds = (perf_counter() - began) / len(every)
+            one.seconds = seconds
             one.seconds_prepare = rows.seconds
             one.needed[0] = chunks.n_read
             one.n_updates = 0 if sums.were_there else chunks.n_read
@@ -303,7 +305,6 @@ def _follows_from_squares(job: Job, rows: PreparedRows, chunks: Chunks) -> bool:
     return (
         data.score_weights is data.weights
         and (rows.weights is None or rows.weights.dtype == np.float64)
-        and not job.needs_rows
         and follows_from_squares(job.scoring.metrics)
         and not chunks.are_single_rows
         and int(np.median(chunks.sizes)) >= rows.n_features
