@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from copy import copy
 from copy import deepcopy
 from dataclasses import replace
+from itertools import count
 from typing import Any
 from typing import Self
 
@@ -409,31 +410,29 @@ class FittedSteps:
                 "got sparse ones; sparse_output=False of a OneHotEncoder, or sparse_threshold=0 "
                 "of a ColumnTransformer, would be right."
             )
+        unused = next(number for number in count() if not np.any(_dense(some) == number))
         self._running = [
             (part, at)
             for part in all_placeholders(self._fitted)
-            if (at := self._written_by(part)).start < at.stop
+            if (at := self._written_by(part, unused)).start < at.stop
         ]
         self._makes_dense = self._lies_beside = False
         self.settings: dict[str, Any] = {}
         if self.is_compiled:
             self._lay_out(some, takes_sparse)
 
-    def _written_by(self, part: Placeholder) -> slice:
+    def _written_by(self, part: Placeholder, unused: int) -> slice:
         """Return which of the columns after all steps a running step writes; none if it does not.
 
-        They are those that are 0 and 1 where the placeholder returns zeros and ones, since no step
+        They hold a number that is unused otherwise where the placeholder returns it, since no step
         that is done once stands behind one that runs.
         """
         if isinstance(part, ImputerPlaceholder) and not is_running_imputer(part.step):
             return slice(0, 0)
-        is_written = np.array(True)
-        for part.constant in (0, 1):
-            after = self._transform(take_rows(self.X, slice(0, 1)))
-            dense = after.toarray() if sparse.issparse(after) else np.asarray(after)
-            is_written = is_written & (dense[0] == part.constant)
+        part.constant = unused
+        after = self._transform(take_rows(self.X, slice(0, 1)))
         part.constant = None
-        columns = np.flatnonzero(is_written).tolist()
+        columns = np.flatnonzero(_dense(after)[0] == unused).tolist()
         return slice(columns[0], columns[-1] + 1) if columns else slice(0, 0)
 
     def _lay_out(self, some: Any, takes_sparse: bool) -> None:
@@ -598,6 +597,11 @@ class FittedSteps:
         steps = without_placeholders(Pipeline(before), self._fitted, put_back).steps
         whole.steps = [*steps, (name, last)]
         return whole
+
+
+def _dense(rows: Any) -> np.ndarray:
+    """Return rows, an array of them or a data frame, as a dense array."""
+    return rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
 
 
 def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]) -> bool:
