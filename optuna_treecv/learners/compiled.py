@@ -258,22 +258,16 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
                     f"{name} must not change between calls of partial_fit; call fit to start anew."
                 )
 
-    def _weights(self, X: Any, y: np.ndarray | None, sample_weight: Any) -> np.ndarray | None:
-        """Return the weights of validated rows, in the type of X; None: all are 1."""
+    def _train(self, X: Any, y: np.ndarray | None, sample_weight: Any, is_fit: bool) -> Self:
+        """Train on validated X and prepared y, and set the fitted attributes."""
         weights = weights_of_rows(X, sample_weight, may_be_zero=True)
         if weights is not None:
             weights = in_type(weights, X.dtype, "sample_weight")
         of_classes = self.weights_of_classes(getattr(self, "classes_", None))
-        if of_classes is None:
-            return weights
-        assert y is not None
-        return times_classes(weights, of_classes, y, X.dtype)
-
-    def _train(self, X: Any, y: np.ndarray | None, sample_weight: Any, is_fit: bool) -> Self:
-        """Train on validated X and prepared y, and set the fitted attributes."""
-        weights = self._weights(X, y, sample_weight)
+        if of_classes is not None:
+            assert y is not None
+            weights = times_classes(weights, of_classes, y, X.dtype)
         if is_fit and weights is not None and not np.any(weights):
-            of_classes = self.weights_of_classes(getattr(self, "classes_", None))
             product = "sample_weight" if of_classes is None else "class_weight times sample_weight"
             raise ValueError(f"{product} must not be zero for all rows of fit.")
         n_rows = X.shape[0]
