@@ -75,7 +75,7 @@ class ForSmall(Fit):
     """An engine that derives from "fit" and asks for the value of a parameter."""
 
     name = "small"
-    asked_by = ("auto",)
+    methods = ("auto",)
 
     def why_not(self, job):
         return (
@@ -117,9 +117,9 @@ def test_the_engine_of_the_page_leaves_others_alone(means):
 
 
 def test_each_engine_has_a_name_and_ways_to_ask_for_it():
-    asked = {name for engine in engines.ENGINES for name in engine.asked_by}
+    asked = {name for engine in engines.ENGINES for name in engine.methods}
     assert asked == set(METHODS)
-    assert [engine.name for engine in engines.ENGINES if "auto" in engine.asked_by] == [
+    assert [engine.name for engine in engines.ENGINES if "auto" in engine.methods] == [
         "forest",
         "exact",
         "treecv",

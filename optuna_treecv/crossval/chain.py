@@ -31,7 +31,7 @@ class Chain(Trained):
     """As many row updates as the largest training set has rows, per epoch."""
 
     name = "chain"
-    asked_by = ("auto", "holdout", "treecv")
+    methods = ("auto", "holdout", "treecv")
 
     def why_not(self, job: Job) -> str:
         """Return why one model cannot walk forward through the splits, a clause."""

@@ -229,7 +229,7 @@ class Engine(ABC):
     ----------
     name : str
         The name under which results are kept, and which ``CVResult.method`` has.
-    asked_by : tuple of str
+    methods : tuple of str
         The values of ``method`` for which it may be chosen.
     trains_further : bool
         Whether models are trained by ``partial_fit`` in passes over their rows.
@@ -240,7 +240,7 @@ class Engine(ABC):
     """
 
     name: str
-    asked_by: tuple[str, ...]
+    methods: tuple[str, ...]
     trains_further = False
     reason = ""
     why_one_epoch = ""
@@ -265,13 +265,13 @@ class Engine(ABC):
         """Return the number of epochs for which models are trained; refuse what cannot be."""
         of_trials = "n_epochs" in job.searched and not hasattr(job.estimator, "n_epochs")
         if self.why_one_epoch and ((job.given_epochs or 1) > 1 or of_trials):
-            got = "it is searched" if of_trials else f"got {job.given_epochs}"
+            problem = "it is searched" if of_trials else f"got {job.given_epochs}"
             chosen = (
                 f"; 'fit' was chosen since {job.why}" if self.name == "fit" and job.why else ""
             )
             raise ValueError(
                 f"n_epochs must be None for {name_of(job.estimator)} with method={self.name!r}, "
-                f"since {self.why_one_epoch}, but {got}{chosen}."
+                f"since {self.why_one_epoch}, but {problem}{chosen}."
             )
         return 1
 

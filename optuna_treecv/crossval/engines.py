@@ -84,13 +84,13 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
     ValueError
         If no engine can evaluate the estimator in the way that was asked for.
     """
-    asked, answers = job.task.settings.method, dict(answers_of(job))
+    method, answers = job.task.settings.method, dict(answers_of(job))
     engine = next((engine for engine, why_not in answers.items() if not why_not), None)
     if engine is None:
         raise ValueError(_refusal(job, answers))
-    _check_what_is_passed(job, engine)
+    _check_metadata_and_steps(job, engine)
     free = set.intersection(*(set(one.free_parameters(job)) for one in answers))
-    if asked not in ("auto", "holdout"):
+    if method not in ("auto", "holdout"):
         return engine, "", free
     if engine.name != "fit":
         return engine, engine.why(job), free
@@ -101,7 +101,7 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
     if not job.task.data.why_only_fit(is_classifier(job.estimator)):
         if not why_not_trained_further(job):
             n_folds = job.task.n_folds
-            trees = "" if job.passed.why_not_further(job.estimator) == why else _TREE_TRAINS
+            trees = "" if job.metadata.why_not_further(job.estimator) == why else _TREE_TRAINS
             job.task.warn_once(
                 "method",
                 lambda: (
@@ -130,17 +130,17 @@ def _refusal(job: Job, answers: dict[Engine, str]) -> str:
 
 def answers_of(job: Job) -> Iterator[tuple[Engine, str]]:
     """Yield the engines that were asked for, with why they cannot evaluate a job, or ""."""
-    asked = job.task.settings.method
+    method = job.task.settings.method
     only_fit = job.task.data.why_only_fit(is_classifier(job.estimator))
     is_compiled = isinstance(last_step(job.estimator), CompiledEstimator)
-    if only_fit and (is_compiled or asked not in ("auto", "fit", "holdout")):
-        whose = f" for {name_of(job.estimator)}" if is_compiled else f" for method={asked!r}"
+    if only_fit and (is_compiled or method not in ("auto", "fit", "holdout")):
+        whose = f" for {name_of(job.estimator)}" if is_compiled else f" for {method=}"
         raise ValueError(
             f"X must have 2 dimensions, rows and features, and y one column of classes, or "
             f"columns of numbers{whose}, but {only_fit}."
         )
     for engine in ENGINES:
-        if asked not in engine.asked_by:
+        if method not in engine.methods:
             continue
         why_not = only_fit if engine.name != "fit" else ""
         why_not = why_not or engine.why_not(job)
@@ -149,15 +149,15 @@ def answers_of(job: Job) -> Iterator[tuple[Engine, str]]:
             return
 
 
-def _check_what_is_passed(job: Job, engine: Engine) -> None:
-    """Refuse arguments and steps that an engine cannot take."""
+def _check_metadata_and_steps(job: Job, engine: Engine) -> None:
+    """Refuse metadata and steps that an engine cannot take."""
     estimator, searched = job.estimator, job.searched
     if not engine.trains_further:
         if hasattr(estimator, "fit"):
-            job.passed.check_fit(estimator, searched)
+            job.metadata.check_fit(estimator, searched)
         return
-    if why := job.passed.why_not_further(estimator):
-        argument = "params" if job.passed.others else "sample_weight"
+    if why := job.metadata.why_not_further(estimator):
+        argument = "params" if job.metadata.others else "sample_weight"
         right = "; method='fit' would use it" if hasattr(estimator, "fit") else ""
         raise ValueError(f"{argument} must be None for {name_of(estimator)}, since {why}{right}.")
     # Where all steps stand in a row, the engine itself says which one it cannot train.

@@ -69,7 +69,7 @@ class Exact(WholeRepeat):
     """One reading of the rows for all folds and all values of a parameter."""
 
     name = "exact"
-    asked_by = ("auto", "holdout", "exact")
+    methods = ("auto", "holdout", "exact")
     reason = "its models follow from sums over rows"
     why_one_epoch = "its models follow from sums over rows, which more passes do not change"
 
@@ -82,7 +82,7 @@ class Exact(WholeRepeat):
             return parts
         if task.repeats[0].plan.random and not is_asked:
             return "order='random' has no meaning for sums over rows"
-        if why := job.passed.why_not_by_sums(estimator) or why_not_scored(job):
+        if why := job.metadata.why_not_by_sums(estimator) or why_not_scored(job):
             return why
         try:  # what is true of the first row is true of all
             first = _after(parts.steps, take_rows(task.data.X, slice(0, 1)))
@@ -91,7 +91,7 @@ class Exact(WholeRepeat):
         n_features, is_sparse = int(first.shape[1]), sparse.issparse(first)
         if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
             return "a StandardScaler cannot subtract a mean from sparse rows"
-        has_weights = job.passed.weights is not None
+        has_weights = job.metadata.weights is not None
         counts = task.fewest_trained(is_classifier(estimator))
         facts = Facts(n_features, is_sparse, has_weights, *counts, task.n_folds, is_asked)
         return parts.family.why_not(parts.last, facts)
@@ -193,8 +193,8 @@ class Exact(WholeRepeat):
                     scores = self.evaluate(group, repeat)
                 except Exception:  # noqa: BLE001  # each job will raise its own
                     continue
-                for job, own in zip(group, scores, strict=True):
-                    job.ahead[repeat.number] = own
+                for job, of_job in zip(group, scores, strict=True):
+                    job.ahead[repeat.number] = of_job
                 is_any = True
         return is_any
 
@@ -246,8 +246,8 @@ class Exact(WholeRepeat):
         def tested(outputs: np.ndarray, folds: slice) -> TestedRows:
             bounds = chunks.bounds[folds.start : folds.stop + 1] - chunks.bounds[folds.start]
             begins = None if bounds[-1] == len(bounds) - 1 else bounds[:-1]
-            own = chunks.test_rows(folds.start, folds.stop)
-            return TestedRows.of(rows, own, outputs, family.response, begins)
+            test_rows = chunks.test_rows(folds.start, folds.stop)
+            return TestedRows.of(rows, test_rows, outputs, family.response, begins)
 
         of_all = []
         for folds, outputs in family.test(chunks, sums, _ROWS):

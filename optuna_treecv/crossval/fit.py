@@ -69,7 +69,7 @@ class Fit(Engine):
     """As many fits as there are folds."""
 
     name = "fit"
-    asked_by = ("auto", "holdout", "fit")
+    methods = ("auto", "holdout", "fit")
     why_one_epoch = (
         "the estimator's own parameters, such as max_iter, say how many passes fit makes"
     )
@@ -144,13 +144,13 @@ class Fit(Engine):
         estimator, data = job.estimator, job.task.data
         fitted = seeded(clone(estimator), job.task.settings.seed)
         X, y = unshared(estimator, data.X_given), data.y_given
-        params = part_of(job.passed.to_fit(estimator), X, None)
-        routing = config_context(enable_metadata_routing=job.passed.is_routed)
+        params = part_of(job.metadata.to_fit(estimator), X, None)
+        routing = config_context(enable_metadata_routing=job.metadata.is_routed)
         with routing if params else nullcontext():
             fitted.fit(X, *(() if y is None else (y,)), **params)
         if unset := unset_seeds(estimator):
-            given = estimator.get_params(deep=True)
-            fitted.set_params(**{name: given[name] for name in unset})
+            parameters = estimator.get_params(deep=True)
+            fitted.set_params(**{name: parameters[name] for name in unset})
         return fitted
 
     def cost(self, job: Job) -> str:
@@ -331,7 +331,7 @@ class Fits:
 
 def _fold_task(job: Job, repeat: Repeat, metrics: tuple[Metric, ...] = ()) -> FoldTask:
     """Return what the fits of the folds have in common; without metrics they only respond."""
-    task, passed, cache = job.task, job.passed, job.task.shared.cache
+    task, metadata, cache = job.task, job.metadata, job.task.shared.cache
     estimator = seeded(clone(job.estimator), (task.settings.seed + repeat.number) % 2**32)
     beginnings = None
     if metrics and isinstance(estimator, Pipeline) and cache is not None:
@@ -344,8 +344,8 @@ def _fold_task(job: Job, repeat: Repeat, metrics: tuple[Metric, ...] = ()) -> Fo
         task.data.score_weights,
         job.classes,
         beginnings,
-        passed.to_fit(estimator),
-        passed.is_routed,
+        metadata.to_fit(estimator),
+        metadata.is_routed,
         task.n_targets,
         task.tries_all_folds,
     )

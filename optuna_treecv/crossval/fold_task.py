@@ -380,14 +380,14 @@ def end_with(parent: int) -> None:
 
 
 @cache  # once per process, also in one that was forked
-def _watch(parent: int, own: int) -> None:
-    Thread(target=_end_after, args=(parent, own), name="treecv-parent", daemon=True).start()
+def _watch(parent: int, worker: int) -> None:
+    Thread(target=_end_after, args=(parent, worker), name="treecv-parent", daemon=True).start()
 
 
-def _end_after(parent: int, own: int) -> None:
+def _end_after(parent: int, worker: int) -> None:
     while os.getppid() == parent:
         sleep(_POLL_SECONDS)
-    os.kill(own, signal.SIGTERM)
+    os.kill(worker, signal.SIGTERM)
 
 
 class FoldsFailed(Exception):

@@ -49,7 +49,7 @@ class Forest(WholeRepeat):
     """Trees of all folds, grown together."""
 
     name = "forest"
-    asked_by: tuple[str, ...] = ("auto", "holdout", "forest")
+    methods: tuple[str, ...] = ("auto", "holdout", "forest")
     reason = "the trees of all folds are grown together"
     why_one_epoch = "its trees are grown from all rows at once"
 
@@ -62,7 +62,7 @@ class Forest(WholeRepeat):
             return f"the folds must be a partition of the rows: {cut.why_no_tree}"
         if cut.n_tested == cut.n_folds:
             return "each node would be searched once per row that is left out"
-        return job.passed.why_not_by_sums(estimator) or why_not_scored(job)
+        return job.metadata.why_not_by_sums(estimator) or why_not_scored(job)
 
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return all parameters of an estimator that is no tree."""
@@ -165,7 +165,7 @@ class ForestOneByOne(Forest):
     """Trees of all folds, each grown alone, for comparison."""
 
     name = "standard"
-    asked_by = ("standard",)
+    methods = ("standard",)
     _is_together = False
 
     def cost(self, job: Job) -> str:
@@ -186,8 +186,8 @@ def rows_of(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows
         if name not in task.binned:
             task.binned.clear()
             task.binned[name] = _prepare(task, estimator, repeat)
-        found: tuple[BinnedRows, float] = task.binned[name]
-        return found
+        rows_and_seconds: tuple[BinnedRows, float] = task.binned[name]
+        return rows_and_seconds
 
 
 def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows, float]:
@@ -229,15 +229,15 @@ def _forest_for(job: Job, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool
     """Return a forest that answers an estimator's settings, and whether it was grown now."""
     task, estimator = job.task, job.estimator
     growth = estimator.growth(rows)
-    asked = Limits.of(estimator)
+    of_estimator = Limits.of(estimator)
     of_sums = FOREST.kept(job, repeat).of_sums
     cache = task.shared.memory if of_sums else None
     key = of_sums, "forest", repeat.number, growth.seed
     with task.growing:
-        found: Trees | None = None if cache is None else cache.find(key)
-        if found is not None and found.covers(asked):
-            return found, False
-        limits = _mild_limits(asked, task.searched, found)
+        kept_forest: Trees | None = None if cache is None else cache.find(key)
+        if kept_forest is not None and kept_forest.covers(of_estimator):
+            return kept_forest, False
+        limits = _mild_limits(of_estimator, task.searched, kept_forest)
         began = perf_counter()
         n_threads = task.settings.n_threads
         forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
@@ -247,27 +247,27 @@ def _forest_for(job: Job, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool
     return forest, True
 
 
-def _mild_limits(asked: Limits, searched: Mapping[str, Any], found: Trees | None) -> Limits:
-    """Return limits that cover those asked for, and all others that a search may ask for.
+def _mild_limits(limits: Limits, searched: Mapping[str, Any], kept_forest: Trees | None) -> Limits:
+    """Return limits that cover an estimator's, and all others that a search may ask for.
 
     Parameters
     ----------
-    asked : Limits
+    limits : Limits
     searched : dict
         By parameter, the values at the ends of the search.
-    found : Forest or None
+    kept_forest : Forest or None
         One that did not suffice: the limits cover it too, and leave room.
     """
-    depths = [asked.max_depth, *searched.get("max_depth", ())]
-    splits = [asked.min_samples_split, *searched.get("min_samples_split", ())]
-    decreases = [asked.min_impurity_decrease, *searched.get("min_impurity_decrease", ())]
+    depths = [limits.max_depth, *searched.get("max_depth", ())]
+    splits = [limits.min_samples_split, *searched.get("min_samples_split", ())]
+    decreases = [limits.min_impurity_decrease, *searched.get("min_impurity_decrease", ())]
     deepest = max(NO_LIMIT if depth is None else min(depth, NO_LIMIT) for depth in depths)
     counts = [one for one in splits if not isinstance(one, float)]
     # A share cannot be compared with a number of rows: then all nodes of two rows may be split.
     least = min(splits) if len(counts) in (0, len(splits)) else 2
-    if found is None:
+    if kept_forest is None:
         return Limits(deepest, least, min(decreases))
-    depth, _, decrease = found.numbers[:3].tolist()
+    depth, _, decrease = kept_forest.numbers[:3].tolist()
     most = int(depth) if deepest <= depth else min(2 * deepest, NO_LIMIT)
     return Limits(most, 2, 0.0 if min(decreases) < decrease else decrease)
 

@@ -327,12 +327,12 @@ def note_of_instability(scores: Scores) -> str:
     is_known = np.all(np.isfinite(scores.by_fold)) and not scores.tested.shares_test_rows
     if np.isnan(error) or error == 0 or not is_known:
         return ""
-    said = ""
+    fact = ""
     spread = 0.0
     if n_repeats > 1:
         spread = float(np.std(scores.by_fold.mean(axis=1), ddof=1))
     if spread > _UNSTABLE * error:
-        said = (
+        fact = (
             f"The means of {n_repeats} repeats have a standard deviation of {spread:.2g}, where "
             f"the standard error over rows is {error:.2g}"
         )
@@ -342,12 +342,12 @@ def note_of_instability(scores: Scores) -> str:
         between = float(np.var(scores.by_fold, axis=1, ddof=1).mean())
         degrees = n_repeats * (n_folds - 1)
         if within > 0 and between / within > stats.chi2.ppf(_SURE, degrees) / degrees:
-            said = (
+            fact = (
                 "The scores of the folds differ by more than their rows explain: models have a "
                 f"standard deviation of about {sqrt(between - within):.2g}"
             )
-    return said and (
-        f"{said}. So a single model that is trained on all rows may score further from the mean "
+    return fact and (
+        f"{fact}. So a single model that is trained on all rows may score further from the mean "
         "than this interval says; an averaged learner, or the mean of the fold models "
         "(kfold_models=True), is more stable."
     )

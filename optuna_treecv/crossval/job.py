@@ -98,7 +98,7 @@ class Job:
         What evaluates the folds.
     why : str
         Why "auto" has chosen it, a clause; "" if the user did.
-    passed : Passed
+    metadata : Metadata
         What the estimator and its scores get besides X and y.
     n_epochs : int
         The number of epochs for which models are trained.
@@ -166,7 +166,7 @@ class Job:
         self.estimator = estimator
         self.searched = searched
         self.of_class = of_class
-        self.passed = task.passed_to(estimator)
+        self.metadata = task.metadata_for(estimator)
         self.given_epochs = task.settings.n_epochs if n_epochs is None else n_epochs
         # In a search over epochs, models are trained further whatever their number is.
         self.asks_for_passes = n_epochs is not None or task.asks_for_passes
@@ -293,8 +293,8 @@ class Job:
     @property
     def method_name(self) -> str:
         """What was done: "holdout" if that was asked for, else the name of the engine."""
-        asked = self.task.settings.method
-        return asked if asked == "holdout" else self.engine.name
+        method = self.task.settings.method
+        return method if method == "holdout" else self.engine.name
 
     @property
     def scored_by_row(self) -> Sequence[Metric]:
@@ -384,8 +384,8 @@ class Job:
         n_parts = 0
         try:
             for repeat in self.repeats:
-                own = watch if repeat.number == 0 else None
-                with closing(self._events_of(repeat, own)) as events:
+                first_watch = watch if repeat.number == 0 else None
+                with closing(self._events_of(repeat, first_watch)) as events:
                     for event in events:
                         if isinstance(event, Early):
                             yield event

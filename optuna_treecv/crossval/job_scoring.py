@@ -85,11 +85,11 @@ def check_scores_rows(job: Job) -> None:
     settings = job.task.settings
     for metric in job.scored_by_row:
         if not job.scores_rows(metric):
-            asked = f"report={settings.report!r}" if settings.is_early else "row_losses=True"
+            argument = f"report={settings.report!r}" if settings.is_early else "row_losses=True"
             if settings.method == "progressive":
-                asked = "method='progressive'"
+                argument = "method='progressive'"
             raise ValueError(
-                f"{asked} needs a loss, or a scorer of scikit-learn that is a mean over rows, "
+                f"{argument} needs a loss, or a scorer of scikit-learn that is a mean over rows, "
                 "such as 'accuracy' or 'neg_mean_squared_error', got "
                 f"scoring={metric.name!r}."
             )

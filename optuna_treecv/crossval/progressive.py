@@ -29,7 +29,7 @@ class Progressive(Trained):
     """As many row updates as there are rows."""
 
     name = "progressive"
-    asked_by = ("progressive",)
+    methods = ("progressive",)
 
     def why_not(self, job: Job) -> str:
         """Return "": ``check`` refuses what cannot be trained further."""

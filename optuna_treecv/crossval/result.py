@@ -307,8 +307,8 @@ class CVResult:
         """
         if not isinstance(other, CVResult):
             raise ValueError(f"other must be a CVResult, got {other!r}.")
-        own, theirs = self.scores[self._name]._scores(), other.scores[other._name]._scores()
-        one, two = own.metric, theirs.metric
+        ours, theirs = self.scores[self._name]._scores(), other.scores[other._name]._scores()
+        one, two = ours.metric, theirs.metric
         is_same = one is two or getattr(one, "score", one) is getattr(two, "score", two)
         if one.is_registered and two.is_registered:
             is_same = one.name == two.name
@@ -316,17 +316,17 @@ class CVResult:
             raise ValueError(
                 f"other must have the same score, {self._name!r}, got one of {other._name!r}."
             )
-        if why := own.tested.why_not_comparable(theirs.tested):
+        if why := ours.tested.why_not_comparable(theirs.tested):
             raise ValueError(f"other must be evaluated on the same folds of the same rows: {why}.")
         if self.row_losses is not None and other.row_losses is not None:
-            mean, note = self.mean - other.mean, note_of_dependence(own.tested)
+            mean, note = self.mean - other.mean, note_of_dependence(ours.tested)
             if note:
                 warn_caller(f"compare: {note[:1].lower()}{note[1:]}")
-            shares = own.tested.shares
+            shares = ours.tested.shares
             return difference_by_rows(mean, self.row_losses, other.row_losses, shares, level, note)
-        overlap = own.tested.test_share if own.tested.shares_test_rows else None
+        overlap = ours.tested.test_share if ours.tested.shares_test_rows else None
         return difference_by_folds(
-            self.test_score, other.test_score, own.tested.n_folds, level, overlap
+            self.test_score, other.test_score, ours.tested.n_folds, level, overlap
         )
 
     def kfold_estimator(self) -> Any:

@@ -1,4 +1,4 @@
-"""What estimators and scores get besides X and y: weights, and further arguments of ``fit``.
+"""Metadata, which estimators and scores get besides X and y: weights and arguments of ``fit``.
 
 ``params`` is routed as by scikit-learn's ``cross_validate``: everything goes to ``fit``, or with
 ``enable_metadata_routing=True`` to the methods that request it.
@@ -41,7 +41,7 @@ _WEIGHTS = "sample_weight"
 
 
 @dataclass(frozen=True)
-class Passed:
+class Metadata:
     """What an estimator and its scores get besides X and y.
 
     Attributes
@@ -68,7 +68,7 @@ class Passed:
         """Return whether all weights are 1 and ``fit`` gets no further arguments."""
         return self.weights is None and self.score_weights is None and not self.others
 
-    def equals(self, other: Passed) -> bool:
+    def equals(self, other: Metadata) -> bool:
         """Return whether both pass the same objects on."""
         return (
             self.weights is other.weights
@@ -82,9 +82,9 @@ class Passed:
         assert weights is not None  # they are arrays of numbers
         parts = [weights, encode(self.is_routed)]
         for name, value in sorted(self.others.items()):
-            own = data_digest(value)
+            content = data_digest(value)
             try:
-                parts += [encode(name), lasting_key(value) if own is None else own]
+                parts += [encode(name), lasting_key(value) if content is None else content]
             except NoKey:
                 return None
         return digest(*parts)
@@ -187,7 +187,7 @@ def fold_without_rows(cut: Cut, counts: np.ndarray) -> int | None:
     return None if np.all(counts) else cut.number(int(np.argmin(counts)))
 
 
-class Given:
+class MetadataArguments:
     """The arguments ``sample_weight``, ``score_weight`` and ``params`` as given.
 
     Parameters
@@ -220,7 +220,7 @@ class Given:
         elif score_weight is not None:
             self._score_weights = check_weights("score_weight", score_weight, n_rows)
 
-    def passed_to(self, estimator: Any, scorers: Sequence[Any]) -> Passed:
+    def metadata_for(self, estimator: Any, scorers: Sequence[Any]) -> Metadata:
         """Return what an estimator and its scores get.
 
         Parameters
@@ -233,7 +233,7 @@ class Given:
         weights, score_weights = self._weights, self._score_weights
         to_fit = self._params
         if weights is None and score_weights is None and not to_fit:
-            return Passed()
+            return Metadata()
         if self._is_routed and self._params:
             to_fit, to_scores = self._by_requests(estimator, scorers)
             if to_scores:
@@ -247,21 +247,21 @@ class Given:
                         f"{', '.join(map(repr, to_scores))}."
                     )
                 score_weights = self._check(name, value)
-        own = _name_of_weights(estimator, self._is_routed)
-        if to_fit.get(own) is not None:
+        weights_name = _name_of_weights(estimator, self._is_routed)
+        if to_fit.get(weights_name) is not None:
             if weights is not None:
-                raise _given_twice(f"params[{own!r}]", _WEIGHTS)
-            weights = self._check(own, to_fit[own])
-        others = {name: value for name, value in to_fit.items() if name != own}
-        return Passed(weights, score_weights, others, self._is_routed)
+                raise _given_twice(f"params[{weights_name!r}]", _WEIGHTS)
+            weights = self._check(weights_name, to_fit[weights_name])
+        others = {name: value for name, value in to_fit.items() if name != weights_name}
+        return Metadata(weights, score_weights, others, self._is_routed)
 
     def _check(self, name: str, value: Any) -> np.ndarray:
         """Return the checked weights among the params, the same array for the same one."""
-        given = next((key for key, one in self._params.items() if one is value), name)
-        if given not in self._checked:
-            weights = check_weights(f"params[{given!r}]", value, self._n_rows)
-            self._checked.setdefault(given, weights)  # atomic, for trials in several threads
-        return self._checked[given]
+        param = next((key for key, one in self._params.items() if one is value), name)
+        if param not in self._checked:
+            weights = check_weights(f"params[{param!r}]", value, self._n_rows)
+            self._checked.setdefault(param, weights)  # atomic, for trials in several threads
+        return self._checked[param]
 
     def _by_requests(
         self, estimator: Any, scorers: Sequence[Any]
@@ -308,8 +308,8 @@ def _route(argument: str, owner: Any, params: Mapping[str, Any]) -> Any:
         with config_context(enable_metadata_routing=True):
             return process_routing(owner, "fit", **params)
     except (TypeError, ValueError) as error:
-        said = str(error).replace("cross_validate.fit", "cross_validate")
-        raise ValueError(f"{argument} cannot be routed: {said}") from error
+        message = str(error).replace("cross_validate.fit", "cross_validate")
+        raise ValueError(f"{argument} cannot be routed: {message}") from error
 
 
 def _identities(params: Mapping[str, Any]) -> dict[str, int]:

@@ -281,8 +281,8 @@ def takes_settings(*left_out: str) -> Callable[[F], F]:
     }
 
     def decorate(function: F) -> F:
-        *own, _ = signature(function).parameters.values()
-        whole = Signature([*own, *of_settings.values()])
+        *of_function, _ = signature(function).parameters.values()
+        whole = Signature([*of_function, *of_settings.values()])
 
         @wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:

@@ -32,7 +32,7 @@ class Standard(Trained):
     """(k - 1) n row updates per epoch for k folds of n rows in all; any splits."""
 
     name = "standard"
-    asked_by = ("standard",)
+    methods = ("standard",)
 
     def why_not(self, job: Job) -> str:
         """Return why models cannot be trained in passes, a clause."""

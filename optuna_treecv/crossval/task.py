@@ -20,8 +20,8 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.engine import make_repeat
 from optuna_treecv.crossval.engine import MAX_BLOCKS
 from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.routing import Given
-from optuna_treecv.crossval.routing import Passed
+from optuna_treecv.crossval.routing import Metadata
+from optuna_treecv.crossval.routing import MetadataArguments
 from optuna_treecv.crossval.settings import Report
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.settings import warn_caller
@@ -122,7 +122,7 @@ class Task:
         self.unused = UnusedWarnings(warn_caller)
         self.repeats: list[Repeat] = []
         self._facts: dict[Any, Any] = {}
-        self._said: set[str] = set()
+        self._topics: set[str] = set()
         self._preparing = Lock()
         self.warn_once("memory", lambda: why_not_in_memory(X))
         began = perf_counter()
@@ -136,9 +136,9 @@ class Task:
         if settings.groups is not None:
             self._check_groups(settings.groups)
         weights = settings.sample_weight, settings.score_weight
-        self._given = Given(*weights, settings.params, self.data.n_rows)
-        self._passed: Passed | None = None
-        self._name_of_passed: list[bytes | None] = []
+        self._metadata_arguments = MetadataArguments(*weights, settings.params, self.data.n_rows)
+        self._metadata: Metadata | None = None
+        self._name_of_metadata: list[bytes | None] = []
         self._seconds = perf_counter() - began
         self._token = token().hex()[:16]
         self._prepared: dict[RowLayout, PreparedRows] = {}
@@ -169,14 +169,14 @@ class Task:
         self.repeats = self._repeats_of([repeat.cut for repeat in self.repeats])
 
     def __getstate__(self) -> dict[str, Any]:
-        # Prepared rows are larger than what they are made from, so they are made again. What is
-        # passed on is compared by identity, which pickling does not keep for all objects.
+        # Prepared rows are larger than what they are made from, so they are made again. Metadata
+        # is compared by identity, which pickling does not keep for all objects.
         fresh: dict[str, Any] = {
             "_prepared": {},
             "_preparing": None,
             "growing": None,
             "binned": {},
-            "_passed": None,
+            "_metadata": None,
         }
         return {**self.__dict__, **fresh}
 
@@ -184,7 +184,7 @@ class Task:
         self.__dict__.update(state)
         self._preparing, self.growing = Lock(), Lock()
 
-    def passed_to(self, estimator: Any) -> Passed:
+    def metadata_for(self, estimator: Any) -> Metadata:
         """Return what an estimator and its scores get besides X and y.
 
         It is the same for all estimators of an evaluation. The rows must have been cut.
@@ -192,27 +192,28 @@ class Task:
         metrics: Sequence[Metric | None] = [None]  # a loss that the estimator decides on
         if self.settings.scored_by is not None:
             metrics = self.settings.scored_by.metrics
-        asked = [metric.of if isinstance(metric, Pooled) else metric for metric in metrics]
-        scorers = [one.score if isinstance(one, Scorer) else None for one in asked]
-        passed = self._given.passed_to(estimator, scorers)
+        unpooled = [metric.of if isinstance(metric, Pooled) else metric for metric in metrics]
+        scorers = [one.score if isinstance(one, Scorer) else None for one in unpooled]
+        metadata = self._metadata_arguments.metadata_for(estimator, scorers)
         of_folds = not (self.settings.pooled or all(isinstance(one, Pooled) for one in metrics))
         with self._preparing:
-            is_first = self._passed is None
-            if self._passed is None:
-                if not passed.is_nothing():
+            is_first = self._metadata is None
+            if self._metadata is None:
+                if not metadata.is_nothing():
                     for repeat in self.repeats:
-                        passed.check_masses(repeat.cut, of_folds)
-                    self._name_of_passed = [passed.name()]
-                self.data.weights, self.data.score_weights = passed.weights, passed.score_weights
-                self._passed = passed
+                        metadata.check_masses(repeat.cut, of_folds)
+                    self._name_of_metadata = [metadata.name()]
+                self.data.weights = metadata.weights
+                self.data.score_weights = metadata.score_weights
+                self._metadata = metadata
         if is_first and of_folds:
-            passed.warn_if_weights_act_in_no_score(self.repeats[0].cut)
-        if not passed.equals(self._passed):
+            metadata.warn_if_weights_act_in_no_score(self.repeats[0].cut)
+        if not metadata.equals(self._metadata):
             raise ValueError(
                 "params must reach the fit and the scores of all estimators alike, but "
                 f"{name_of(estimator)} and one before it request different ones."
             )
-        return passed
+        return metadata
 
     def fact(self, name: Hashable, find: Callable[[], T]) -> T:
         """Return what is found once and kept under a name."""
@@ -342,9 +343,9 @@ class Task:
     def warn_once(self, about: str, find: Callable[[], str]) -> None:
         """Warn by the sentence that is found, unless it is empty or was looked for before."""
         with self._preparing:
-            if about in self._said:
+            if about in self._topics:
                 return
-            self._said.add(about)
+            self._topics.add(about)
         if sentence := find():
             warn_caller(sentence)
 
@@ -426,10 +427,10 @@ class Task:
         data, n_epochs = self._content(self.data.y), self.settings.n_epochs or 1
         if data is None:
             raise NoKey("X or y holds objects whose content has no digest")
-        if None in self._name_of_passed:
+        if None in self._name_of_metadata:
             raise NoKey("params holds an object whose content has no digest")
         parts = [data, encode(scoring.names), encode(scoring.optimized), encode(n_epochs)]
-        parts += [*map(_name_of_metric, scoring.metrics), *filter(None, self._name_of_passed)]
+        parts += [*map(_name_of_metric, scoring.metrics), *filter(None, self._name_of_metadata)]
         for cut in [repeat.cut for repeat in self.repeats]:
             parts += [encode(cut.n_folds), *map(encode, cut.arrays())]
         return digest(*parts).hex()[:16]
@@ -493,7 +494,7 @@ class Task:
         Also return whether later processes name them so too.
         """
         return self.shared.data_name(
-            lambda: self._content(self.data.y_given), *self._name_of_passed
+            lambda: self._content(self.data.y_given), *self._name_of_metadata
         )
 
 

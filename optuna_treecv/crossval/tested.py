@@ -96,8 +96,8 @@ class Tested:
             if self.score_weights is not None:
                 weights = self.score_weights[tested]
             totals = np.add.reduceat(weights, begins[:-1])
-            own = weights / np.repeat(totals, np.diff(begins))
-            np.add.at(shares, tested, own / (cut.n_folds * len(self.cuts)))
+            share_in_fold = weights / np.repeat(totals, np.diff(begins))
+            np.add.at(shares, tested, share_in_fold / (cut.n_folds * len(self.cuts)))
         return shares
 
     def fewest_effective_rows(self) -> float:

@@ -136,15 +136,16 @@ class Trained(Engine):
         """Return the epochs that the settings ask for, or the estimator itself."""
         super().epochs(job)
         estimator = job.estimator
-        asked, own = job.given_epochs or 1, _own_epochs(estimator, job.searched)
-        if asked > 1 and own > 1:
+        of_job, of_estimator = job.given_epochs or 1, _epochs_of(estimator, job.searched)
+        if of_job > 1 and of_estimator > 1:
             raise ValueError(
-                f"n_epochs must be given once, got n_epochs={asked} and {name_of(estimator)} with "
-                f"n_epochs={own}."
+                f"n_epochs must be given once, got n_epochs={of_job} and {name_of(estimator)} "
+                f"with n_epochs={of_estimator}."
             )
-        if asked > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in job.searched):
-            raise ValueError(f"n_epochs must be None where it is searched, got n_epochs={asked}.")
-        n_epochs, last, report = max(asked, own), last_step(estimator), job.task.settings.report
+        if of_job > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in job.searched):
+            raise ValueError(f"n_epochs must be None where it is searched, got n_epochs={of_job}.")
+        n_epochs = max(of_job, of_estimator)
+        last, report = last_step(estimator), job.task.settings.report
         if n_epochs == 1:
             return 1
         if isinstance(last, CompiledEstimator) and not last.has_epochs:
@@ -486,7 +487,7 @@ def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
         )
 
 
-def _own_epochs(estimator: Any, searched: Collection[str]) -> int:
+def _epochs_of(estimator: Any, searched: Collection[str]) -> int:
     """Return the ``n_epochs`` of an estimator of this package, also inside of another one."""
     most = 1
     for prefix, part in trained_parts(estimator, "", searched):
@@ -540,7 +541,7 @@ def why_not_in_tree(job: Job) -> str:
         return why
     if job.task.settings.method == "treecv" or not hasattr(job.estimator, "fit"):
         return ""
-    return job.passed.why_not_further(job.estimator)
+    return job.metadata.why_not_further(job.estimator)
 
 
 def _check_has_row_scores(job: Job, leaves: Leaves, learner: Learner) -> None:
@@ -585,7 +586,7 @@ def why_counts_differ(job: Job) -> str:
     models = [part for _, part in trained_parts(job.estimator) if isinstance(part, NAIVE_BAYES)]
     if not models:
         return ""
-    task, weights = job.task, job.passed.weights
+    task, weights = job.task, job.metadata.weights
     if task.fewest_trained(of_classes=True)[1] == 0:
         return "a training set lacks a class, which fit would not know"
     if any(isinstance(one, CategoricalNB) for one in models):

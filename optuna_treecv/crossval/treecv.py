@@ -67,7 +67,7 @@ class TreeCV(Trained):
     """At most n log2(2k) row updates per epoch for k folds of n rows in all."""
 
     name = "treecv"
-    asked_by = ("auto", "holdout", "treecv")
+    methods = ("auto", "holdout", "treecv")
 
     def why_not(self, job: Job) -> str:
         """Return why models cannot be trained further along a tree, a clause."""
@@ -300,16 +300,16 @@ def _evaluate_group(
     for i, outputs in zip(tested, _cut(out, counts), strict=True):
         if ahead[i].lost_at is None:
             ahead[i].outputs = outputs
-    for own, (job, _) in zip(ahead, members, strict=True):
-        own.seconds = seconds
-        job.ahead[number] = own
+    for results, (job, _) in zip(ahead, members, strict=True):
+        results.seconds = seconds
+        job.ahead[number] = results
     if are_leased:
         cache = first.task.shared.cache
         assert isinstance(cache, StoredModelCache)
         cache.write(
-            bound.results.to_write(own.outputs, own.seconds)
-            for own, (_, bound) in zip(ahead, members, strict=True)
-            if own.outputs is not None
+            bound.results.to_write(results.outputs, results.seconds)
+            for results, (_, bound) in zip(ahead, members, strict=True)
+            if results.outputs is not None
         )
 
 
