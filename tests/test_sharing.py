@@ -456,7 +456,7 @@ def test_prefixes_are_not_remembered_without_end(monkeypatch):
         estimator = AveragedSGDClassifier(average_start=start)
         found = evaluate(objective, estimator)
         assert_same(found, tree_cross_validate(estimator, X, y, cv=16))
-        assert max(root.made[0] for root in shared._roots.values()) < 80
+        assert max(root.n_prefixes[0] for root in shared._roots.values()) < 80
     assert evaluate(objective, estimator).n_updates == 0
 
 

@@ -288,17 +288,17 @@ class ModelCache:
             middle = bisect_right(trails, x, key=_low)
             # At one mark, the intervals of two trails are equal or disjoint. So of the trails on
             # one side, the nearest that is valid for the value is valid for longest.
-            found = None
+            furthest = None
             for side in trails[:middle][::-1], trails[middle:]:
                 nearest = next(((trail, at) for trail in side if (at := trail.at(x)) >= 0), None)
                 if nearest is not None:
                     trail, at = nearest
-                    if found is None or trail.counts[at] > found[0]:
-                        found = int(trail.counts[at]), trail.array[at]
+                    if furthest is None or trail.counts[at] > furthest[0]:
+                        furthest = int(trail.counts[at]), trail.array[at]
                         best = trail
-            if found is not None:
+            if furthest is not None:
                 self._touch(best)
-            return found
+            return furthest
 
     def keep_trail(
         self,
@@ -350,9 +350,9 @@ class ModelCache:
         """
         while True:
             with self._lock:
-                found = self._find(key, x)
-                if found is not None:
-                    return found
+                array = self._find(key, x)
+                if array is not None:
+                    return array
                 maker = self._claims.get((key, x))
                 if maker is None:
                     mine = self._claims[key, x] = Lock()
@@ -504,25 +504,25 @@ class StoredModelCache:
         return StoredModelCache, (self.memory, self._store)
 
     def find(self, key: Key, x: float = 0.0) -> np.ndarray | None:
-        found = self.memory.find(key, x)
-        return self._fetch(key, x) if found is None else found
+        array = self.memory.find(key, x)
+        return self._fetch(key, x) if array is None else array
 
     def has_any(self, keys: Iterable[Key], x: float = 0.0) -> bool:
         keys = list(keys)
         return self.memory.has_any(keys, x) or any(self._where(key, x) is not None for key in keys)
 
     def claim(self, key: Key, x: float = 0.0) -> np.ndarray | None:
-        found = self.memory.claim(key, x)
-        if found is not None:
-            return found
+        array = self.memory.claim(key, x)
+        if array is not None:
+            return array
         try:
-            found = self._fetch(key, x)
+            array = self._fetch(key, x)
         except BaseException:
             self.memory.release(key, x)
             raise
-        if found is not None:
+        if array is not None:
             self.memory.release(key, x)
-        return found
+        return array
 
     def keep(
         self,
@@ -614,10 +614,10 @@ class StoredModelCache:
     ) -> None:
         """Collect the arrays that are worth writing."""
         pending = []
-        for key, array, own, (low, high) in zip(keys, arrays, seconds, ends, strict=True):
-            if own > _SECONDS_PER_MODEL + _SECONDS_PER_BYTE * array.nbytes:
+        for key, array, cost, (low, high) in zip(keys, arrays, seconds, ends, strict=True):
+            if cost > _SECONDS_PER_MODEL + _SECONDS_PER_BYTE * array.nbytes:
                 domain = (None, None) if low == -inf else (low, high)
-                pending.append(Kept(stored_as(key), array, own, *domain))
+                pending.append(Kept(stored_as(key), array, cost, *domain))
         self._collect(pending, sum(seconds))
 
     def _collect(self, pending: list[Kept], seconds: float) -> None:

@@ -190,13 +190,13 @@ def installed_version(module: str) -> str | None:
 
 
 def _version(distribution: Distribution) -> str | None:
-    found = f"{distribution.metadata['Name']} {distribution.version}"
+    name_and_version = f"{distribution.metadata['Name']} {distribution.version}"
     source = distribution.read_text("direct_url.json")
     if source is None:
-        return found
+        return name_and_version
     if json.loads(source).get("dir_info", {}).get("editable"):
         return None
     # Not from a package index, so that other code may be installed under the same version. The
     # record holds a hash of each file.
     record = distribution.read_text("RECORD") or ""
-    return f"{found} {sha256(record.encode()).hexdigest()}"
+    return f"{name_and_version} {sha256(record.encode()).hexdigest()}"

@@ -106,11 +106,11 @@ class FoldResults:
         n_numbers = n_scores + n_spreads + 1 + shape[0] * shape[1]
         if self._cache is None or self._settings is None:
             return None
-        found = self._cache.find((self._settings, fold, 8 * n_numbers + COUNT_BYTES))
-        if found is None:
+        array = self._cache.find((self._settings, fold, 8 * n_numbers + COUNT_BYTES))
+        if array is None:
             return None
         kept = ArrayThenCount((n_numbers,))
-        kept.take(found)
+        kept.take(array)
         ends = np.cumsum([n_scores, n_spreads, 1])
         scores, spreads, diverged, responses = np.split(kept.array, ends)
         return FoldResult(
@@ -170,13 +170,13 @@ class Beginnings:
 
         Afterwards a scorer may fit it on other rows.
         """
-        own = pipeline.memory
-        if own is None:
+        previous = pipeline.memory
+        if previous is None:
             pipeline.memory = self
         try:
             yield
         finally:
-            pipeline.memory = own
+            pipeline.memory = previous
 
     def cache(self, fit_transform: Callable[..., Any], ignore: object = ()) -> Callable[..., Any]:
         """Return a function that fits and transforms, or takes what is kept.
@@ -196,9 +196,9 @@ class Beginnings:
         if self._name is None:
             return fit_transform(step, X, *args, **options)
         key = (self._name, 0)
-        found = self.kept.find(key)
-        if found is not None:
-            return pickle.loads(found.data)
+        pickled = self.kept.find(key)
+        if pickled is not None:
+            return pickle.loads(pickled.data)
         began = perf_counter()
         result = fit_transform(step, X, *args, **options)
         seconds = perf_counter() - began

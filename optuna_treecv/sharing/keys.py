@@ -346,10 +346,10 @@ def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> byt
 
 def _lasting_name(value: Any, name: str | None = None) -> bytes:
     """Return the name of a class, a function or a singleton, and the versions of its code."""
-    found = global_name(value, name)
-    if found is None:
+    module_and_name = global_name(value, name)
+    if module_and_name is None:
         raise NoKey(f"{value!r} has no key, since it cannot be imported by a name.")
-    modules, versions = {found[0]}, set()
+    modules, versions = {module_and_name[0]}, set()
     for base in value.__mro__ if isinstance(value, type) else ():
         if base.__module__.partition(".")[0] not in sys.stdlib_module_names:
             modules.add(base.__module__)
@@ -358,11 +358,11 @@ def _lasting_name(value: Any, name: str | None = None) -> bytes:
         version_of_code = BUILD if ours else installed_version(module)
         if version_of_code is None:
             raise NoKey(
-                f"{'.'.join(found)} has no key, since {module} is from no installed distribution, "
-                "or from an editable one: its code may change under the same name."
+                f"{'.'.join(module_and_name)} has no key, since {module} is from no installed "
+                "distribution, or from an editable one: its code may change under the same name."
             )
         versions.add(version_of_code)
-    return f"{':'.join(found)} {', '.join(sorted(versions))}".encode()
+    return f"{':'.join(module_and_name)} {', '.join(sorted(versions))}".encode()
 
 
 def _arrays(data: Any) -> list[np.ndarray] | None:

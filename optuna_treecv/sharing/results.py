@@ -90,9 +90,11 @@ class SharedBetweenRuns:
         """Return the names of rows that were prepared after some steps."""
         with self._lock:
             if (layout, repeat, steps) not in self._identities:
-                found = fingerprint(rows) if self._with_others else None
-                targets = targets_key(rows) if found else b""
-                self._identities[layout, repeat, steps] = RowsIdentity(found or token(), targets)
+                rows_digest = fingerprint(rows) if self._with_others else None
+                targets = targets_key(rows) if rows_digest else b""
+                self._identities[layout, repeat, steps] = RowsIdentity(
+                    rows_digest or token(), targets
+                )
             return self._identities[layout, repeat, steps]
 
     def data_name(
@@ -109,10 +111,10 @@ class SharedBetweenRuns:
         """
         with self._lock:
             if self._data_name is None:
-                found = content() if self._with_others else None
-                if found is not None and names:
-                    found = None if None in names else digest(found, *filter(None, names))
-                self._data_name = found or token(), found is not None
+                name = content() if self._with_others else None
+                if name is not None and names:
+                    name = None if None in names else digest(name, *filter(None, names))
+                self._data_name = name or token(), name is not None
             return self._data_name
 
     def beginnings(self, n_workers: int) -> Beginnings:
@@ -129,7 +131,7 @@ class SharedBetweenRuns:
         """
         with self._lock:
             root = self._roots.pop((identity.rows, repeat), None)
-            if root is None or root.made[0] > _MOST_PREFIXES:
+            if root is None or root.n_prefixes[0] > _MOST_PREFIXES:
                 root = Prefix(identity.rows)
             self._roots[identity.rows, repeat] = root
             if len(self._roots) > _MOST_ROOTS:
@@ -173,15 +175,15 @@ class Results:
 
     def take(self, leaves: Leaves) -> int | None:
         """Fill in the results if they are kept; return the row updates that they took."""
-        results, found = leaves.results(), {}
+        results, memories = leaves.results(), {}
         for name, result in results.items():  # outputs are the largest, and come last
             key = self._key_of(name, len(result.memory))
             memory = None if self._cache is None or key is None else self._cache.find(key)
             if memory is None:
                 continue
-            found[name] = memory
-            if leaves.suffice(found):
-                for one, kept in found.items():
+            memories[name] = memory
+            if leaves.suffice(memories):
+                for one, kept in memories.items():
                     results[one].take(kept)
                 return results[name].n_updates
         return None

@@ -54,8 +54,8 @@ _CACHE_PER_TRAIL = 1 / 64
 _LEAST_MARKS = 9
 _LEAST_BYTES_PER_TRAIL = 2**22
 
-# In keys: what a model said of rows before it was trained on them.
-_SAID = b"said of each row before it acts"
+# Marks keys of a model's outputs for rows before it is trained on them.
+_OUTPUTS = b"said of each row before it acts"
 
 # A subtree is walked in one call if its states fill at most this part of the cache, and if it
 # reads at most so many bytes of rows, which takes about a second.
@@ -143,15 +143,15 @@ class SharedLearner:
     ) -> Generator[int]:
         """Test and train on a phase, as the protocol says; go on where an earlier model has ended.
 
-        What a model has said depends on all parameters, also where its state does not. So it is
-        kept under all of them, with the state that followed.
+        A model's outputs depend on all parameters, also where its state does not. So they are
+        kept under all of them, together with the state that followed.
         """
         before = state.model
         self.update(state, phase)
         done, model = 0, None
         is_kept = phase.n_updates * self._learner.row_bytes >= _LEAST_BYTES
         if is_kept:
-            done, model = self._said(before.prefix, phase, ends, out)
+            done, model = self._kept_outputs(before.prefix, phase, ends, out)
         for end in ends:
             if end <= done:
                 yield end
@@ -172,40 +172,40 @@ class SharedLearner:
                 if end == phase.n_updates:
                     state.model.state = model
                 yield end
-        finally:  # whoever leaves early may come back
+        finally:  # a walk that is left early may be resumed
             if is_kept and begin > done:
-                reached, said = before.prefix.feed(phase, begin), out[:begin]
+                fed_prefix, outputs = before.prefix.feed(phase, begin), out[:begin]
                 model.flags.writeable = False
                 domain = () if self._tracked is None else self._trainer.domain_of(model)
-                self._cache.keep(self._key(reached), model, seconds, *domain)
-                kept = said.reshape(-1).view(np.uint8).copy()
+                self._cache.keep(self._key(fed_prefix), model, seconds, *domain)
+                kept = outputs.reshape(-1).view(np.uint8).copy()
                 kept.flags.writeable = False
-                self._cache.keep(self._said_key(reached, said), kept, seconds)
+                self._cache.keep(self._outputs_key(fed_prefix, outputs), kept, seconds)
 
-    def _said(
+    def _kept_outputs(
         self, prefix: Prefix, phase: Phase, ends: Sequence[int], out: np.ndarray
     ) -> tuple[int, np.ndarray | None]:
-        """Write what was said of the first rows of a phase, as far as that is kept.
+        """Write the outputs for the first rows of a phase, as far as they are kept.
 
-        Return of how many rows, and the state after them; None after the whole phase.
+        Return the number of these rows, and the state after them; None after the whole phase.
         """
         for end in reversed(ends):
-            reached = prefix.feed(phase, end)
-            said = out[:end]
-            kept = self._cache.find(self._said_key(reached, said))
+            fed_prefix = prefix.feed(phase, end)
+            outputs = out[:end]
+            kept = self._cache.find(self._outputs_key(fed_prefix, outputs))
             if kept is None:
                 continue
             model = None
             if end < phase.n_updates:
-                model = self._cache.find(self._key(reached), self._x)
+                model = self._cache.find(self._key(fed_prefix), self._x)
                 if model is None:
                     continue
-            said[:] = kept.view(said.dtype).reshape(said.shape)
+            outputs[:] = kept.view(outputs.dtype).reshape(outputs.shape)
             return end, model
         return 0, None
 
-    def _said_key(self, prefix: Prefix, said: np.ndarray) -> Key:
-        return prefix.name, self._all_settings, _SAID, said.nbytes
+    def _outputs_key(self, prefix: Prefix, outputs: np.ndarray) -> Key:
+        return prefix.name, self._all_settings, _OUTPUTS, outputs.nbytes
 
     def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
         """Test the folds of a node; return the row updates that the tree below it needs.
@@ -252,21 +252,21 @@ class SharedLearner:
         """
         start, stop = plan.rows(node)
         name = state.model.prefix.name, self._settings[-1], self._plan_key(plan)
-        said = ArrayThenCount(out[start:stop].shape, out.dtype)
-        key = *name, encode(self._x), len(said.memory)
-        found = self._cache.claim(key)
-        if found is not None:
-            said.take(found)
-            out[start:stop] = said.array
-            return said.n_updates
+        outputs = ArrayThenCount(out[start:stop].shape, out.dtype)
+        key = *name, encode(self._x), len(outputs.memory)
+        memory = self._cache.claim(key)
+        if memory is not None:
+            outputs.take(memory)
+            out[start:stop] = outputs.array
+            return outputs.n_updates
         try:
             least = least_kept_folds(plan, self._learner.row_bytes)
             n_kept = max(1, count_nodes(node.n_folds, least))
             models_key = (*name, n_kept * self._learner.state_bytes) if least == 1 else None
             if models_key is not None:
-                found = self._cache.find(models_key, self._x)
-                if found is not None:
-                    return self._learner.test_leaves(plan, node, found, out)
+                kept_states = self._cache.find(models_key, self._x)
+                if kept_states is not None:
+                    return self._learner.test_leaves(plan, node, kept_states, out)
             prefixes = prefixes_below(state.model.prefix, plan, node, least)
             keys = {i: self._key(prefix) for i, prefix in prefixes.items()}
             trails: dict[int, np.ndarray] = {}  # the marks of those whose phase is long enough
@@ -280,29 +280,29 @@ class SharedLearner:
             model = self._state(state.model)
             began = perf_counter()
             states = aligned_empty((n_kept, self._learner.state_bytes))
-            n_updates, passed = self._trainer.walk_keeping(
+            n_updates, trail_states = self._trainer.walk_keeping(
                 plan, node, model, out, states, min(least, node.n_folds), trails
             )
             seconds = perf_counter() - began
             with self._counting:
                 self.n_updates += n_updates
-            states.flags.writeable = passed.flags.writeable = False
+            states.flags.writeable = trail_states.flags.writeable = False
             each = {i: seconds * prefix.end / n_updates for i, prefix in prefixes.items()}
             if keys or models_key is not None:
                 ends = None if self._tracked is None else self._trainer.domain(states)
                 self._cache.keep_all(keys, states, list(each.values()), ends, models_key)
             begin = 0
             for i, marks in trails.items():
-                along = passed[begin : begin + len(marks)]
-                ends = self._trainer.domain(along)
+                trail = trail_states[begin : begin + len(marks)]
+                ends = self._trainer.domain(trail)
                 trail_key = self._trail_key(prefixes[i])
-                self._cache.keep_trail(trail_key, along, each[i], marks, ends)
+                self._cache.keep_trail(trail_key, trail, each[i], marks, ends)
                 begin += len(marks)
             if models_key is None and node != plan.root:
-                said.array[:] = out[start:stop]
-                said.n_updates = n_updates
-                said.memory.flags.writeable = False
-                self._cache.keep(key, said.memory, seconds)
+                outputs.array[:] = out[start:stop]
+                outputs.n_updates = n_updates
+                outputs.memory.flags.writeable = False
+                self._cache.keep(key, outputs.memory, seconds)
             return n_updates
         finally:
             self._cache.release(key)
@@ -331,14 +331,14 @@ class SharedLearner:
 
     def _make(self, model: LazyModel, before: LazyModel, key: Key) -> np.ndarray:
         """Train a model, or wait for the thread that is training it."""
-        found = None
+        mark = None
         if self._tracked is not None:
-            found = self._cache.find_on_trails(self._trail_key(model.prefix), self._x)
-        begin, base = (model.begin, self._state(before)) if found is None else found
-        made = self._cache.claim(key, self._x)  # only now: the owner of a claim must not wait
-        if made is not None:
-            model.state = made
-            return made
+            mark = self._cache.find_on_trails(self._trail_key(model.prefix), self._x)
+        begin, base = (model.begin, self._state(before)) if mark is None else mark
+        state = self._cache.claim(key, self._x)  # only now: the owner of a claim must not wait
+        if state is not None:
+            model.state = state
+            return state
         try:
             state = model.state
             if state is None:  # it may have been made without being kept, for lack of room
@@ -420,11 +420,11 @@ class Prefix:
         The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
     below : dict
         What ``prefixes_below`` remembers of trees that differ in their epochs only.
-    made : list of int
+    n_prefixes : list of int
         How many prefixes have been made from the same root.
     """
 
-    __slots__ = ("_next", "below", "end", "made", "n_seen", "name", "origin", "phase")
+    __slots__ = ("_next", "below", "end", "n_prefixes", "n_seen", "name", "origin", "phase")
 
     def __init__(
         self, name: bytes, n_seen: int = 0, origin: Prefix | None = None, phase: Phase = _NOTHING
@@ -434,8 +434,8 @@ class Prefix:
         self.origin = self if origin is None else origin
         self.phase = phase
         self.end = n_seen - self.origin.n_seen
-        self.made: list[int] = [0] if origin is None else origin.made
-        self.made[0] += 1
+        self.n_prefixes: list[int] = [0] if origin is None else origin.n_prefixes
+        self.n_prefixes[0] += 1
         self.below: dict[tuple[Node, int], dict[int, Prefix]] = {}
         self._next: dict[tuple[Phase, int], Prefix] = {}
 
@@ -499,18 +499,18 @@ def prefixes_below(prefix: Prefix, plan: Plan, node: Node, least: int) -> dict[i
     The keys are numbers of nodes: the node itself is 0, parents come before their children, left
     before right.
     """
-    found = prefix.below.get((node, plan.n_epochs))
-    if found is None:
-        found = {}
+    prefixes = prefix.below.get((node, plan.n_epochs))
+    if prefixes is None:
+        prefixes = {}
         number = 1
         for child in plan.split(node):
             phase = plan.phase(node, child)
             n_kept = count_nodes(child.n_folds, least)
             if n_kept > 0:
-                fed_prefix = found[number] = prefix.feed(phase, phase.n_updates)
+                fed_prefix = prefixes[number] = prefix.feed(phase, phase.n_updates)
                 if child.n_folds > 1:
                     below = prefixes_below(fed_prefix, plan, child, least)
-                    found |= {number + i: each for i, each in below.items()}
+                    prefixes |= {number + i: each for i, each in below.items()}
             number += n_kept
-        prefix.below[node, plan.n_epochs] = found
-    return found
+        prefix.below[node, plan.n_epochs] = prefixes
+    return prefixes
