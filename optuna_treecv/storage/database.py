@@ -484,10 +484,10 @@ def _is_factory(store: object) -> TypeGuard[Callable[[], Engine]]:
 def _url_and_engine(store: Given) -> tuple[URL, Engine | None]:
     """Return the URL of a store, and its engine if the caller passed one or a callable."""
     if _is_factory(store):
-        made = store()
-        if not isinstance(made, Engine):
-            raise ValueError(f"store must be a callable that returns an Engine, got {made!r}.")
-        store = made
+        result = store()
+        if not isinstance(result, Engine):
+            raise ValueError(f"store must be a callable that returns an Engine, got {result!r}.")
+        store = result
     if isinstance(store, Engine):
         if _is_memory(store.url) and not isinstance(store.pool, StaticPool):
             raise _no_memory(store.url)
@@ -560,12 +560,12 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
     connection.text_factory = _text_or_bytes
 
 
-def _text_or_bytes(found: bytes) -> str | bytes:
+def _text_or_bytes(data: bytes) -> str | bytes:
     """Return bytes that are no text as they are; SQLite's driver would fail the whole query."""
     try:
-        return found.decode()
+        return data.decode()
     except UnicodeDecodeError:
-        return found
+        return data
 
 
 def _exclude_writers(connection: Connection) -> None:
@@ -616,10 +616,10 @@ def _path(url: URL) -> str | None:
 def _file_at(url: URL) -> tuple[int, int] | None:
     """Return what identifies the file of a SQLite store, or None if there is none."""
     try:
-        found = None if (path := _path(url)) is None else os.stat(path)
+        status = None if (path := _path(url)) is None else os.stat(path)
     except OSError:
         return None
-    return None if found is None else (found.st_dev, found.st_ino)
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 def is_missing(url: str | URL) -> bool:
@@ -641,6 +641,6 @@ def _code_of(error: Exception) -> str:
 
 def reason_of(error: BaseException) -> str:
     """Return the first line of an error's message; for a database error, the driver's message."""
-    said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    lines = str(said).splitlines() or [type(said).__name__]
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    lines = str(cause).splitlines() or [type(cause).__name__]
     return " ".join(lines[0].split()).rstrip(".")

@@ -75,13 +75,13 @@ def record(
     rows: list[dict[str, Any]] = []
     blocks: list[dict[str, Any]] = []
     for one, of_folds in each:
-        own = np.ascontiguousarray(of_folds, dtype="<f8").ravel()
-        folds = np.flatnonzero(~np.isnan(own)).tolist()
+        array = np.ascontiguousarray(of_folds, dtype="<f8").ravel()
+        folds = np.flatnonzero(~np.isnan(array)).tolist()
         run = one["run"]
-        if len(own) > MAX_SCORE_ROWS and folds:
-            blocks.append({"run": run, "n_scores": len(own), "scores": _pack(own)})
+        if len(array) > MAX_SCORE_ROWS and folds:
+            blocks.append({"run": run, "n_scores": len(array), "scores": _pack(array)})
         elif folds:
-            rows += [{"run": run, "fold": fold, "score": float(own[fold])} for fold in folds]
+            rows += [{"run": run, "fold": fold, "score": float(array[fold])} for fold in folds]
 
     def write(connection: Connection) -> bool:
         connection.execute(insert(EVALUATIONS), values)
@@ -110,13 +110,13 @@ def read_evaluations(
     if runs is not None:
         wheres = [[*of_study, EVALUATIONS.c.run.in_(part)] for part in parts(list(runs))]
     left_out = LeftOut("treecv_evaluations", "run")
-    found = [
+    evaluations = [
         row
         for where in wheres
         for row in read_checked(connection, _COLUMNS, where, left_out, _problem_of_evaluation)
     ]
     left_out.warn(store, stacklevel=3)
-    return found
+    return evaluations
 
 
 def read_scores(
@@ -132,7 +132,7 @@ def read_scores(
     n_scores : mapping of str to int
         The number of scores of each run, had it not been pruned.
     """
-    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     few = LeftOut("treecv_fold_scores", "run")
     many = LeftOut("treecv_fold_score_blocks", "run")
     for part in parts(list(n_scores)):
@@ -144,7 +144,7 @@ def read_scores(
             folds.append(fold)
             scores.append(score)
         for run, (folds, scores) in lists.items():
-            found[run] = _checked_scores(run, folds, scores, n_scores[run], few)
+            pairs[run] = _checked_scores(run, folds, scores, n_scores[run], few)
         where = [FOLD_SCORE_BLOCKS.c.run.in_(part)]
         for row in read_checked(connection, _BLOCK_COLUMNS, where, many):
             run = row["run"]
@@ -153,10 +153,10 @@ def read_scores(
                 many.add(run, f"it does not hold {n_scores[run]} fold scores")
                 continue
             there = np.flatnonzero(~np.isnan(unpacked))
-            found[run] = there, unpacked[there]
+            pairs[run] = there, unpacked[there]
     for left_out in (few, many):
         left_out.warn(store, stacklevel=3)
-    return found
+    return pairs
 
 
 def read_named_scores(
@@ -174,9 +174,9 @@ def read_named_scores(
         The number of fold scores of each run.
     """
     names = {row["run"]: row["scoring"] for row in read_evaluations(connection, store, runs=runs)}
-    found = read_scores(connection, store, dict.fromkeys(names, n_scores))
+    pairs = read_scores(connection, store, dict.fromkeys(names, n_scores))
     return [
-        (run, names[run], scores) for run, (_, scores) in found.items() if len(scores) == n_scores
+        (run, names[run], scores) for run, (_, scores) in pairs.items() if len(scores) == n_scores
     ]
 
 

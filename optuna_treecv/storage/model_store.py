@@ -155,12 +155,12 @@ class ModelStore:
                 self._write(lambda connection: None)
             left_out = _left_out()
             nothing: list[Known] = []
-            found = self.database.attempt(look, nothing, without=_SHARED_MODELS)
+            new_models = self.database.attempt(look, nothing, without=_SHARED_MODELS)
             self._next_look = monotonic() + NEWS_SECONDS
-            if found or left_out.keys:
-                self._last_id = max([*left_out.keys, *(known.id for known in found[-1:])])
+            if new_models or left_out.keys:
+                self._last_id = max([*left_out.keys, *(known.id for known in new_models[-1:])])
             self._note_damaged(left_out)
-            return found
+            return new_models
         finally:
             looking.release()
 
@@ -180,7 +180,7 @@ class ModelStore:
         Damaged models are deleted together, at the next ``write`` or look for news.
         """
         where = [MODELS.c.id == known.id]
-        left_out, found = _left_out(), None
+        left_out, payload = _left_out(), None
 
         def look(connection: Connection) -> dict[str, Any] | None:
             return next(read_checked(connection, _WITH_PAYLOAD, where, left_out), None)
@@ -189,11 +189,11 @@ class ModelStore:
         if row is not None:
             if tuple(row[name] for name in Known._fields) != known:  # the file was replaced
                 return None
-            found = _unpack(row["payload"], *known[1:])
-            if found is None:
+            payload = _unpack(row["payload"], *known[1:])
+            if payload is None:
                 left_out.add(known.id, "the payload is not what was written for this key")
         self._note_damaged(left_out)
-        return found
+        return payload
 
     def _note_damaged(self, left_out: LeftOut) -> None:
         self._damaged.update(left_out.keys)
@@ -235,13 +235,13 @@ class ModelStore:
     def _there(self, connection: Connection, models: Collection[Domain]) -> set[Domain]:
         """Return those of some models that the database holds undamaged, as far as is known."""
         columns = MODELS.c.id, MODELS.c.key, MODELS.c.low, MODELS.c.high
-        found: set[Domain] = set()
+        domains: set[Domain] = set()
         for part in parts(list({key for key, _, _ in models})):
             query = select(*columns).where(MODELS.c.key.in_(part))
             for number, key, low, high in connection.execute(query):
                 if number not in self._damaged:
-                    found.add((key, low, high))
-        return found.intersection(models)
+                    domains.add((key, low, high))
+        return domains.intersection(models)
 
     def _write(self, work: Callable[[Connection], object]) -> None:
         damaged = list(self._damaged)
@@ -407,9 +407,9 @@ class Leases:
                     connection.scalars(select(LEASES.c.key).where(LEASES.c.key.in_(part)))
                 )
             free = [name for name in names if bytes.fromhex(name) not in taken]
-            own = {"owner": owner, "expires": now + LEASE_SECONDS}
+            lease = {"owner": owner, "expires": now + LEASE_SECONDS}
             if free:
-                rows = [{"key": bytes.fromhex(name), **own} for name in free]
+                rows = [{"key": bytes.fromhex(name), **lease} for name in free]
                 connection.execute(insert(LEASES), rows)
             return free
 
@@ -427,14 +427,14 @@ class Leases:
 
     def _give_up(self, owner: str, ended: Event) -> None:
         ended.set()
-        own = LEASES.c.owner == owner
-        self._write(lambda connection: connection.execute(delete(LEASES).where(own)), None)
+        is_owners = LEASES.c.owner == owner
+        self._write(lambda connection: connection.execute(delete(LEASES).where(is_owners)), None)
 
     def _renew(self, owner: str, ended: Event) -> None:
         """Renew an owner's leases until they are given up."""
-        own = update(LEASES).where(LEASES.c.owner == owner)
+        renewal = update(LEASES).where(LEASES.c.owner == owner)
         while not ended.wait(LEASE_SECONDS / _RENEWALS):
-            self._write(lambda c: c.execute(own.values(expires=_now(c) + LEASE_SECONDS)), None)
+            self._write(lambda c: c.execute(renewal.values(expires=_now(c) + LEASE_SECONDS)), None)
 
     def _write(self, work: Callable[[Connection], Any], otherwise: Any) -> Any:
         # One writer at a time: nobody can take a name between another's look and insert.

@@ -283,15 +283,15 @@ def _raw(column: Column[Any], dialect: Dialect) -> ColumnElement[Any]:
     """Return a column whose values are taken from the driver as they are."""
     if dialect.name == "postgresql" and _kind(column) is dict:
         # The driver raises where Python cannot represent the JSON.
-        found: ColumnElement[Any] = cast(column, Text)
+        raw: ColumnElement[Any] = cast(column, Text)
     elif dialect.name == "postgresql" and _kind(column) is datetime:
         # The driver raises for other times.
         first, last = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
         is_valid = column.between(literal(first, column.type), literal(last, column.type))
-        found = case((is_valid, column), else_=None)
+        raw = case((is_valid, column), else_=None)
     else:
-        found = column
-    return type_coerce(found, NullType()).label(column.name)
+        raw = column
+    return type_coerce(raw, NullType()).label(column.name)
 
 
 def _kind(column: Column[Any]) -> type:
@@ -316,12 +316,12 @@ def _converter(column: Column[Any], dialect: Dialect) -> Callable[[Any], Any]:
         if value is None and column.nullable:
             return None
         try:
-            found = value if process is None else process(value)
+            result = value if process is None else process(value)
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-            found = None
-        if not isinstance(found, accepted) or (kind is int and not -most <= found < most):
+            result = None
+        if not isinstance(result, accepted) or (kind is int and not -most <= result < most):
             raise ValueError(f"{column.name} must be {name}, got {shown(value)}")
-        return kind(found) if kind in (bytes, float) else found
+        return kind(result) if kind in (bytes, float) else result
 
     return convert
 
