@@ -113,39 +113,39 @@ class Table:
             )
 
 
-def which_are_categorical(X: Any, asked: Any) -> np.ndarray:
+def which_are_categorical(X: Any, columns: Any) -> np.ndarray:
     """Return which columns are categorical, (n_features,) of bool.
 
     Parameters
     ----------
     X : array or data frame
-    asked : {"from_dtype"}, array-like of bool, int or str, or None
+    columns : {"from_dtype"}, array-like of bool, int or str, or None
         As the parameter ``categorical_features`` of trees.
     """
     n_features = np.shape(X)[1]
     is_categorical = np.zeros(n_features, bool)
-    if asked is None:
+    if columns is None:
         return is_categorical
     names = list(getattr(X, "columns", []))
-    if isinstance(asked, str):
-        if asked != "from_dtype":
+    if isinstance(columns, str):
+        if columns != "from_dtype":
             raise ValueError(
                 "categorical_features must be 'from_dtype', None, or a list of columns, got "
-                f"{asked!r}."
+                f"{columns!r}."
             )
         for i, dtype in enumerate(getattr(X, "dtypes", []) if names else []):
             is_categorical[i] = str(dtype).lower() in ("category", "categorical", "enum", "object")
             is_categorical[i] |= str(dtype).lower().startswith(("str", "enum("))
         return is_categorical
-    given = np.ravel(np.asarray(asked, dtype=object)).tolist()  # 1 stays 1 beside a name
-    if given and all(isinstance(one, bool) for one in given):
-        if len(given) != n_features:
+    entries = np.ravel(np.asarray(columns, dtype=object)).tolist()  # 1 stays 1 beside a name
+    if entries and all(isinstance(one, bool) for one in entries):
+        if len(entries) != n_features:
             raise ValueError(
                 "categorical_features must have one entry per column where it is a mask, got "
-                f"{len(given)} for {n_features} columns."
+                f"{len(entries)} for {n_features} columns."
             )
-        return np.array(given)
-    for one in given:
+        return np.array(entries)
+    for one in entries:
         if isinstance(one, str) and one in names:
             is_categorical[names.index(one)] = True
         elif is_integer(one) and 0 <= one < n_features:

@@ -111,14 +111,16 @@ def naming(argument: str) -> Iterator[None]:
         raise kind(f"{argument} cannot be used: {error}") from error
 
 
-def check_weights(argument: str, given: Any, n_rows: int, may_be_zero: bool = False) -> np.ndarray:
+def check_weights(
+    argument: str, values: Any, n_rows: int, may_be_zero: bool = False
+) -> np.ndarray:
     """Return the weights of rows as a new array of float64.
 
     Parameters
     ----------
     argument : str
         The argument that holds them, for error messages.
-    given : array-like
+    values : array-like
     n_rows : int
     may_be_zero : bool
         Whether all weights may be 0.
@@ -128,22 +130,22 @@ def check_weights(argument: str, given: Any, n_rows: int, may_be_zero: bool = Fa
     ValueError
         If they are not one finite number of at least 0 for each row.
     """
-    check_array_kind(argument, given)
+    check_array_kind(argument, values)
     try:
-        given = np.asarray(given)
+        values = np.asarray(values)
     except ValueError as error:
         raise ValueError(f"{argument} must hold one weight per row: {error}.") from error
-    if given.ndim != 1:
-        raise ValueError(f"{argument} must have the shape (n_rows,), got shape {given.shape}.")
-    if len(given) != n_rows:
+    if values.ndim != 1:
+        raise ValueError(f"{argument} must have the shape (n_rows,), got shape {values.shape}.")
+    if len(values) != n_rows:
         raise ValueError(
             f"{argument} must have one weight per row: X has {n_rows} rows, {argument} "
-            f"{len(given)} entries."
+            f"{len(values)} entries."
         )
     try:
-        if given.dtype.kind not in "biufO":
-            raise TypeError(f"got type {given.dtype}")
-        weights = given.astype(np.float64)
+        if values.dtype.kind not in "biufO":
+            raise TypeError(f"got type {values.dtype}")
+        weights = values.astype(np.float64)
     except (OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"{argument} must hold numbers: {error}.") from error
     wrong = ~(np.isfinite(weights) & (weights >= 0))
@@ -304,8 +306,8 @@ def naming_entries(
     try:
         yield
     except (TypeError, ValueError) as error:
-        said = _NO_NUMBERS.search(str(error))
-        sentence = None if said is None else _wrong_entry(X, order, names, said[1] is None)
+        match = _NO_NUMBERS.search(str(error))
+        sentence = None if match is None else _wrong_entry(X, order, names, match[1] is None)
         if sentence is None:
             raise
         raise ValueError(sentence) from error
@@ -362,8 +364,8 @@ def _find_entry(
             [one is None or not (may_be_missing or np.isfinite(one)) for one in floats]
         )
         if len(wrong):
-            given = rows[wrong] if order is None else order[rows[wrong]]
-            return _plain(values[wrong[np.argmin(given)]]), column, int(given.min())
+            data_rows = rows[wrong] if order is None else order[rows[wrong]]
+            return _plain(values[wrong[np.argmin(data_rows)]]), column, int(data_rows.min())
     return None
 
 

@@ -219,11 +219,11 @@ def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]
     if problem is None and partitions:
         cuts: list[Cut] = []
         for ids, numbers in partitions:
-            given = None
+            of_part = None
             if not is_ascending:
                 part = slice(numbers.start, numbers.stop)
-                given = Splits(splits.order, splits.trains[part], splits.tests[part])
-            cuts.append(folds_of_ids(ids, rows.shuffle, seeds(len(cuts)), given))
+                of_part = Splits(splits.order, splits.trains[part], splits.tests[part])
+            cuts.append(folds_of_ids(ids, rows.shuffle, seeds(len(cuts)), of_part))
         return cuts
     if rows.shuffle and not splits.grows:
         seed = seeds(0)
@@ -369,7 +369,7 @@ def _partitions(
         ids[test] = i - begin
     partitions.append((ids, range(begin, len(tests))))
     first, n_folds = partitions[0][0] >= 0, len(partitions[0][1])
-    if any(len(own) != n_folds or np.any((ids >= 0) != first) for ids, own in partitions):
+    if any(len(numbers) != n_folds or np.any((ids >= 0) != first) for ids, numbers in partitions):
         row = np.argmax(sum((ids >= 0).astype(int) for ids, _ in partitions))
         return f"tests row {row} in more splits than others", []
     if len(partitions) > 1 and n_folds == 1:

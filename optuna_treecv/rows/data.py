@@ -362,9 +362,9 @@ class Data:
 
     def __init__(self, X: Any, y: Any = None) -> None:
         X, y = in_memory("X", X), in_memory("y", y)
-        given = None
+        original = None
         if not hasattr(X, "shape"):
-            given = X
+            original = X
             with naming("X"):
                 X = check_array(
                     X,
@@ -409,7 +409,7 @@ class Data:
         if self.n_rows >= 2**31:
             raise ValueError(f"X must have fewer than 2**31 rows, got {self.n_rows}.")
         self.X = X
-        self.X_given = X if given is None else given
+        self.X_given = X if original is None else original
         self.y = y
         self.weights: np.ndarray | None = None
         self.score_weights: np.ndarray | None = None

@@ -204,7 +204,7 @@ class Folds:
         bound is n_rows. None means that chunk i begins at ``i * n_rows // n_folds``.
     numbers : ndarray of shape (n_folds,) or None
         The fold number of each chunk. None means that chunk i is fold i.
-    given : Splits or None
+    splits : Splits or None
         The splits as a splitter gave them, where it gave rows in another than ascending order.
     """
 
@@ -212,7 +212,7 @@ class Folds:
     n_folds: int
     bounds: np.ndarray | None = None
     numbers: np.ndarray | None = None
-    given: Splits | None = None
+    splits: Splits | None = None
 
     @property
     def n_rows(self) -> int:
@@ -240,8 +240,8 @@ class Folds:
 
     def test_rows(self, chunk: int) -> np.ndarray:
         """Return the rows, as given, that a chunk's fold tests, in the order of the splitter."""
-        if self.given is not None:
-            return self.given.test_rows(self.number(chunk))
+        if self.splits is not None:
+            return self.splits.test_rows(self.number(chunk))
         begins = self.begins()
         return np.sort(self.order[begins[chunk] : begins[chunk + 1]]).astype(np.intp)
 
@@ -255,8 +255,8 @@ class Folds:
 
     def split(self, chunk: int) -> Split:
         """Return the training and test rows of a chunk."""
-        if self.given is not None:
-            return self.given.split(self.number(chunk))
+        if self.splits is not None:
+            return self.splits.split(self.number(chunk))
         return Split(None, self.test_rows(chunk).astype(np.uint32), self.n_rows)
 
     def equals(self, other: object) -> bool:
@@ -283,8 +283,8 @@ class Folds:
     def arrays(self) -> Iterator[np.ndarray | None]:
         """Yield the arrays that tell these folds from others with as many folds."""
         yield from (self.order, self.bounds, self.numbers)
-        if self.given is not None:
-            yield from self.given.arrays()
+        if self.splits is not None:
+            yield from self.splits.arrays()
 
     def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return how many of the marked rows each chunk's model is trained on, and tested on.
@@ -312,7 +312,7 @@ def even_folds(n_rows: int, n_folds: int, shuffle: bool, seed: int) -> Folds:
     return Folds(order, n_folds, numbers=order if n_folds == n_rows else None)
 
 
-def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, given: Splits | None = None) -> Folds:
+def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, splits: Splits | None = None) -> Folds:
     """Return one chunk per fold id; rows with the id -1 are only trained on.
 
     With ``shuffle`` the folds are permuted, because neighbouring chunks train on each other's rows
@@ -335,11 +335,11 @@ def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, given: Splits | None
     order = rows[np.argsort(chunk[rows], kind="stable")]
     begin = len(ids) - sizes.sum()
     bounds = np.concatenate([[begin], begin + np.cumsum(sizes)]).astype(np.int64)
-    return Folds(order, n_folds, bounds, numbers, given)
+    return Folds(order, n_folds, bounds, numbers, splits)
 
 
 def hold_out(
-    test: np.ndarray, n_rows: int, shuffle: bool, seed: int, given: Splits | None = None
+    test: np.ndarray, n_rows: int, shuffle: bool, seed: int, splits: Splits | None = None
 ) -> Folds:
     """Return one fold that tests some rows; all others are only trained on."""
     rows = permutation(n_rows, seed, OF_ROWS) if shuffle else np.arange(n_rows, dtype=np.uint32)
@@ -347,7 +347,7 @@ def hold_out(
     is_tested[test] = True
     tested = is_tested[rows]
     order = np.concatenate([rows[~tested], rows[tested]])
-    return Folds(order, 1, np.array([n_rows - len(test), n_rows], np.int64), given=given)
+    return Folds(order, 1, np.array([n_rows - len(test), n_rows], np.int64), splits=splits)
 
 
 def first_split(cut: Cut, shuffle: bool, seed: int) -> Cut:
@@ -358,8 +358,8 @@ def first_split(cut: Cut, shuffle: bool, seed: int) -> Cut:
     """
     if isinstance(cut, Folds):
         chunk = 0 if cut.numbers is None else int(np.flatnonzero(cut.numbers == 0)[0])
-        given = None if cut.given is None else cut.given.one()
-        return hold_out(cut.test_rows(chunk), cut.n_rows, shuffle, seed, given)
+        splits = None if cut.splits is None else cut.splits.one()
+        return hold_out(cut.test_rows(chunk), cut.n_rows, shuffle, seed, splits)
     one = cut.one()
     train, test = one.split(0).train_rows(), one.test_rows(0)
     both = np.concatenate([train, test])
