@@ -1,10 +1,10 @@
 """Fold scores: losses, which a study minimises, and scikit-learn scorers, which it maximises."""
 
-from optuna_treecv.scoring.asked import make_scoring as make_scoring
-from optuna_treecv.scoring.asked import pooled as pooled
-from optuna_treecv.scoring.asked import Scoring as Scoring
-from optuna_treecv.scoring.asked import scoring_for as scoring_for
-from optuna_treecv.scoring.asked import with_pooled as with_pooled
+from optuna_treecv.scoring.argument import make_scoring as make_scoring
+from optuna_treecv.scoring.argument import pooled as pooled
+from optuna_treecv.scoring.argument import Scoring as Scoring
+from optuna_treecv.scoring.argument import scoring_for as scoring_for
+from optuna_treecv.scoring.argument import with_pooled as with_pooled
 from optuna_treecv.scoring.at_leaves import ArrayThenCount as ArrayThenCount
 from optuna_treecv.scoring.at_leaves import COUNT_BYTES as COUNT_BYTES
 from optuna_treecv.scoring.at_leaves import Leaves as Leaves

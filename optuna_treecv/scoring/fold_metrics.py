@@ -448,8 +448,8 @@ def _average_precision_influence(response: Array, codes: Array, weights: Weights
     precision = np.where(both > 0, tp / both, 1.0)
     share = positives / tp[-1]
     change = np.where(both > 0, share / both, 0.0)
-    own = (precision - (share * precision).sum()) / tp[-1]
-    of_positive = own + np.cumsum((change * (1 - precision))[::-1])[::-1]
+    direct_effect = (precision - (share * precision).sum()) / tp[-1]
+    of_positive = direct_effect + np.cumsum((change * (1 - precision))[::-1])[::-1]
     of_negative = -np.cumsum((change * precision)[::-1])[::-1]
     return np.where(is_positive, of_positive[rank], of_negative[rank])
 

@@ -80,10 +80,10 @@ def _hinge(decision: np.ndarray, codes: np.ndarray) -> np.ndarray:
     decision = decision.astype(np.float64)
     if decision.ndim == 1:
         return np.maximum(0, 1 - np.where(codes == 1, decision, -decision))
-    own = decision[np.arange(len(codes)), codes]
+    of_true_class = decision[np.arange(len(codes)), codes]
     others = decision.copy()
     others[np.arange(len(codes)), codes] = -np.inf
-    return np.maximum(0, 1 - (own - others.max(axis=1)))
+    return np.maximum(0, 1 - (of_true_class - others.max(axis=1)))
 
 
 def _log_loss(probabilities: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -204,8 +204,8 @@ BREAKAGES = [
     # Scores.
     Breakage(
         "scores: the hinge of several classes takes the mean of the others",
-        "own - others.max(axis=1)",
-        "own - np.sort(others, axis=1)[:, -2]",
+        "of_true_class - others.max(axis=1)",
+        "of_true_class - np.sort(others, axis=1)[:, -2]",
         "test_crossval::test_losses_are_scikit_learns_metrics",
     ),
     Breakage(

@@ -149,27 +149,27 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
             )
         return None
     if isinstance(scoring, Mapping):
-        given = dict(scoring)
+        by_name = dict(scoring)
     elif isinstance(scoring, list | tuple):
         listed = [_metric(one) for one in scoring]
-        given = {metric.name: metric for metric in listed}
-        if len(given) < len(listed):
+        by_name = {metric.name: metric for metric in listed}
+        if len(by_name) < len(listed):
             raise ValueError(
                 f"scoring must hold different names, got {[metric.name for metric in listed]}; a "
                 "dict of names to scorers would be right."
             )
     else:
         metric = _metric(scoring)
-        given = {metric.name: metric}
-    if not given or not all(isinstance(name, str) for name in given):
+        by_name = {metric.name: metric}
+    if not by_name or not all(isinstance(name, str) for name in by_name):
         raise ValueError(f"scoring must hold one or more scores by name, got {scoring!r}.")
-    metrics = [pooled(one) if is_pooled else _metric(one) for one in given.values()]
+    metrics = [pooled(one) if is_pooled else _metric(one) for one in by_name.values()]
     known = [metric.name for metric in metrics if metric.is_registered]
     if len(set(known)) < len(known):
         raise ValueError(f"scoring must hold each score once, got {known}.")
     names = tuple(
         metric.name if is_pooled and not isinstance(scoring, Mapping) else name
-        for name, metric in zip(given, metrics, strict=True)
+        for name, metric in zip(by_name, metrics, strict=True)
     )
     return Scoring(names, tuple(metrics), *_optimized(optimize, names))
 
@@ -179,15 +179,15 @@ def _optimized(optimize: Any, names: Sequence[str]) -> tuple[tuple[int, ...], bo
     if optimize is None:
         return (0,), False
     returns_tuple = isinstance(optimize, list | tuple)
-    asked = list(optimize) if returns_tuple else [optimize]
-    unknown = [one for one in asked if one not in names]
-    if unknown or not asked or len(set(asked)) < len(asked):
+    choices = list(optimize) if returns_tuple else [optimize]
+    unknown = [one for one in choices if one not in names]
+    if unknown or not choices or len(set(choices)) < len(choices):
         what = repr(unknown[0]) if unknown else repr(optimize)
         raise ValueError(
             f"optimize must be one of the names in scoring ({', '.join(names)}) or a list of "
             f"different ones, got {what}."
         )
-    return tuple(names.index(one) for one in asked), returns_tuple
+    return tuple(names.index(one) for one in choices), returns_tuple
 
 
 def _metric(scoring: Any) -> Metric:
