@@ -90,10 +90,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _bytes(given: str) -> int:
-    match = re.fullmatch(r"([0-9]+(?:[.][0-9]+)?) *([kmgt]?b)?", given.strip().lower())
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"([0-9]+(?:[.][0-9]+)?) *([kmgt]?b)?", text.strip().lower())
     if match is None:
-        raise argparse.ArgumentTypeError(f"must be a size such as 100MB or 2GB, got {given!r}.")
+        raise argparse.ArgumentTypeError(f"must be a size such as 100MB or 2GB, got {text!r}.")
     number, unit = match.groups()
     return int(float(number) * 1000 ** _UNITS.index(unit or "b"))
 

@@ -79,10 +79,10 @@ class Points(optuna.samplers.RandomSampler):
         known = _by_point(trials, axes)
         done = {point for point, trial in known.items() if trial.state != TrialState.FAIL}
         missing = {}
-        for given in self._points:
-            codes = self._codes_at(given, axes)
-            if (point := tuple(codes.values())) not in done:
-                missing[point] = codes
+        for point in self._points:
+            codes = self._codes_at(point, axes)
+            if (stored := tuple(codes.values())) not in done:
+                missing[stored] = codes
         self.missing = list(missing.values())
 
     def tried(
@@ -130,9 +130,9 @@ def _by_point(
     return known
 
 
-def are_lists(given: Any) -> bool:
+def are_lists(space: Any) -> bool:
     """Return whether a search space is a dict of lists, or a list of such dicts."""
-    dicts = [given] if isinstance(given, Mapping) else given
+    dicts = [space] if isinstance(space, Mapping) else space
     return (
         isinstance(dicts, Sequence)
         and not isinstance(dicts, str)
@@ -148,12 +148,12 @@ def are_lists(given: Any) -> bool:
     )
 
 
-def as_distributions(given: Any) -> dict[str, BaseDistribution | Axis] | Literal["auto"]:
+def as_distributions(space: Any) -> dict[str, BaseDistribution | Axis] | Literal["auto"]:
     """Return the Optuna distribution of each parameter, or the axis of a list of values.
 
     Parameters
     ----------
-    given : dict of str to distribution or list, or "auto"
+    space : dict of str to distribution or list, or "auto"
         ``param_distributions`` of a search. "auto" is returned as it is.
 
     Raises
@@ -161,15 +161,15 @@ def as_distributions(given: Any) -> dict[str, BaseDistribution | Axis] | Literal
     ValueError
         If it is neither.
     """
-    if isinstance(given, str) and given == "auto":
+    if isinstance(space, str) and space == "auto":
         return "auto"
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(space, Mapping) or not space:
         raise ValueError(
             "param_distributions must be a dict such as {'alpha': loguniform(1e-6, 1e-1)} or "
-            f"'auto', got {given!r}."
+            f"'auto', got {space!r}."
         )
     distributions: dict[str, BaseDistribution | Axis] = {}
-    for name, one in given.items():
+    for name, one in space.items():
         if isinstance(one, BaseDistribution):
             distributions[name] = one
         elif hasattr(one, "dist") and hasattr(one, "support"):

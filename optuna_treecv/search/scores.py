@@ -55,14 +55,14 @@ class Scores(NamedTuple):
     @property
     def with_train(self) -> dict[str, Any]:
         """``scoring`` of an objective that has the same scores of training rows too."""
-        given = self.requested if self.is_multiple else {"score": self.requested}
-        if not isinstance(given, Mapping):
-            given = dict(zip(self.names, given, strict=True))
+        scoring = self.requested if self.is_multiple else {"score": self.requested}
+        if not isinstance(scoring, Mapping):
+            scoring = dict(zip(self.names, scoring, strict=True))
         on_training = {
             f"train_{name}": Scorer(f"train_{name}", score, is_mean=True, is_of_training=True)
             for name, score in self.scorers.items()
         }
-        return {**given, **on_training}
+        return {**scoring, **on_training}
 
     def by_names(self, names: Sequence[str]) -> Scores:
         """Return the scores of a callable that has returned a dict of these names."""

@@ -347,9 +347,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             )
         if self.param_grid is not None:
             ParameterGrid(self.param_grid)  # its errors are those of GridSearchCV
-        for name, given in (("n_trials", self.n_trials), ("n_iter", self.n_iter)):
-            if given is not None and not (is_integer(given) and given > 0):
-                raise ValueError(f"{name} must be None or a positive integer, got {given!r}.")
+        for name, value in (("n_trials", self.n_trials), ("n_iter", self.n_iter)):
+            if value is not None and not (is_integer(value) and value > 0):
+                raise ValueError(f"{name} must be None or a positive integer, got {value!r}.")
         if self.n_trials is not None and self.n_iter is not None:
             raise ValueError("n_iter must be None where n_trials is given, which means the same.")
         if not (is_number(self.verbose) and self.verbose >= 0):
@@ -375,9 +375,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             "pruner": (self.pruner, optuna.pruners.BasePruner, "a pruner of Optuna"),
             "study": (self.study, optuna.Study, "an optuna.Study"),
         }
-        for name, (given, kind, right) in kinds.items():
-            if given is not None and not isinstance(given, kind):
-                raise ValueError(f"{name} must be None or {right}, got {given!r}.")
+        for name, (value, kind, right) in kinds.items():
+            if value is not None and not isinstance(value, kind):
+                raise ValueError(f"{name} must be None or {right}, got {value!r}.")
         for name in ("sampler", "pruner", "storage"):
             if self.study is not None and getattr(self, name) is not None:
                 raise ValueError(f"{name} must be None where study is given, which has its own.")

@@ -104,12 +104,12 @@ def _name_of_search(search: Any, objective: TreeCVObjective) -> str | None:
 
 def check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:
     """Refuse a study that does not do with values what the scoring of a search needs."""
-    given = [direction.name.lower() for direction in study.directions]
-    if given != objective.directions:
+    directions = [direction.name.lower() for direction in study.directions]
+    if directions != objective.directions:
         what = "a loss" if objective.direction == "minimize" else "a score"
         raise ValueError(
             f"study must have direction={objective.direction!r}, since scoring is {what}, got "
-            f"{' and '.join(map(repr, given))}; "
+            f"{' and '.join(map(repr, directions))}; "
             f"optuna.create_study(direction={objective.direction!r}) would be right."
         )
 

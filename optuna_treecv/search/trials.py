@@ -149,7 +149,7 @@ class Trials:
         self._rows[trial.number] = row
         if self.verbose <= 2:
             return
-        given = ", ".join(f"{name}={value}" for name, value in trial.params.items())
+        params = ", ".join(f"{name}={value}" for name, value in trial.params.items())
         for split in range(min(0 if one is None else len(one) for one in row.splits)):
             values = [f"{one[split]:.3f}" for one in row.splits if one is not None]
             tested, trained = values[: len(self.names)], values[len(self.names) :]
@@ -157,7 +157,7 @@ class Trials:
                 pairs = zip(trained, tested, strict=True)
                 tested = [f"(train={train}, test={test})" for train, test in pairs]
             scores = [f"{name}={score}" for name, score in zip(self.names, tested, strict=True)]
-            print(f"split {split}: {given}; {', '.join(scores)}")
+            print(f"split {split}: {params}; {', '.join(scores)}")
 
     def rows(self, study: optuna.Study, points: Points | None, optimized: int) -> list[Row]:
         """Return the rows of ``cv_results_``, of all trials but those that failed in earlier runs.

@@ -137,8 +137,8 @@ class Batches:
             return
         names = {missing.name: job for job in jobs if (missing := missing_result(job))}
         with self.leases.hold(list(names)) as mine:
-            own = [names[name] for name in mine]
-            is_any = evaluate_together(own, are_leased=True)
+            leased_jobs = [names[name] for name in mine]
+            is_any = evaluate_together(leased_jobs, are_leased=True)
         for one in taken:
             missing = missing_result(one.job)
             one.goes_on = is_any and missing is not None and missing.name not in mine
@@ -146,9 +146,9 @@ class Batches:
     def _fitting(self, jobs: Iterable[Job], most: int, held: set[str]) -> list[Job]:
         """Return some jobs to be computed ahead, as many as there is room for."""
         waiting = sum(ahead.n_bytes for job in self._jobs_ahead for ahead in job.ahead.values())
-        found: list[Job] = []
+        next_jobs: list[Job] = []
         for job in jobs:
-            if len(found) == most:
+            if len(next_jobs) == most:
                 break
             missing = missing_result(job)
             if missing is None or missing.name in held:
@@ -156,8 +156,8 @@ class Batches:
             waiting += missing.n_bytes
             if waiting > _MOST_BYTES:
                 break
-            found.append(job)
-        return found
+            next_jobs.append(job)
+        return next_jobs
 
     def _join(self, request: _Request) -> list[_Request]:
         """Wait until another thread has evaluated the request, or return a batch to evaluate."""

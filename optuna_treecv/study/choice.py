@@ -275,14 +275,14 @@ def differences_from_best(
     for trial in trials:
         if trial.number not in folds:
             continue
-        own = folds[trial.number]
+        of_trial = folds[trial.number]
         if trial.number in contest.rows and best.number in contest.rows:
             assert contest.shares is not None
             rows = contest.rows[trial.number], contest.rows[best.number]
-            mean = float(own.mean() - of_best.mean())
+            mean = float(of_trial.mean() - of_best.mean())
             difference = difference_by_rows(mean, *rows, contest.shares, level, contest.note)
         else:
-            scores = own.astype(float), of_best.astype(float)
+            scores = of_trial.astype(float), of_best.astype(float)
             difference = difference_by_folds(*scores, contest.n_folds, level, contest.overlap)
         candidates.append(Candidate(trial, difference))
     return candidates

@@ -560,16 +560,16 @@ class TreeCVObjective:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
         return GridSampler(self._space.grids, seed=seed)
 
-    def _unseen(self, trial: optuna.Trial, own: Job) -> Iterator[Job]:
+    def _unseen(self, trial: optuna.Trial, job: Job) -> Iterator[Job]:
         """Yield jobs for points of the grid that have no trial yet.
 
-        They can all be evaluated side by side with the given trial, whose job is ``own``. If the
+        They can all be evaluated side by side with the given trial, whose job is ``job``. If the
         trial is not at a point of the grid, there are none.
         """
         assert self._space.grids is not None
         names = list(self._space.grids[0])
         mine = {name: trial.params[name] for name in names}
-        lanes = parameters_beside(own)
+        lanes = parameters_beside(job)
         trials = trial.study.get_trials(deepcopy=False)
         seen = {tuple(one.params.get(name) for name in names) for one in trials}
         ahead = self._batches.ahead.setdefault(trial.study, {})

@@ -348,30 +348,30 @@ class Space:
 
     def _at_values(
         self,
-        given: Mapping[str, Any],
+        values: Mapping[str, Any],
         argument: str,
         may_have_more: bool = False,
         n_epochs: int | None = None,
     ) -> Candidate:
-        """Return the estimator at the values, or codes of values, that an argument gives."""
+        """Return the estimator at the values, or codes of values, of an argument."""
         if self.axes:
             unset = {
                 name: NOT_SET
                 for name, axis in self.axes.items()
-                if name not in given and any(value is NOT_SET for value in axis.values)
+                if name not in values and any(value is NOT_SET for value in axis.values)
             }
-            given = {**given, **unset}
-            _check_names(argument, given, self.axes)
-            return self.at(codes_of(given, self.axes), n_epochs)
-        trial = FixedTrial(dict(given))
+            values = {**values, **unset}
+            _check_names(argument, values, self.axes)
+            return self.at(codes_of(values, self.axes), n_epochs)
+        trial = FixedTrial(dict(values))
         try:
             estimator = self.of_trial(trial)
         except ValueError as error:
             if missing := _NOT_FOUND.search(str(error)):
-                _check_names(argument, given, [missing[1]])  # refuses this one by our own error
+                _check_names(argument, values, [missing[1]])  # refuses this one by our own error
             raise
         if not may_have_more:
-            _check_names(argument, given, trial.params)
+            _check_names(argument, values, trial.params)
         return estimator, n_epochs
 
     def _values(self, trial: Any) -> dict[str, Any]:
@@ -534,12 +534,14 @@ def _check_known(argument: str, estimator: Any, lists: Mapping[str, Collection[A
                 ) from error
 
 
-def _check_names(argument: str, given: Mapping[str, Any], wanted: Collection[str]) -> None:
+def _check_names(argument: str, values: Mapping[str, Any], wanted: Collection[str]) -> None:
     """Refuse parameter values whose names are not those of the search space."""
     for name in wanted:
-        if name not in given:
-            raise ValueError(f"{argument} must hold a value for {name!r}, got only {dict(given)}.")
-    for name in given:
+        if name not in values:
+            raise ValueError(
+                f"{argument} must hold a value for {name!r}, got only {dict(values)}."
+            )
+    for name in values:
         if name not in wanted:
             names = ", ".join(map(repr, wanted))
             raise ValueError(f"{argument} must hold {names} and nothing else, got {name!r} too.")
@@ -837,12 +839,12 @@ def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
             "FloatDistribution(1e-5, 1e2, log=True)} would be right. The user guide lists the "
             "estimators that it knows (Search spaces)."
         )
-    given, default = last.get_params(deep=False), kind().get_params(deep=False)
-    left = [name for name in space if np.array_equal(given[name], default[name])]
+    params, default = last.get_params(deep=False), kind().get_params(deep=False)
+    left = [name for name in space if np.array_equal(params[name], default[name])]
     if not left:
         raise ValueError(
             f"param_distributions='auto' searches {', '.join(space)} of {name_of(last)}, which "
             "must have the default value to be searched, got "
-            f"{', '.join(f'{name}={given[name]!r}' for name in space)}."
+            f"{', '.join(f'{name}={params[name]!r}' for name in space)}."
         )
     return {prefix + name: space[name] for name in left}

@@ -69,21 +69,21 @@ class StudyCheck:
         """Refuse a study with other directions than the objective's."""
         if study is None:  # FixedTrial and FrozenTrial have none
             return
-        given = [direction.name.lower() for direction in study.directions]
-        if len(given) > 1 and len(wanted) == 1:
+        directions = [direction.name.lower() for direction in study.directions]
+        if len(directions) > 1 and len(wanted) == 1:
             raise ValueError(
-                f"the study must have one objective, as this objective has, got {len(given)}; an "
-                "objective with a list of names as optimize has several."
+                "the study must have one objective, as this objective has, got "
+                f"{len(directions)}; an objective with a list of names as optimize has several."
             )
-        if len(wanted) > 1 and given != wanted:
+        if len(wanted) > 1 and directions != wanted:
             raise ValueError(
                 f"the study's directions must be {wanted}, those of the scores to optimize, got "
-                f"{given}: optuna.create_study(directions=objective.directions)."
+                f"{directions}: optuna.create_study(directions=objective.directions)."
             )
-        if given != wanted:
+        if directions != wanted:
             raise ValueError(
                 f"the study's direction must be {wanted[0]!r}, since scoring is to be "
-                f"{wanted[0]}d, got {', '.join(given)}: "
+                f"{wanted[0]}d, got {', '.join(directions)}: "
                 "optuna.create_study(direction=objective.direction)."
             )
 
