@@ -78,7 +78,7 @@ class Adapter:
     ) -> None:
         self.rows = rows
         self.before = before
-        self._takes_given = before is not None  # whether fitted estimators take rows as given
+        self._takes_raw_rows = before is not None  # whether fitted estimators do
         self.response_methods = response_methods
         self.fresh = seeded(clone(estimator), seed)
         self._columns: dict[str, slice] = {}
@@ -194,11 +194,11 @@ class Adapter:
     def without_steps(self) -> Adapter:
         """Return the same learner, whose fitted estimators take the rows after the steps."""
         other = copy.copy(self)
-        other._takes_given = False
+        other._takes_raw_rows = False
         return other
 
     def estimator(self, state: State) -> Any:
-        if self.before is None or not self._takes_given or state.estimator is None:
+        if self.before is None or not self._takes_raw_rows or state.estimator is None:
             return state.estimator
         return self.before.fitted(state.estimator)
 
@@ -219,7 +219,7 @@ class Adapter:
         return fitted
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
-        if self.before is None or not self._takes_given:
+        if self.before is None or not self._takes_raw_rows:
             X = self._take(slice(start, stop))
         else:
             X = take_rows(self.before.X, self.rows.order[start:stop])

@@ -123,7 +123,7 @@ def weights_of_classes(class_weight: dict[Any, Any], classes: np.ndarray) -> tup
     """
     # The labels as NumPy's scalars and as Python's: dates of the two have different hashes.
     codes = {label: c for labels in (classes, classes.tolist()) for c, label in enumerate(labels)}
-    found = dict.fromkeys(range(len(classes)), 1.0)
+    weights = dict.fromkeys(range(len(classes)), 1.0)
     known = {codes[label]: float(w) for label, w in class_weight.items() if label in codes}
     unknown = [label for label in class_weight if label not in codes]
     if unknown and len(known) < len(classes):
@@ -131,10 +131,10 @@ def weights_of_classes(class_weight: dict[Any, Any], classes: np.ndarray) -> tup
             f"class_weight must have labels of y as its keys, {classes.tolist()}, got "
             f"{unknown[0]!r}."
         )
-    found |= known
-    if not any(found.values()):
+    weights |= known
+    if not any(weights.values()):
         raise ValueError("class_weight must hold a weight above 0 for one of the classes of y.")
-    return tuple(found.values())
+    return tuple(weights.values())
 
 
 def parameters_of(estimator: Any) -> list[tuple[str, Any]]:

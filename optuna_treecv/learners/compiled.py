@@ -524,7 +524,7 @@ class CompiledLearner(KernelTrainer):
         self.weights_of_classes = estimator.weights_of_classes(rows.classes)
         self.weights = rows.weights_with(self.weights_of_classes)
         kernel.weigh(self.weights, estimator.is_balanced)
-        self._own = kernel
+        self._estimator_kernel = kernel
         if before is not None:
             kernel = before.around(kernel, rows)
         super().__init__(kernel, rows.X.dtype)
@@ -648,7 +648,7 @@ class CompiledLearner(KernelTrainer):
         -------
         n_updates : int
             The row updates done.
-        passed : ndarray of shape (n_states, state_bytes)
+        trail_states : ndarray of shape (n_states, state_bytes)
             The states on the way, one trail after the other.
         """
         begins = np.zeros(len(kept) + 1, np.int64)
@@ -656,9 +656,9 @@ class CompiledLearner(KernelTrainer):
             begins[i + 1] = len(marks)
         np.cumsum(begins, out=begins)
         marks = np.concatenate([*trails.values(), np.empty(0, np.int64)])
-        passed = aligned_empty((len(marks), self.state_bytes))
-        keeping = Kept(kept, least_folds, begins, marks, passed)
-        return self.walk_subtree(plan, node, state, out, keeping), passed
+        trail_states = aligned_empty((len(marks), self.state_bytes))
+        keeping = Kept(kept, least_folds, begins, marks, trail_states)
+        return self.walk_subtree(plan, node, state, out, keeping), trail_states
 
     def test_leaves(self, plan: Plan, node: Node, kept: np.ndarray, out: np.ndarray) -> int:
         """Test the folds of a node by the states that ``walk_keeping`` has kept for all its nodes.
@@ -693,9 +693,9 @@ class CompiledLearner(KernelTrainer):
         if self.rows.classes is not None:
             fitted.classes_ = self.rows.classes
         # Behind steps, a state may hold more than the estimator's own, which comes first.
-        fitted._state = None if state is None else state[: self._own.state_bytes]
+        fitted._state = None if state is None else state[: self._estimator_kernel.state_bytes]
         fitted.t_ = n_seen
-        fitted._take_model(self._own, model, self.dtype, self.rows.n_features)
+        fitted._take_model(self._estimator_kernel, model, self.dtype, self.rows.n_features)
         if self.before is None:
             return fitted
         if self.rows.feature_names is not None:  # the steps make data frames

@@ -50,7 +50,7 @@ def layout_for(estimator: Any) -> RowLayout:
 def check_methods(
     estimator: Any,
     response_method: str | Sequence[str] | None,
-    asked_by: str,
+    argument: str,
     of_class: bool = False,
 ) -> None:
     """Refuse an estimator that lacks the method for a response.
@@ -60,7 +60,7 @@ def check_methods(
     estimator : estimator
     response_method : str, sequence of str or None
         One of those in ``make_learner``. Of several, any one will do.
-    asked_by : str
+    argument : str
         The argument that needs the response, for error messages.
     of_class : bool
         Also accept a method that the class defines but the current parameters hide.
@@ -72,7 +72,7 @@ def check_methods(
     owners = [estimator, type(estimator)] if of_class else [estimator]
     if not any(hasattr(owner, method) for owner in owners for method in needed):
         raise ValueError(
-            f"{asked_by} needs an estimator with {' or '.join(needed)}; {name_of(estimator)} has "
+            f"{argument} needs an estimator with {' or '.join(needed)}; {name_of(estimator)} has "
             "none."
         )
 
@@ -162,8 +162,8 @@ def forget_seeds(fitted: Any, estimator: Any) -> None:
     if as_given(estimator) is not estimator:
         fitted.forget_seeds(unset)
     elif unset:
-        given = estimator.get_params(deep=True)
-        fitted.set_params(**{name: given[name] for name in unset})
+        parameters = estimator.get_params(deep=True)
+        fitted.set_params(**{name: parameters[name] for name in unset})
 
 
 def make_learner(

@@ -80,7 +80,7 @@ def without_effect(estimator: Any, searched: Collection[str] = ()) -> dict[str, 
     dict of str to Unused
         By the name that ``set_params`` of the estimator takes.
     """
-    found = {}
+    by_name = {}
     for prefix, part in trained_parts(estimator, "", searched):
         kind = kind_in_table(part)
         if kind is None:
@@ -89,8 +89,8 @@ def without_effect(estimator: Any, searched: Collection[str] = ()) -> dict[str, 
         open_ones = {name for name in known if prefix + name in searched}
         unused = (_UNUSED[kind] & known.keys()) - _exceptions(kind, known, open_ones)
         for parameter in sorted(unused):
-            found[prefix + parameter] = Unused(kind, parameter, known[parameter])
-    return found
+            by_name[prefix + parameter] = Unused(kind, parameter, known[parameter])
+    return by_name
 
 
 def trained_parts(
@@ -174,7 +174,7 @@ class UnusedWarnings:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._first: dict[str, Unused] = {}
-        self._said: dict[tuple[str, ...], object] = {}
+        self._claims: dict[tuple[str, ...], object] = {}
 
     def warn(
         self, estimator: Any, searched: Collection[str] = (), n_epochs: int | None = None
@@ -189,10 +189,10 @@ class UnusedWarnings:
         n_epochs : int or None
             The epochs that were asked for, if any.
         """
-        are_given = n_epochs is not None or "n_epochs" in searched
+        has_epochs = n_epochs is not None or "n_epochs" in searched
         for name, unused in without_effect(estimator, searched).items():
             kind, parameter, value = unused
-            if parameter in _PASSES and not are_given and str(value) != "1":
+            if parameter in _PASSES and not has_epochs and str(value) != "1":
                 self._warn_once(
                     (kind, parameter),
                     f"{kind}({parameter}={value!r}) is evaluated after one pass over the training "
@@ -209,6 +209,6 @@ class UnusedWarnings:
                 )
 
     def _warn_once(self, key: tuple[str, ...], sentence: str) -> None:
-        mine = object()
-        if self._said.setdefault(key, mine) is mine:  # atomic, for trials in several threads
+        claim = object()
+        if self._claims.setdefault(key, claim) is claim:  # atomic, for trials in several threads
             self._say(sentence)

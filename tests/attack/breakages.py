@@ -241,14 +241,14 @@ BREAKAGES = [
     ),
     Breakage(
         "exact: a chunk leaks into the moments of all rows but it",
-        "parts = [*parts[:own], *rest, *parts[own + 1 :]]",
+        "parts = [*parts[:index], *rest, *parts[index + 1 :]]",
         "parts = [*parts]",
         "test_exact_left_out",
     ),
     Breakage(
         "exact: growing training sets forget their beginnings",
-        "so_far = [merge(so_far[0], own)] if grow and so_far else [own]",
-        "so_far = [own]",
+        "so_far = [merge(so_far[0], moments)] if grow and so_far else [moments]",
+        "so_far = [moments]",
         "test_exact::test_regressors_score_as_fits_do test_exact_discriminants",
     ),
     # Trees of all folds.

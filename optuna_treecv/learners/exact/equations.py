@@ -109,10 +109,10 @@ class Penalties:
                 solved = self._b / (self.gram + alphas[:, None, None])
             return np.where(np.isfinite(solved), solved, np.nan)
         solved = np.full((len(alphas), n, n_targets), np.nan)
-        own = self.gram.diagonal()
-        if not np.all(np.isfinite(own)):
+        squares = self.gram.diagonal()
+        if not np.all(np.isfinite(squares)):
             return solved
-        high = own.max()
+        high = squares.max()
         are_even = self._are_even(alphas) & np.isfinite(self._diagonal[0])
         for i, alpha in enumerate(alphas):
             if are_even[i]:
@@ -126,31 +126,31 @@ class Penalties:
             z = solved[are_even].transpose(1, 0, 2).reshape(n, -1)
             back = rotate(self._reflectors, self._tau, z, False).reshape(n, -1, n_targets)
             solved[are_even] = back.transpose(1, 0, 2)
-        if not own.all():  # rotations spread rounding errors over columns that are constant
-            solved[np.ix_(alphas > 0, own == 0)] = 0
+        if not squares.all():  # rotations spread rounding errors over columns that are constant
+            solved[np.ix_(alphas > 0, squares == 0)] = 0
         return solved
 
     def _are_even(self, alphas: np.ndarray) -> np.ndarray:
         """Return for which alphas the columns have similar scales."""
-        own = self.gram.diagonal()
-        return np.asarray(own.max() + alphas <= _MOST_RATIO * (own.min() + alphas))
+        squares = self.gram.diagonal()
+        return np.asarray(squares.max() + alphas <= _MOST_RATIO * (squares.min() + alphas))
 
     def _by_cholesky(self, alphas: np.ndarray) -> np.ndarray:
         """Return (G + alpha I)^-1 b for each alpha, NaN where a pivot is lost."""
         n = len(self.gram)
         solved = np.full((len(alphas), *self._b.shape), np.nan)
-        own = self.gram.diagonal()
+        squares = self.gram.diagonal()
         if n <= _FEW_COLUMNS:
             whole = self.gram + alphas[:, None, None] * np.identity(n)
             pivots = np.diagonal(_cholesky_factors(whole), axis1=1, axis2=2)
-            good = np.all(np.square(pivots) >= LEAST_PIVOT * (own + alphas[:, None]), axis=1)
+            good = np.all(np.square(pivots) >= LEAST_PIVOT * (squares + alphas[:, None]), axis=1)
             b = np.broadcast_to(self._b, (int(np.count_nonzero(good)), *self._b.shape))
             solved[good] = np.linalg.solve(whole[good], b)
         else:
             for i, alpha in enumerate(alphas):
-                found, pivots = solve_positive(self.gram, alpha, self._b)
-                if np.all(np.square(pivots) >= LEAST_PIVOT * (own + alpha)):
-                    solved[i] = found
+                solution, pivots = solve_positive(self.gram, alpha, self._b)
+                if np.all(np.square(pivots) >= LEAST_PIVOT * (squares + alpha)):
+                    solved[i] = solution
         if not alphas.all() and is_singular(self.gram):
             solved[alphas == 0] = np.nan
         return solved
@@ -168,12 +168,12 @@ def _cholesky_factors(matrices: np.ndarray) -> np.ndarray:
 
 def is_singular(gram: np.ndarray) -> bool:
     """Return whether columns depend on each other, whatever their scales are."""
-    own = gram.diagonal()
-    if own.min() <= 0:
+    squares = gram.diagonal()
+    if squares.min() <= 0:
         return True
-    scale = np.sqrt(own)
+    scale = np.sqrt(squares)
     values = np.linalg.eigvalsh(gram / scale / scale[:, None])
-    return bool(values[0] < 10 * len(own) * np.finfo(np.float64).eps)
+    return bool(values[0] < 10 * len(squares) * np.finfo(np.float64).eps)
 
 
 class Basis(NamedTuple):
@@ -219,29 +219,29 @@ def bases(
         Returns R of [X, y] = QR with X'X = G and X'y = b. It is called where rounding errors hide
         small eigenvalues of G.
     """
-    own = gram.diagonal()
-    are_even = own.max() + alphas <= _MOST_RATIO * (own.min() + alphas)
-    found, lost = [], []
+    squares = gram.diagonal()
+    are_even = squares.max() + alphas <= _MOST_RATIO * (squares.min() + alphas)
+    parts, lost_points = [], []
     points = np.flatnonzero(are_even)
     if len(points):
         values, vectors = np.linalg.eigh(gram)
         if values[0] + alphas[points].min() < LEAST_PIVOT * values[-1]:
-            lost.append(points)
+            lost_points.append(points)
         else:
             shrinks = 1 / (np.maximum(values, 0) + alphas[points, None])
-            found.append(Basis(points, vectors, shrinks, vectors.T @ b, True))
+            parts.append(Basis(points, vectors, shrinks, vectors.T @ b, True))
     uneven = np.flatnonzero(~are_even)
     for points, basis in _by_references(gram, b, alphas, uneven[np.argsort(alphas[uneven])]):
         if basis is None:
-            lost.append(points)
+            lost_points.append(points)
         else:
-            found.append(basis)
-    if lost:  # R has the singular values of X, of which G has the squares
-        points, R, n = np.concatenate(lost), triangle(), len(gram)
+            parts.append(basis)
+    if lost_points:  # R has the singular values of X, of which G has the squares
+        points, R, n = np.concatenate(lost_points), triangle(), len(gram)
         left, values, right = np.linalg.svd(R[:n, :n])
         shrinks = 1 / (np.square(values) + alphas[points, None])
-        found.append(Basis(points, right.T, shrinks, values[:, None] * (left.T @ R[:n, n:]), True))
-    return found
+        parts.append(Basis(points, right.T, shrinks, values[:, None] * (left.T @ R[:n, n:]), True))
+    return parts
 
 
 def _by_references(
@@ -414,7 +414,7 @@ class RidgeRows(Source):
 
     def solve(
         self,
-        equations: Penalties,
+        penalties: Penalties,
         alphas: np.ndarray,
         parts: Sequence[RowNumbers],
         origin: np.ndarray,
@@ -430,8 +430,8 @@ class RidgeRows(Source):
         ValueError
             For an alpha of 0, as columns depend on each other.
         """
-        solved = equations.solve(alphas)
-        if not np.isnan(solved.sum()) or not np.all(np.isfinite(equations.gram)):
+        solved = penalties.solve(alphas)
+        if not np.isnan(solved.sum()) or not np.all(np.isfinite(penalties.gram)):
             return solved
         failed = np.isnan(solved).any(axis=(1, 2))
         if self.n_groups > 1:

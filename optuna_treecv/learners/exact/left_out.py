@@ -89,16 +89,17 @@ class LeftOut:
         self._all_but = AllBut(of, chunks, keep, n_jobs)
         moments = self._all_but.without()
         mean, self._weight = moments.means[0], float(moments.weights[0])
-        self._equations = found = of.equations(moments)
-        if np.any(alphas == 0) and is_singular(found.gram):
+        self._equations = of.equations(moments)
+        gram, b, origin, scale, _ = self._equations
+        if np.any(alphas == 0) and is_singular(gram):
             raise singular_error("the rows")
         self._centre = mean[d:] if of.has_centre else np.zeros(of.n_targets)
         self._squares = about(moments, np.append(mean[:d], self._centre)).diagonal()[d:]
         self._parts = []
-        triangle = partial(of.triangle, [slice(0, chunks.n_rows)], found.origin, found.scale)
-        for basis in bases(found.gram, found.b, alphas, triangle):
+        triangle = partial(of.triangle, [slice(0, chunks.n_rows)], origin, scale)
+        for basis in bases(gram, b, alphas, triangle):
             projected = basis.projected.T  # (n_targets, n_features)
-            vectors = basis.vectors / found.scale[:, None]  # for columns that are not scaled
+            vectors = basis.vectors / scale[:, None]  # for columns that are not scaled
             self._parts.append((basis, vectors, basis.shrinks[:, None] * projected))
         self._spread: Spread | None = None
         if of.scaler is not None and of.scaler.with_std:
@@ -149,8 +150,8 @@ class LeftOut:
                 direct = test_block(chunks, size, out)
             for number in np.flatnonzero(direct.any(axis=0)):
                 points = np.flatnonzero(direct[:, number])
-                said = self._directly(chunks.start + int(number), points)
-                out[points, :, number * size : (number + 1) * size] = said
+                predictions = self._directly(chunks.start + int(number), points)
+                out[points, :, number * size : (number + 1) * size] = predictions
             first = last
         return part, outputs.transpose(0, 2, 1)
 
@@ -161,10 +162,10 @@ class LeftOut:
         all rows, K = U A^-1 U' + 1 / weight and the weights W. This is solved as
         r = e + K S (I - S K S)^-1 S e with S = sqrt(W), which weights of 0 do not hurt.
         """
-        of, found = self._of, self._equations
+        of, equations = self._of, self._equations
         X, y, weights = of.copy(self._chunks.test_rows(chunks.start, chunks.stop))
         n_chunks = chunks.stop - chunks.start
-        X -= found.origin[: of.rows.n_features]
+        X -= equations.origin[: of.rows.n_features]
         v = y - self._centre
         roots = np.sqrt(weights).reshape(n_chunks, size)
         base = self._centre + of.shift[-of.n_targets :]
@@ -173,7 +174,7 @@ class LeftOut:
         is_direct = np.empty((len(self._alphas), n_chunks), dtype=bool)
         for basis, vectors, coef in self._parts:
             z = X @ vectors
-            said = (z @ coef.reshape(-1, z.shape[1]).T).reshape(len(z), *coef.shape[:2])
+            predictions = (z @ coef.reshape(-1, z.shape[1]).T).reshape(len(z), *coef.shape[:2])
             of_chunks = z.reshape(n_chunks, size, -1)
             order = np.argsort(self._alphas[basis.points], kind="stable")
             is_safe = np.zeros(n_chunks, dtype=bool)  # so are then those of larger alphas
@@ -186,7 +187,7 @@ class LeftOut:
                 gaps[:, range(size), range(size)] += 1
                 if not is_safe.all():
                     is_safe[~is_safe] = _least_eigenvalues(gaps[~is_safe]) >= _LEAST_GAP
-                e = (v - said[:, number]).reshape(n_chunks, size, -1)
+                e = (v - predictions[:, number]).reshape(n_chunks, size, -1)
                 gaps[~is_safe] = np.identity(size)
                 solved = np.linalg.solve(gaps, roots[:, :, None] * e)
                 e += K @ (roots[:, :, None] * solved)
@@ -197,12 +198,12 @@ class LeftOut:
 
     def _test_rows(self, chunks: slice, size: int, out: np.ndarray) -> np.ndarray:
         """Test a block of single rows; return which alphas and rows need a model of their own."""
-        of, found = self._of, self._equations
+        of, equations = self._of, self._equations
         X, y, weights = of.copy(self._chunks.test_rows(chunks.start, chunks.stop))
         changes = None
         if self._spread is not None:
-            changes = changes_without(X, self._spread, found.is_constant)
-        X -= found.origin[: of.rows.n_features]
+            changes = changes_without(X, self._spread, equations.is_constant)
+        X -= equations.origin[: of.rows.n_features]
         v = (y - self._centre).T
         c, r, base = self._downdate(weights, v)
         is_direct = np.empty((len(self._alphas), len(X)), dtype=bool)
@@ -211,19 +212,19 @@ class LeftOut:
             np.matmul(X, vectors, out=z)
             squares = z * z
             leverages = basis.shrinks @ squares.T
-            said = (coef.reshape(-1, z.shape[1]) @ z.T).reshape(-1, *v.shape)
+            predictions = (coef.reshape(-1, z.shape[1]) @ z.T).reshape(-1, *v.shape)
             is_open: np.ndarray | bool = False
             if changes is not None:
                 rows = Rows(z, squares, changes, c, r, v)
-                is_open = self._corrections[number].correct(rows, leverages, said)
+                is_open = self._corrections[number].correct(rows, leverages, predictions)
             leverages *= c
             gaps = 1 - leverages
             is_direct[basis.points] = ~(gaps >= _LEAST_GAP * r) | is_open
-            said -= leverages[:, None] * v
-            said /= gaps[:, None]
-            said *= r
-            said += base
-            out[basis.points] = said
+            predictions -= leverages[:, None] * v
+            predictions /= gaps[:, None]
+            predictions *= r
+            predictions += base
+            out[basis.points] = predictions
         has_most = weights * np.square(v) > _MOST_SHARE * self._squares[:, None]
         return is_direct | has_most.any(axis=0)
 
@@ -260,24 +261,24 @@ class LeftOut:
                 "in all rows."
             )
         d, t = self._of.rows.n_features, self._of.n_targets
-        found = self._of.equations(moments)
-        equations = Penalties(np.empty(Penalties.size(d, t)), d, t)
+        equations = self._of.equations(moments)
+        penalties = Penalties(np.empty(Penalties.size(d, t)), d, t)
         alphas, parts = self._alphas[points], self._chunks.train_parts(chunk)
-        equations.factor(found.gram, found.b, alphas)
-        coef = self._of.solve(equations, alphas, parts, found.origin, found.scale)
+        penalties.factor(equations.gram, equations.b, alphas)
+        coef = self._of.solve(penalties, alphas, parts, equations.origin, equations.scale)
         X, _, _ = self._of.copy(rows)
-        X -= found.origin[:d]
-        X /= found.scale
-        return coef.transpose(0, 2, 1) @ X.T + (found.origin + self._of.shift)[d:, None]
+        X -= equations.origin[:d]
+        X /= equations.scale
+        return coef.transpose(0, 2, 1) @ X.T + (equations.origin + self._of.shift)[d:, None]
 
 
 def _least_eigenvalues(matrices: np.ndarray) -> np.ndarray:
     """Return the least eigenvalue of each symmetric matrix, -inf if that is not finite."""
-    found = np.full(len(matrices), -np.inf)
+    least = np.full(len(matrices), -np.inf)
     is_finite = np.isfinite(matrices).all(axis=(1, 2))
     if is_finite.any():
-        found[is_finite] = np.linalg.eigvalsh(matrices[is_finite])[:, 0]
-    return found
+        least[is_finite] = np.linalg.eigvalsh(matrices[is_finite])[:, 0]
+    return least
 
 
 class Rows(NamedTuple):
@@ -350,7 +351,7 @@ class Corrections:
             for alpha, shrinks, out in zip(alphas, basis.shrinks, self._inverses, strict=True):
                 out[:] = basis.vectors * (alpha * shrinks) @ basis.vectors.T
 
-    def correct(self, rows: Rows, leverages: np.ndarray, said: np.ndarray) -> np.ndarray:
+    def correct(self, rows: Rows, leverages: np.ndarray, predictions: np.ndarray) -> np.ndarray:
         """Correct u't and B't, which are given for E = 0, in place.
 
         Parameters
@@ -358,7 +359,7 @@ class Corrections:
         rows : Rows
         leverages : ndarray of shape (n_points, n_rows)
             u't.
-        said : ndarray of shape (n_points, n_targets, n_rows)
+        predictions : ndarray of shape (n_points, n_targets, n_rows)
             B't.
 
         Returns
@@ -372,10 +373,10 @@ class Corrections:
         # What an error of u't and one of B't means for what the models say.
         gaps = 1 - rows.c * leverages
         is_usual = ~is_far & (gaps > _LEAST_GAP)
-        errors = np.where(is_usual[:, None], np.abs((said - rows.v) / gaps[:, None]), 0)
-        per_said = rows.r / gaps / (1 - np.minimum(most, _MOST_CHANGE))
-        per_said[~is_usual] = 0
-        per_leverage = (rows.c * per_said)[:, None] * errors
+        errors = np.where(is_usual[:, None], np.abs((predictions - rows.v) / gaps[:, None]), 0)
+        per_prediction = rows.r / gaps / (1 - np.minimum(most, _MOST_CHANGE))
+        per_prediction[~is_usual] = 0
+        per_leverage = (rows.c * per_prediction)[:, None] * errors
         total = (rows.r * errors).sum(axis=2)
         least = _TOLERANCE * total / np.maximum(is_usual.sum(axis=1), 1)[:, None]
         least = np.maximum(least, _ROUNDING * np.abs(rows.v).mean(axis=1))[:, :, None]
@@ -385,9 +386,11 @@ class Corrections:
             squares = self._squared_shrinks @ rows.squared_z.T
         else:
             squares = leverages / np.where(alphas == 0, np.inf, alphas)
-        of_coef = np.sqrt(self._squared_coef @ np.square(rows.changes).T).reshape(said.shape)
+        of_coef = np.sqrt(self._squared_coef @ np.square(rows.changes).T).reshape(
+            predictions.shape
+        )
         limits = _Limits(
-            of_coef * (alphas * per_said)[:, None], per_leverage * alphas[:, :, None], least
+            of_coef * (alphas * per_prediction)[:, None], per_leverage * alphas[:, :, None], least
         )
         ratios = limits.ratios(np.sqrt(squares), most * squares)
         is_open = np.broadcast_to(is_far, leverages.shape).copy()
@@ -406,7 +409,7 @@ class Corrections:
                     of_some = limits.of(some, int(point))
                     more = self._sum_terms(z[some], changes[some], int(point), of_some)
                     leverages[point, some] += more[0]
-                    said[point][:, some] += more[1]
+                    predictions[point][:, some] += more[1]
                     is_open[point, some] |= more[2]
         return is_open
 
@@ -423,7 +426,7 @@ class Corrections:
         coef = (alpha * self._coef[point]).astype(z.dtype)
         step = z @ (vectors * self._basis.shrinks[point]).T.astype(z.dtype)
         n_rows = len(z)
-        leverages, said = np.zeros(n_rows), np.zeros((len(coef), n_rows))
+        leverages, predictions = np.zeros(n_rows), np.zeros((len(coef), n_rows))
         is_open = np.ones(n_rows, bool)
         rest: np.ndarray | None = None
         left: slice | np.ndarray = slice(None)
@@ -433,7 +436,7 @@ class Corrections:
                 leverages[left] += alpha * _products(rest, step)
             rest = changes * step
             leverages[left] += alpha * _products(rest, step)
-            said[:, left] += coef @ rest.T
+            predictions[:, left] += coef @ rest.T
             squares = _products(rest, rest)
             ratios = limits.ratios(np.sqrt(squares), squares)
             goes_on = ratios > 1
@@ -446,7 +449,7 @@ class Corrections:
             if rest.dtype != np.float32 and np.max(ratios) <= _MOST_NARROW:
                 rest, changes = rest.astype(np.float32), changes.astype(np.float32)
                 coef = coef.astype(np.float32)
-        return leverages, said, is_open
+        return leverages, predictions, is_open
 
     def _apply(self, rest: np.ndarray, point: int) -> np.ndarray:
         """Return alpha A^-1 times each row."""
@@ -462,19 +465,19 @@ class _Limits(NamedTuple):
 
     Attributes
     ----------
-    of_said, of_leverages : ndarray of shape (..., n_targets, n_rows)
+    of_predictions, of_leverages : ndarray of shape (..., n_targets, n_rows)
         The error of B't, and that of u't, is multiplied by this.
     least : ndarray of shape (..., n_targets, 1)
         The error that may be left.
     """
 
-    of_said: np.ndarray
+    of_predictions: np.ndarray
     of_leverages: np.ndarray
     least: np.ndarray
 
-    def ratios(self, said: np.ndarray, leverages: np.ndarray) -> np.ndarray:
+    def ratios(self, predictions: np.ndarray, leverages: np.ndarray) -> np.ndarray:
         """Return the greatest error of each row as a share of what may be left."""
-        bounds = self.of_said * said[..., None, :]
+        bounds = self.of_predictions * predictions[..., None, :]
         bounds += self.of_leverages * leverages[..., None, :]
         bounds /= self.least
         return np.asarray(bounds.max(axis=-2))
@@ -482,8 +485,8 @@ class _Limits(NamedTuple):
     def of(self, some: slice | np.ndarray, point: int | None = None) -> _Limits:
         """Return the bounds of some rows; of one point, where they are those of several."""
         parts = self if point is None else (part[point] for part in self)
-        said, leverages, least = parts
-        return _Limits(said[:, some], leverages[:, some], least)
+        predictions, leverages, least = parts
+        return _Limits(predictions[:, some], leverages[:, some], least)
 
 
 def _products(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -282,9 +282,9 @@ class Source:
 
     def view(self, memory: np.ndarray) -> Moments:
         """Return moments whose parts are views of a flat array."""
-        counts, weights, means, scatters, *spread = views(memory, self._shapes)
-        found = Spread(spread[0][0], *spread[1]) if spread else None
-        return Moments(counts, weights, means, scatters, found)
+        counts, weights, means, scatters, *columns = views(memory, self._shapes)
+        spread = Spread(columns[0][0], *columns[1]) if columns else None
+        return Moments(counts, weights, means, scatters, spread)
 
     def write(self, moments: Moments, memory: np.ndarray) -> None:
         """Copy moments into a flat array."""
@@ -479,7 +479,7 @@ def moments_of_folds(
     if chunks.trains is None and chunks.n_chunks == 1:
         chunks = replace(chunks, trains=[int(chunks.bounds[0])])
     if chunks.trains is not None:
-        yield from _of_given(source, chunks, n_jobs, with_test)
+        yield from _of_train_rows(source, chunks, n_jobs, with_test)
         return
     first, k = slice(0, int(chunks.bounds[0])), chunks.n_chunks
     before = [source.collect(first)] if first.stop else []
@@ -504,12 +504,12 @@ def _all_but_each(
     for one in each[:0:-1]:
         after.append(merge(one, after[-1]) if after else one)
     before = list(outside)
-    for own in each:
-        yield reduce(merge, before + ([after.pop()] if after else [])), own
-        before = [merge(before[0], own)] if before else [own]
+    for moments in each:
+        yield reduce(merge, before + ([after.pop()] if after else [])), moments
+        before = [merge(before[0], moments)] if before else [moments]
 
 
-def _of_given(
+def _of_train_rows(
     source: Source, chunks: Chunks, n_jobs: int, with_test: bool
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of given training rows; growing first parts of the rows are read once."""
@@ -521,8 +521,8 @@ def _of_given(
         if grow and isinstance(rows, int):
             start = rows
     so_far: list[Moments] = []
-    for chunk, own in enumerate(in_order(n_jobs, source.collect, parts)):
-        so_far = [merge(so_far[0], own)] if grow and so_far else [own]
+    for chunk, moments in enumerate(in_order(n_jobs, source.collect, parts)):
+        so_far = [merge(so_far[0], moments)] if grow and so_far else [moments]
         yield so_far[0], source.collect(chunks.test_rows(chunk, chunk + 1)) if with_test else None
 
 
@@ -566,11 +566,11 @@ class AllBut:
         """Return the moments of all rows but those of a chunk; None: of all rows."""
         parts = self._parts
         if chunk is not None:
-            own = int(np.searchsorted(self._ends, chunk, side="right")) - 1
+            index = int(np.searchsorted(self._ends, chunk, side="right")) - 1
             rest = [
                 self._source.collect(self._chunks.test_rows(first, last))
-                for first, last in ((self._ends[own], chunk), (chunk + 1, self._ends[own + 1]))
+                for first, last in ((self._ends[index], chunk), (chunk + 1, self._ends[index + 1]))
                 if self._chunks.bounds[first] < self._chunks.bounds[last]
             ]
-            parts = [*parts[:own], *rest, *parts[own + 1 :]]
+            parts = [*parts[:index], *rest, *parts[index + 1 :]]
         return reduce(merge, [*self._always, *parts], self._source.nothing())

@@ -89,10 +89,10 @@ class RidgeFolds(Family):
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
         """Factorise the equations of one fold."""
         memory, origin, scale = parts
-        found = self.source.equations(balanced(moments) if self._is_balanced else moments)
-        origin[:], scale[:] = found.origin, found.scale
-        equations = Penalties(memory, len(scale), self.n_outputs)
-        equations.factor(found.gram, found.b, self._alphas)
+        equations = self.source.equations(balanced(moments) if self._is_balanced else moments)
+        origin[:], scale[:] = equations.origin, equations.scale
+        penalties = Penalties(memory, len(scale), self.n_outputs)
+        penalties.factor(equations.gram, equations.b, self._alphas)
 
     def models(
         self, parts: list[np.ndarray], trained: list[RowNumbers]
@@ -103,8 +103,8 @@ class RidgeFolds(Family):
     def _coef(self, parts: list[np.ndarray], trained: list[RowNumbers]) -> np.ndarray:
         """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
         memory, origin, scale = parts
-        equations = Penalties(memory, len(scale), self.n_outputs)
-        solved = self.source.solve(equations, self._alphas, trained, origin, scale)
+        penalties = Penalties(memory, len(scale), self.n_outputs)
+        solved = self.source.solve(penalties, self._alphas, trained, origin, scale)
         return solved.transpose(1, 0, 2).reshape(len(scale), -1) / scale[:, None]
 
     def respond(
@@ -154,11 +154,11 @@ class RidgeFolds(Family):
         errors, totals, weights = np.empty(shape), np.empty(shape[::2]), np.empty(shape[0])
         most_rows = int(chunks.bounds[-1])  # none is read, so that memory alone limits groups
         for first, records in self.records(chunks, keep, most_rows, with_test=True):
-            found = self._squares(chunks, first, records)
-            if found is None:
+            sums = self._squares(chunks, first, records)
+            if sums is None:
                 return None
             part = slice(first, first + len(records))
-            errors[part], totals[part], weights[part] = found
+            errors[part], totals[part], weights[part] = sums
         return errors.transpose(1, 0, 2), totals, weights
 
     def _squares(

@@ -328,9 +328,9 @@ def why_not_once(step: Any) -> str:
             return "its drop comes from the rows"
     if kind is OneHotEncoder or (kind is CountVectorizer and adds_columns(step)):
         for name, value in _NO_FREQUENCIES[kind].items():
-            given = getattr(step, name)
+            setting = getattr(step, name)
             # The type counts, since 1 is a number of rows and 1.0 a share of them.
-            if type(given) is not type(value) or given != value:
+            if type(setting) is not type(value) or setting != value:
                 does = "comes from the rows" if kind is OneHotEncoder else "counts rows"
                 return f"its {name} {does}"
     if kind in (CountVectorizer, HashingVectorizer):

@@ -283,16 +283,16 @@ def without_placeholders(step: Any, fitted: Any, trained: Mapping[Placeholder, A
         return fitted
     whole = copy(fitted)
     vars(whole).update(clone(step).get_params(deep=False))
-    given = {name: part for name, part, *_ in parts_of(step)}
-    found = [
-        (name, without_placeholders(given.get(name, part), part, trained), *rest)
+    originals = {name: part for name, part, *_ in parts_of(step)}
+    parts = [
+        (name, without_placeholders(originals.get(name, part), part, trained), *rest)
         for name, part, *rest in parts_of(fitted, is_fitted=True)
     ]
     if type(step) is ColumnTransformer:
-        whole.transformers_ = found
+        whole.transformers_ = parts
         whole._remainder = ("remainder", whole.remainder, *fitted._remainder[2:])
     else:
-        setattr(whole, COMPOSED[type(step)], found)
+        setattr(whole, COMPOSED[type(step)], parts)
     return whole
 
 
@@ -389,7 +389,7 @@ class FittedSteps:
     def __init__(self, parts: Split, X: Any, y: np.ndarray | None = None) -> None:
         self.is_compiled = parts.is_compiled
         # Copies, since the caller may change these steps, or fit them to other rows.
-        self._given = clone(parts.pipeline)
+        self._pipeline = clone(parts.pipeline)
         self.X, self._y = X, y
         with self.naming():
             before = with_placeholders("", parts.before, parts.kinds)
@@ -480,7 +480,7 @@ class FittedSteps:
 
     def naming(self) -> AbstractContextManager[None]:
         """Name the step, or the column after the steps, that an error is about."""
-        return naming_step(self._given, self.X, self._y)
+        return naming_step(self._pipeline, self.X, self._y)
 
     def fewest_known(self, learner: Any) -> int | None:
         """Return in how few rows a column that is filled has values; None: it does not matter.
@@ -592,7 +592,7 @@ class FittedSteps:
         put_back = {
             part: part.put_back(one) for (part, _), one in zip(self._running, trained, strict=True)
         }
-        whole = copy(self._given)
+        whole = copy(self._pipeline)
         *before, (name, _) = whole.steps
         steps = without_placeholders(Pipeline(before), self._fitted, put_back).steps
         whole.steps = [*steps, (name, last)]
@@ -617,9 +617,9 @@ def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]
         else:
             n_others += after.shape[1]
     columns = sparse.hstack(encoded, format="csc")
-    n_trained, n_numbers, n_found = _of_training_sets(cut, n_numbers, columns)
+    n_trained, n_numbers, n_present = _of_training_sets(cut, n_numbers, columns)
     # A column that no row of a training set has may be left out of its rows.
-    for n_columns in (n_others + n_found, n_others + columns.shape[1]):
+    for n_columns in (n_others + n_present, n_others + columns.shape[1]):
         density = n_numbers / np.maximum(n_trained * n_columns, 1)
         if np.any((density < fitted.sparse_threshold) != fitted.sparse_output_):
             return False
@@ -642,8 +642,8 @@ def _of_training_sets(
         counts = tested @ ones
         # A training set lacks a column if its chunk has all rows of it.
         counts.data = counts.data == n_of_column[counts.indices]
-        n_found = np.count_nonzero(n_of_column) - counts.sum(axis=1)
-        return cut.n_rows - np.diff(begins), n_numbers.sum() - tested @ n_numbers, n_found
+        n_present = np.count_nonzero(n_of_column) - counts.sum(axis=1)
+        return cut.n_rows - np.diff(begins), n_numbers.sum() - tested @ n_numbers, n_present
     by_row = columns.tocsr()
     trains = [cut.split(chunk).train_rows() for chunk in range(cut.n_folds)]
     return (

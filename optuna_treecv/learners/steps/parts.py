@@ -53,8 +53,9 @@ def parts_of(step: Any, is_fitted: bool = False) -> list[tuple[Any, ...]]:
     """
     if type(step) is not ColumnTransformer:
         return list(getattr(step, COMPOSED[type(step)]))
-    given = [*step.transformers, ("remainder", step.remainder)]
-    return step.transformers_ if is_fitted else given
+    if is_fitted:
+        return step.transformers_
+    return [*step.transformers, ("remainder", step.remainder)]
 
 
 def leaves_of(path: str, step: Any, is_fitted: bool = False) -> Iterator[tuple[str, Any]]:

@@ -353,9 +353,9 @@ def grow_forest(
     leaf = np.full(n_rows, -1, np.int32)
     roots = np.empty(1 + growth.n_folds, np.int64)
     groups = np.zeros(1 + growth.n_folds, np.int64)
-    asked = [0, *(1 + fold for fold in folds)]
-    most = min(_MOST_TOGETHER, -(-len(asked) // n_jobs)) if together else 1
-    shares = list(_together(exponents, asked, most))
+    tree_numbers = [0, *(1 + fold for fold in folds)]
+    most = min(_MOST_TOGETHER, -(-len(tree_numbers) // n_jobs)) if together else 1
+    shares = list(_together(exponents, tree_numbers, most))
     pairs = zip(binned.bins, binned.binning.n_bins, strict=True)
     has_missing = np.array([np.any(bins == n) for bins, n in pairs], np.uint8)
     grow_some = partial(_grow, growth, limits, has_missing, min_leaf, min_split)
@@ -367,8 +367,8 @@ def grow_forest(
     else:
         with ThreadPoolExecutor(n_jobs) as pool:
             grown = list(pool.map(lambda share: grow_some(*share), shares))
-    for group, ((_, trees), found) in enumerate(zip(shares, grown, strict=True)):
-        records, sums, sets, ends, n_visits, n_visits_alone = found
+    for group, ((_, trees), of_share) in enumerate(zip(shares, grown, strict=True)):
+        records, sums, sets, ends, n_visits, n_visits_alone = of_share
         groups[trees] = group
         roots[trees] = n_records + np.arange(len(trees))
         leaf[ends >= 0] = ends[ends >= 0] + n_records
@@ -384,7 +384,7 @@ def grow_forest(
     records, sums, sets = (
         np.concatenate(some) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)
     )
-    roots = roots[asked]
+    roots = roots[tree_numbers]
     order, sizes = np.empty((2, len(records)), np.int32)
     place, arranged = np.empty(len(records) + 1, np.int32), np.empty_like(records)
     arrange(records.view(np.uint8), roots, order, sizes, place, arranged.view(np.uint8))
@@ -442,7 +442,7 @@ def _grow(
     # The folds between the first and the last are ranges of rows, whether they have a tree or not.
     rows = growth.rows
     bounds = np.ascontiguousarray(rows.bounds[first : last + 1])
-    own = np.array([tree - 1 - first if tree > 0 else -1 for tree in trees], np.int32)
+    fold_of_tree = np.array([tree - 1 - first if tree > 0 else -1 for tree in trees], np.int32)
     is_class = rows.classes is not None
     targets = weights = None
     is_entropy = growth.criterion in ("entropy", "log_loss")
@@ -462,7 +462,7 @@ def _grow(
         has_missing,
         rows.binning.is_categorical,
         bounds,
-        own,
+        fold_of_tree,
         np.ascontiguousarray(growth.factors[trees]),
         min_leaf[trees],
         min_split[trees],
