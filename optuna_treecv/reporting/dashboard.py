@@ -343,7 +343,7 @@ def _facts(of: Evaluations) -> str:
 
 
 def _baseline(of: Evaluations) -> str:
-    """Return what a constant prediction scores; empty if the study does not say it."""
+    """Return the score of a constant prediction, in words; "" if the study has no record of it."""
     if "baseline" not in of.facts:
         return ""
     score, complete = of.facts["baseline"], of.best()
@@ -356,7 +356,7 @@ def _baseline(of: Evaluations) -> str:
 
 
 def _scores(of: Evaluations) -> str:
-    """Return several optimised scores, and what is done with them; empty if there is one."""
+    """Return several optimised scores with their directions, as text; "" if there is one."""
     optimized = of.facts.get("optimize")
     if not isinstance(optimized, list):
         return ""

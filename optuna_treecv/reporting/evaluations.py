@@ -67,9 +67,9 @@ class Evaluations:
     trials : dict of int to FrozenTrial
         By number.
     facts : dict
-        What the objective has said of its evaluation in the study; empty if nothing.
+        The study's record of its evaluation, written by the objective; may be empty.
     sign : int
-        What makes smaller values better, of the first optimised score.
+        The factor by which smaller values of the first optimised score become better.
     frame : DataFrame
         A row per evaluation.
     metric : str
@@ -151,7 +151,7 @@ class Evaluations:
 
     @property
     def how_sure(self) -> str:
-        """How the standard errors were computed."""
+        """The method of the standard errors, in words."""
         frame = self.frame
         if frame["std"].notna().any() or frame["standard_error"].isna().all():
             return "std / √folds"
@@ -273,7 +273,7 @@ class Evaluations:
 
 
 class Compared(NamedTuple):
-    """What is shown of a choice.
+    """A choice and its rivals, as figures and notes show them.
 
     Attributes
     ----------

@@ -442,7 +442,7 @@ def _groups(
 
 
 def _hover(group: Frame, where: str, metric: str, how_sure: str = "") -> dict[str, Any]:
-    """Return what is shown of a trial under the pointer."""
+    """Return the hover text of a trial, as arguments of Plotly."""
     return {
         "customdata": group[["trial_number", "mean", "standard_error", "folds_scored"]],
         "hovertemplate": f"trial %{{customdata[0]}}: {where}<br>{metric} %{{customdata[1]:.4g}} ± "

@@ -23,7 +23,7 @@ MOST_BINS = 255
 
 @dataclass(frozen=True)
 class Binning:
-    """How a table is cut into bins.
+    """The bins into which a table is cut.
 
     Attributes
     ----------

@@ -163,7 +163,7 @@ def check_weights(
 
 
 def why_not_in_memory(X: Any) -> str:
-    """Return what reading all rows into memory means here, a sentence; empty if they are there."""
+    """Return why reading all rows into memory is costly, a sentence; "" if they are there."""
     if _is_dask(X):
         return (
             f"X is a Dask {type(X).__name__}, and all its rows are read into the memory of this "
@@ -287,7 +287,7 @@ _NO_NUMBERS = re.compile(
 def naming_entries(
     X: Any, order: np.ndarray | None = None, names: Sequence[Any] | None = None
 ) -> Generator[None]:
-    """Replace errors that rows which are no finite numbers cause, by one that names the entry.
+    """Replace errors about entries that are no finite numbers by one that names the entry.
 
     Parameters
     ----------
@@ -370,7 +370,7 @@ def _find_entry(
 
 
 def _as_float(value: Any) -> float | None:
-    """Return what NumPy makes of a value, be it NaN, which None becomes; None if that fails."""
+    """Return a value as a float, None as NaN; None if it is no number."""
     try:
         return float(value)
     except OverflowError:

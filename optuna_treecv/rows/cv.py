@@ -47,12 +47,12 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class ToCut:
-    """The rows that are to be cut.
+    """The rows to cut into folds or splits.
 
     Attributes
     ----------
     X, y, groups
-        What ``split`` of a splitter takes.
+        The arguments of ``split`` of a splitter.
     n_rows : int
     shuffle : bool
         For an int, a share or "loo": permute the rows before they are cut. Otherwise: permute the
@@ -308,7 +308,7 @@ def _splits(cv: Any, name: str, rows: ToCut) -> Iterator[Any]:
 
 
 def _row_numbers(rows: Any, n_rows: int, what: str, split: int) -> np.ndarray:
-    """Return the row numbers of one half of a split, which may be a mask; ``what`` it does."""
+    """Return the row numbers of one half of a split; errors say by ``what`` what it does."""
     numbers = np.asarray(rows)
     if numbers.ndim != 1:
         raise ValueError(

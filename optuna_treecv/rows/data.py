@@ -49,7 +49,7 @@ class RowLayout:
     intercept : bool
         With ``padded``: add a column of ones after the features.
     target : {"class", "number"} or None
-        What predictions are compared with: class codes 0, 1, ... (int32), or float64, which may
+        The targets of predictions: class codes 0, 1, ... (int32), or float64, which may
         have several columns. A padded learner trains on the codes, or on the numbers in the type
         of X.
     missing : bytes
@@ -117,9 +117,9 @@ class PreparedRows:
     ----------
     X : ndarray of shape (n_rows, width), SparseRows, or the given rows in prepared order
     y : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
-        What the learner trains on: class codes or targets if padded, else the given values.
+        The targets of training: class codes or targets if padded, else the given values.
     targets : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
-        What predictions are compared with: class codes (int32) or numbers.
+        The targets of predictions: class codes (int32) or numbers.
     order : ndarray of shape (n_rows,), uint32
         Prepared row i is row ``order[i]`` of the data as given.
     n_features : int

@@ -1,4 +1,4 @@
-"""How rows are cut: folds are a partition of them, splits any pairs of training and test rows."""
+"""Cuts of the rows: folds are a partition of them, splits any pairs of training and test rows."""
 
 from __future__ import annotations
 

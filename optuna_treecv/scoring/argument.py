@@ -1,4 +1,4 @@
-"""What an evaluation scores by: one or several losses and scorers, some of which are optimised."""
+"""The scoring of an evaluation: one or several losses and scorers, some of which are optimised."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Scoring:
 
     @property
     def directions(self) -> list[str]:
-        """What a study must do with the values of the optimised metrics."""
+        """The direction of each optimised metric, "minimize" or "maximize"."""
         return [self.metrics[i].direction for i in self.optimized]
 
 
@@ -130,7 +130,7 @@ def with_pooled(scoring: Scoring, metric: Pooled) -> Scoring:
 
 
 def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) -> Scoring | None:
-    """Return what the arguments ``scoring`` and ``optimize`` mean.
+    """Return the scoring that the arguments ``scoring`` and ``optimize`` describe.
 
     None stays None; ``scoring_for`` then chooses the loss.
 

@@ -1,4 +1,4 @@
-"""What is kept at the leaves of a tree: outputs, and the scores of scorers that need a model."""
+"""Results kept at the leaves of a tree: outputs, and scores of scorers that need a model."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Leaves:
         )
 
     def results(self) -> dict[str, ArrayThenCount]:
-        """Return, by name, what can be kept. No scorer is kept that its name does not identify."""
+        """Return the results that can be kept; scorers only if their name identifies them."""
         kept = {
             self._metrics[i].name: scores
             for i, scores in self._fold_scores.items()
@@ -105,7 +105,7 @@ class Leaves:
         )
 
     def test_leaf(self, fold: Node, state: Any) -> None:
-        """Take note of what a fold's model says of the fold."""
+        """Keep the outputs of a fold's model, and call the scorers that need the model itself."""
         learner = self._learner
         start, stop = low, high = self._plan.rows(fold)
         tested = None if self._tested is None else self._tested[start:stop]

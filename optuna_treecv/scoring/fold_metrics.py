@@ -3,7 +3,7 @@
 The functions of this module share these arguments:
 
 response : ndarray
-    What the model of each row's fold answers for the row: finite numbers from one of the metric's
+    The response to each row of the model of its fold: finite numbers from one of the metric's
     ``response_methods``. Predictions of classifiers are class codes, or -1 for a label that is no
     class. Decision values for two classes have the shape (n_rows,), probabilities
     (n_rows, n_classes), predictions of several targets (n_rows, n_targets).

@@ -1,4 +1,4 @@
-"""What folds are scored by: losses, which a study minimises, and scorers, which it maximises."""
+"""Metrics of folds: losses, which a study minimises, and scorers, which it maximises."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def score_of(
     classes : ndarray or None
         The classes of all rows, for classifiers.
     params : dict
-        What else the scorer is called with, such as the rows' ``sample_weight``.
+        Further arguments of the scorer, such as the rows' ``sample_weight``.
     is_pooled : bool
         Whether the rows are those of all folds.
 
@@ -386,7 +386,7 @@ def response_of(metric: Any, estimator: Any) -> str:
 
 
 class StandIn(BaseEstimator):
-    """Has scorers of ``make_scorer`` score predictions that are there already.
+    """An estimator that gives known predictions to scorers of ``make_scorer``.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ from optuna_treecv.scoring.metrics import undefined
 
 @dataclass(eq=False)
 class TestedRows:
-    """Rows and what the models say of them, fold after fold.
+    """Rows and the outputs of models for them, fold after fold.
 
     Attributes
     ----------
@@ -260,7 +260,7 @@ def spread_of(
 
 
 def spread_of_counts(means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the same for values that are 0 or 1, with equal weights: it follows from the means.
+    """Return the sums of ``spread_of`` from means of values 0 or 1 with equal weights.
 
     Parameters
     ----------

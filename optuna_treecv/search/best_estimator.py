@@ -1,4 +1,4 @@
-"""What a search does by its best estimator."""
+"""The methods of a search that its best estimator carries out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from optuna_treecv.learners.names import name_of
 
 
 class Delegated:
-    """A method that is there if the search says so.
+    """A method that exists only where the best estimator has the one that it needs.
 
     It does what ``available_if`` of scikit-learn does, but its AttributeError also says itself why
     the method is not there.

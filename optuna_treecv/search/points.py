@@ -1,4 +1,4 @@
-"""What a search tries: the points of a grid or of a sample of one, or distributions."""
+"""The space of a search: the points of a grid or of a sample of one, or distributions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Points(optuna.samplers.RandomSampler):
         return [(point, trial) for point, trial in pairs if trial is not None]
 
     def _codes_at(self, point: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:
-        """Return what trials store for each parameter at a point."""
+        """Return the codes that trials store for the parameters at a point."""
         return codes_of(in_full(point, axes, self._defaults), axes)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:

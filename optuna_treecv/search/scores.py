@@ -1,4 +1,4 @@
-"""What a search scores: as the objective takes it, and as scikit-learn's scorers."""
+"""The scores of a search: for its objective, and as scikit-learn's scorers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SignedScorer = Callable[..., float]
 
 
 class Scores(NamedTuple):
-    """What is scored.
+    """The scores of a search.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Several:
 
 
 def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
-    """Return what ``scoring`` of a search means for an estimator.
+    """Return the scores that ``scoring`` of a search means for an estimator.
 
     Parameters
     ----------
@@ -199,5 +199,5 @@ class NegativeLoss:
         return -float(tested.scores[0])
 
     def __repr__(self) -> str:
-        """Return what is negated."""
+        """Return the name of the negated loss."""
         return f"NegativeLoss({self.loss.name!r})"

@@ -140,8 +140,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         The seed of folds and orders, and of the sampler where neither ``sampler`` nor ``study`` is
         given.
     error_score : "raise" or float, default="raise"
-        What a split scores whose fit raises an error, or all splits of a trial where folds are not
-        fitted one by one; "raise" ends the search. With a number, undefined scores are NaN there.
+        The score of a split whose fit raises an error; where folds are not fitted one by one, of
+        all splits of the trial. "raise" ends the search. With a number, undefined scores are
+        NaN there.
     return_train_score : bool, default=False
         Whether ``cv_results_`` has the scores on training rows too. Each fold is then fitted, so
         ``method`` must be "auto" or "fit".
@@ -173,7 +174,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     refit_time_ : float
         Seconds.
     scorer_ : callable, or dict of str to callable
-        What ``score`` uses.
+        The scorer, or scorers, that ``score`` uses.
     multimetric_ : bool
         Whether there are several scores.
     classes_ : ndarray of shape (n_classes,)
@@ -571,7 +572,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             return row_by_one_se(objective, study, numbers, self.simpler)
         return int(results[f"rank_test_{name}"].argmin())
 
-    # --- What scikit-learn asks ---
+    # --- Protocol of scikit-learn ---
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -621,7 +622,7 @@ def _n_scored(trials: Sequence[FrozenTrial]) -> int:
     return sum(trial.state != TrialState.FAIL for trial in trials)
 
 
-# What ``refit="one_se"`` needs, and the row that it takes.
+# Requirements of ``refit="one_se"``, and the row that it takes.
 
 
 def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:

@@ -1,4 +1,4 @@
-"""The trials of a search: evaluates each, and makes ``cv_results_`` of what they have found."""
+"""The trials of a search: evaluates each, and makes ``cv_results_`` of the results."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Trials:
     errors : dict of int to Exception
         By the numbers of the trials that have failed.
     wrong : Exception or None
-        What is wrong with an argument, if a trial has shown it.
+        The error of an argument, if a trial has shown it.
     """
 
     objective: TreeCVObjective
@@ -256,7 +256,7 @@ def earlier_row(
     optimized: int,
     stored: Mapping[str, np.ndarray],
 ) -> Row:
-    """Return what a trial of an earlier run says of itself, and what a store knows of it.
+    """Return the row of a trial of an earlier run, from its attributes and the store.
 
     Its attributes have six digits; its value and the store have all of them.
 
@@ -303,7 +303,7 @@ def failed_row(splits: np.ndarray) -> Row:
 
 
 def sign_of(direction: str) -> float:
-    """Return by what a score is multiplied, so that larger values are better."""
+    """Return the factor by which larger values of a score become better."""
     return -1.0 if direction == "minimize" else 1.0
 
 
@@ -379,7 +379,7 @@ def _columns_of(params: Sequence[Mapping[str, Any]]) -> dict[str, np.ma.MaskedAr
     return columns
 
 
-# What a search tells the callbacks of scikit-learn, which are set by ``set_callbacks``.
+# Events for the callbacks of scikit-learn, which are set by ``set_callbacks``.
 
 
 class FitTasks:

@@ -1,4 +1,4 @@
-"""Where models and results are kept: in memory, bounded in bytes, perhaps with a store behind it.
+"""Caches of models and results: in memory, bounded in bytes, with or without a store behind them.
 
 The keys of models end with the lengths of their arrays in bytes, for stores.
 """
@@ -269,7 +269,7 @@ class ModelCache:
             self._admit(block)
 
     def find_on_trails(self, key: Key, x: float) -> tuple[int, np.ndarray] | None:
-        """Look up the state that has come furthest along a training phase.
+        """Look up the state that has seen the most rows of a training phase.
 
         Parameters
         ----------
@@ -477,7 +477,7 @@ class StoredModelCache:
         # The store's entries by key.
         self._known: dict[bytes, list[Known]] = {} if of_all is None else of_all._known
         self._lock: Lock = Lock() if of_all is None else of_all._lock
-        # What is not written yet, and the seconds of training since the last write.
+        # Models that are not written yet, and the seconds of training since the last write.
         self._pending: list[Kept] = []
         self._seconds = 0.0
 
@@ -486,7 +486,7 @@ class StoredModelCache:
         return StoredModelCache(self.memory, self._store, self)
 
     def end(self, comes_again: bool) -> None:
-        """Take note that a run has ended.
+        """Note that a run has ended.
 
         Parameters
         ----------
@@ -621,7 +621,7 @@ class StoredModelCache:
         self._collect(pending, sum(seconds))
 
     def _collect(self, pending: list[Kept], seconds: float) -> None:
-        """Write all that was collected, once enough time has passed."""
+        """Collect models; write all collected ones once they took enough seconds of training."""
         with self._lock:
             self._pending += pending
             self._seconds += seconds
@@ -631,14 +631,14 @@ class StoredModelCache:
         self._write(due)
 
 
-#: Where models are kept.
+#: A cache of models, with or without a store.
 AnyCache: TypeAlias = ModelCache | StoredModelCache
 
 
 def keep_scores(
     cache: AnyCache, key: Key, array: np.ndarray, seconds: float, least_seconds: float
 ) -> None:
-    """Keep the scores of folds; write them to a store at once if they took longer than that."""
+    """Keep fold scores; write them to a store at once if they took over ``least_seconds``."""
     array.flags.writeable = False
     cache.memory.keep(key, array, seconds)
     if isinstance(cache, StoredModelCache) and seconds > least_seconds:
@@ -648,7 +648,7 @@ def keep_scores(
 def keys_of(
     cache: AnyCache | None, estimators: Sequence[Any], last: bool
 ) -> tuple[AnyCache | None, list[bytes] | None]:
-    """Return where the scores of estimators are kept, and the keys of the estimators there.
+    """Return the cache for the scores of estimators, and the keys of the estimators in it.
 
     A store only gets what later processes know by the same name: estimators of installed packages,
     on data whose name lasts. The keys are None where an estimator has none.

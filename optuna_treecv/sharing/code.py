@@ -33,7 +33,7 @@ _PACKAGE = __name__.partition(".")[0]
 # The folders into which pip and Debian install packages.
 _INSTALLED = {"site-packages", "dist-packages"}
 _OF_CODE = ("co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_names")
-# What methods, properties, cached functions and the like are made of.
+# The parts of methods, properties, cached functions and the like.
 _PARTS = ("__func__", "__self__", "__wrapped__", "fget", "fset", "fdel")
 
 
@@ -50,7 +50,7 @@ def is_fixed(module: str) -> bool:
 def content_of_code(
     value: Any, encode: Callable[[Any], bytes], met: dict[int, Any]
 ) -> Iterator[bytes]:
-    """Yield what stands for a class, a function or a part of a class.
+    """Yield bytes that identify the content of a class, a function or a part of a class.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def content_of_code(
     encode : callable
         (value) -> bytes, for the constants and attributes on the way, which may be code again.
     met : dict
-        What was met before, by its identity; at first empty. A function may refer to itself.
+        The values met before, by their ``id``; empty at first. A function may refer to itself.
     """
     if id(value) in met:
         yield b"%d" % list(met).index(id(value))
@@ -100,7 +100,7 @@ def is_code(value: Any) -> bool:
 
 
 def _content_of(code: CodeType, encode: Callable[[Any], bytes]) -> Iterator[bytes]:
-    """Yield the parts of compiled code, but for the lines on which it stands."""
+    """Yield the parts of compiled code, except its line numbers."""
     yield code.co_code
     yield from (encode(getattr(code, name)) for name in _OF_CODE)
     for constant in code.co_consts:
@@ -111,7 +111,7 @@ def _content_of(code: CodeType, encode: Callable[[Any], bytes]) -> Iterator[byte
 
 
 def _used_by(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values that a function takes from outside, but for Python's own."""
+    """Yield the names and values of a function's closure and globals, except Python's own."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents

@@ -46,7 +46,7 @@ _REPR_OF_PANDAS = ("Timestamp", "Timedelta")
 
 
 def data_digest(*values: Any) -> bytes | None:
-    """Return 16 bytes that stand for X, y and other data, and for the order of these arguments.
+    """Return a digest of 16 bytes of X, y and other data, and of the order of these arguments.
 
     Any change of an entry, of a type, of a column's name or of the order of columns or categories
     gives another digest, and so does another index, which an estimator may use. The layout of an

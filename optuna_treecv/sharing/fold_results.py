@@ -1,4 +1,4 @@
-"""What estimators that are fitted fold by fold share: results, and beginnings of Pipelines.
+"""Results of fits, and fitted beginnings of Pipelines, shared where folds are fitted one by one.
 
 A killed trial goes on at its next fold, and the same fit is never made twice. Trials that differ
 only in the parameters of later steps fit the steps before them once per fold, as scikit-learn's
@@ -36,7 +36,7 @@ _SECONDS_TO_WRITE = 1e-3
 
 
 class FoldResult(NamedTuple):
-    """What one fit has given.
+    """The result of one fit.
 
     Attributes
     ----------
@@ -64,8 +64,8 @@ class FoldResult(NamedTuple):
 class FoldResults:
     """The results of one estimator's folds, in the cache or to be put there.
 
-    Only what later processes know by the same name goes to the store: estimators of installed
-    packages, on data that can be named by their content.
+    The store only gets results that later processes find by the same name: those of estimators of
+    installed packages, on data that can be named by their content.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class FoldResults:
 
     @property
     def name(self) -> str:
-        """What is fitted how and scored by what, in hexadecimal digits; "" if it has no name."""
+        """The digest of the estimator, the data and the metrics in hexadecimal; "" without one."""
         return "" if self._settings is None else self._settings.hex()
 
     def find(self, fold: bytes, shape: tuple[int, int]) -> FoldResult | None:
@@ -137,7 +137,7 @@ _of_this_process: list[ModelCache] = []
 
 
 class Beginnings:
-    """Where fitted beginnings are kept; each worker process of joblib has its own place.
+    """A cache of fitted beginnings of Pipelines; each worker process of joblib has its own.
 
     With a name it is the ``memory`` of a Pipeline that is fitted on one fold.
 
@@ -166,9 +166,9 @@ class Beginnings:
 
     @contextmanager
     def lent_to(self, pipeline: Any) -> Generator[None]:
-        """Have a Pipeline use this memory in this block, unless it has one of its own.
+        """Set this as the ``memory`` of a Pipeline in the block, unless the Pipeline has another.
 
-        Afterwards a scorer may fit it on other rows.
+        After the block a scorer may fit the Pipeline on other rows.
         """
         previous = pipeline.memory
         if previous is None:
@@ -179,7 +179,7 @@ class Beginnings:
             pipeline.memory = previous
 
     def cache(self, fit_transform: Callable[..., Any], ignore: object = ()) -> Callable[..., Any]:
-        """Return a function that fits and transforms, or takes what is kept.
+        """Return a function that fits and transforms, or returns the kept result.
 
         A Pipeline asks for it once at the beginning of each fit.
         """

@@ -49,7 +49,7 @@ _PACKAGE = "optuna_treecv"
 _VERSION = version("optuna-treecv")
 #: The bytes of a state may change their meaning between two commits of one version.
 BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
-#: What scores depend on besides: the losses are from this package, the scorers from scikit-learn.
+#: The code of scores: the losses are from this package, the scorers from scikit-learn.
 SCORED_BY = f"{BUILD} scikit-learn {version('scikit-learn')}".encode()
 
 # The kinds of NumPy's types whose entries are their bytes.
@@ -74,7 +74,7 @@ class NoKey(TypeError):
 
 
 def digest(*parts: bytes) -> bytes:
-    """Return 16 bytes that stand for parts, their order and where each ends."""
+    """Return a digest of 16 bytes of parts, their order and their lengths."""
     hashed = blake2b(digest_size=16)
     for part in parts:
         hashed.update(len(part).to_bytes(8, "little") + part)
@@ -82,7 +82,7 @@ def digest(*parts: bytes) -> bytes:
 
 
 def stored_as(key: Key) -> bytes:
-    """Return the bytes by which a store knows a key."""
+    """Return the bytes that represent a key in a store."""
     return digest(*(part if isinstance(part, bytes) else encode(part) for part in key))
 
 
@@ -196,7 +196,7 @@ def first_key(value: Any, *kinds: Callable[[Any], bytes]) -> bytes | None:
 
 
 def content_of_array(array: np.ndarray) -> bytes:
-    """Return 16 bytes that stand for the type, the shape and the entries of an array of numbers.
+    """Return a digest of 16 bytes of the type, the shape and the entries of an array of numbers.
 
     The layout in memory does not count.
     """
@@ -206,7 +206,7 @@ def content_of_array(array: np.ndarray) -> bytes:
 
 
 def head_of_array(array: np.ndarray) -> bytes:
-    """Return what stands before the entries of an array, so that these can be split in one way."""
+    """Return the type and shape of an array as bytes, which stand before its entries."""
     return f"{array.dtype.str} {array.shape} ".encode()
 
 
@@ -233,7 +233,7 @@ def _in_this_process(value: Any, inner: Encode) -> bytes:
     met: dict[int, Any] = {}
 
     def of_part(part: Any) -> bytes:
-        """Return what is known of a part; the random name stands for what is not."""
+        """Return the bytes of a part, or only its type; then the random name tells it apart."""
         try:
             return _encode(part, other)
         except (NoKey, RecursionError):
@@ -296,7 +296,7 @@ def fingerprint(rows: PreparedRows) -> bytes | None:
 
 
 def targets_key(rows: PreparedRows) -> bytes | None:
-    """Return a digest of what predictions are compared with, the labels and weights in scores.
+    """Return a digest of the targets that predictions are compared with, and of their weights.
 
     None if they hold Python objects.
     """
@@ -328,7 +328,7 @@ def fed(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
 
 
 def plan_key(plan: Plan) -> bytes:
-    """Return a digest of everything about a tree."""
+    """Return a digest of all parameters of a tree."""
     bounds = b"" if plan.bounds is None else plan.bounds.tobytes()
     numbers = struct.pack("<qq?Q", plan.n_rows, plan.n_folds, plan.random, plan.seed)
     epochs = [encode(plan.n_epochs)] if plan.n_epochs > 1 else []

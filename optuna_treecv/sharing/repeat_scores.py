@@ -1,4 +1,4 @@
-"""The scores of all folds of a repeat as one block, where they are kept, and the sums behind them.
+"""The scores of all folds of a repeat as one block, their cache, and the sums behind them.
 
 They belong to engines that score a repeat at once: exact folds and trees of all folds.
 """
@@ -87,7 +87,7 @@ class RepeatScores:
 
 
 class KeptSums:
-    """What a family keeps for further points; follows ``learners.exact.moments.Keep``.
+    """The sums that a family keeps for further points; follows ``learners.exact.moments.Keep``.
 
     It holds the arrays itself as long as it lives, which is one evaluation of several points.
 
@@ -95,7 +95,7 @@ class KeptSums:
     ----------
     cache : ModelCache or None
     name : bytes
-        What the sums depend on; empty: nothing is kept.
+        A digest of everything that the sums depend on; empty: nothing is kept.
     """
 
     def __init__(self, cache: ModelCache | None = None, name: bytes = b"") -> None:
@@ -106,11 +106,11 @@ class KeptSums:
 
     @property
     def were_there(self) -> bool:
-        """Whether all that was needed was kept."""
+        """Whether all arrays that were needed were kept."""
         return bool(self._held) and self._n_made == 0
 
     def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
-        """Return an array by its name, or make it."""
+        """Return the kept array of a name, or make and keep it."""
         key: Key = self._name, encode(name), 8 * size
         if key not in self._held:
             memory = None if self._cache is None else self._cache.find(key)
@@ -126,20 +126,21 @@ class KeptSums:
 
 
 class KeptScores(NamedTuple):
-    """Where the scores of an estimator on a repeat are kept, and under which name.
+    """The cache of an estimator's scores on a repeat, and their name in it.
 
     Attributes
     ----------
     cache : ModelCache, StoredModelCache or None
         One in memory where later processes do not know the scores by the same name.
     of_sums : bytes
-        What the sums depend on: all but the point and the scoring; empty: they are not kept.
+        The name of the sums, which do not depend on the point and the scoring; empty: they are
+        not kept.
     metrics : tuple of bytes
         The names of the metrics; empty: the scores are not kept.
     fingerprint : str
         The name of the rows; empty if the scores are not kept.
     name : bytes
-        What the scores depend on; empty: they are not kept.
+        The name of the scores; empty: they are not kept.
     """
 
     cache: AnyCache | None = None
@@ -162,7 +163,7 @@ class KeptScores(NamedTuple):
         return None if memory is None else RepeatScores(shape, memory.view(np.float64))
 
     def keep(self, scores: RepeatScores, seconds: float) -> None:
-        """Keep scores, and the seconds that they took."""
+        """Keep scores with the seconds that they took."""
         if self.cache is not None and self.name:
             memory = scores.numbers.view(np.uint8)
             keep_scores(self.cache, (self.name, len(memory)), memory, seconds, _SECONDS_TO_WRITE)

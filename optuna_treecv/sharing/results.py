@@ -1,4 +1,4 @@
-"""What the jobs of a task share: names of rows, the cache, results in it and ahead of it."""
+"""State shared by the jobs of a task: names of rows, the cache, and results in it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class SharedBetweenRuns:
             return self._data_name
 
     def beginnings(self, n_workers: int) -> Beginnings:
-        """Return where fitted beginnings of Pipelines are kept, in this process and in workers."""
+        """Return the cache of fitted beginnings of Pipelines, for this process and its workers."""
         memory = self.memory
         assert memory is not None
         return Beginnings(memory, memory.max_bytes // n_workers)
@@ -139,7 +139,7 @@ class SharedBetweenRuns:
             return root
 
     def cache_for(self, estimator: Any) -> AnyCache | None:
-        """Return where an estimator's models are kept.
+        """Return the cache for an estimator's models.
 
         Code from outside this package may be different in the next process under the same name,
         so its models stay in memory.
@@ -158,7 +158,7 @@ class Results:
     key : tuple of bytes
         Everything that the outputs depend on.
     targets : bytes or None
-        What scores depend on besides; None: scores are not kept.
+        A digest of the targets, on which scores depend too; None: scores are not kept.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Results:
 
     @cached_property
     def name(self) -> str:
-        """The digest of what was trained how, on which rows, in hexadecimal digits."""
+        """The digest of the rows, the settings, the folds and the method, in hexadecimal."""
         return digest(*self._key).hex()
 
     def take(self, leaves: Leaves) -> int | None:
@@ -200,7 +200,7 @@ class Results:
         return key, outputs.memory, seconds
 
     def keep(self, leaves: Leaves, n_updates: int, seconds: float) -> None:
-        """Keep the results that were not kept yet, and what they took."""
+        """Keep the results that were not kept yet, with their row updates and seconds."""
         for name, results in leaves.to_keep().items():
             key = self._key_of(name, len(results.memory))
             if self._cache is not None and key is not None:
@@ -209,7 +209,7 @@ class Results:
                 self._cache.keep(key, results.memory, seconds)
 
     def _key_of(self, name: str, n_bytes: int) -> Key | None:
-        """Scores depend on what predictions are compared with, and by whose code."""
+        """Return the key of a result; for scores it covers the targets and the scoring code."""
         if name == "outputs":
             return *self._key, b"", encode(name), n_bytes
         if self._targets is None:

@@ -1,7 +1,7 @@
 """A learner that looks models up before it trains them.
 
 The walk treats it like any other learner, but training a state only records the rows: a model is
-made when somebody asks for its outputs. It is then trained from the nearest kept model of its
+made when its outputs are requested. It is then trained from the nearest kept model of its
 prefix, and every model made on the way is kept in turn. So what trials have in common is trained
 once.
 
@@ -112,7 +112,7 @@ class SharedLearner:
         self._planned: tuple[Plan, bytes] | None = None
         self._counting = Lock()
 
-    # What the walk asks for.
+    # The learner protocol of the walk.
 
     def start(self) -> Branch:
         return Branch(LazyModel(self._root))
@@ -419,7 +419,7 @@ class Prefix:
     origin, phase, end : Prefix, Phase, int
         The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
     below : dict
-        What ``prefixes_below`` remembers of trees that differ in their epochs only.
+        Results of ``prefixes_below``, for trees that differ in their epochs only.
     n_prefixes : list of int
         How many prefixes have been made from the same root.
     """
@@ -450,7 +450,7 @@ class Prefix:
 
 @dataclass(eq=False, slots=True)
 class LazyModel:
-    """The model of a prefix, which is trained when somebody asks for its state.
+    """The model of a prefix, which is trained when its state is requested.
 
     Attributes
     ----------
@@ -470,7 +470,7 @@ class LazyModel:
 
 @dataclass(eq=False, slots=True)
 class Branch:
-    """What the walk holds for a state: a reference to the model that the branch has come to."""
+    """A state in the walk: a reference to the model that the branch has reached."""
 
     model: LazyModel
 

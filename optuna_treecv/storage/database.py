@@ -68,15 +68,15 @@ CONNECT_SECONDS = 5
 WAIT_SECONDS = 5.0
 #: Seconds that a trial waits for a server, which cancels longer statements.
 ANSWER_SECONDS = 10.0
-#: Seconds that those wait for a server who read many rows of it, or change its tables.
+#: Seconds that callers wait for a server when they read many rows of it or change its tables.
 LOAD_SECONDS = 300.0
 #: Seconds after which a server ends the transaction of a trial whose process hangs.
 IDLE_SECONDS = 60.0
 
-#: What a store can be given as, besides an open database.
+#: The forms in which a store can be given, besides an open database.
 Given: TypeAlias = str | URL | Engine | Callable[[], Engine]
 
-# What a failure can stop besides attempts with one purpose: everything, or writing.
+# Scopes that a failure can stop besides attempts with one purpose: everything, or writing.
 _STORE: Scope = (None, False)
 _WRITING: Scope = (None, True)
 _ALL: dict[Scope | None, str] = {_STORE: "it", _WRITING: "writing to it"}
@@ -278,7 +278,7 @@ class Database:
 
         A server that does not answer at all is left with the transaction in another thread.
         """
-        # What cannot be read is not written either.
+        # A table that cannot be read is not written either.
         scopes = {_STORE, (without, False)} | ({_WRITING, (without, True)} if write else set())
         if not self._outages.may_try(scopes):
             return otherwise
@@ -313,7 +313,7 @@ class Database:
         return result
 
     def _answer_to(self, transact: Callable[[], T], seconds: float) -> T:
-        """Return what a transaction returns, or raise TimeoutError."""
+        """Return the result of a transaction, or raise TimeoutError."""
         if _is_sqlite(self._url):  # which waits for locks only
             return transact()
         # Statements have time-outs of the server, but a server that is stopped keeps none. A
@@ -344,7 +344,7 @@ class Database:
         return error
 
     def _failing(self, error: Exception, is_begun: bool, scope: Scope) -> Scope | None:
-        """Return what a failed attempt stops."""
+        """Return the scope of further attempts that a failure stops; None: it stops none."""
         if isinstance(error, SchemaError):
             return _STORE
         # If the database refuses a statement for its content, the next attempt may still succeed.
@@ -614,7 +614,7 @@ def _path(url: URL) -> str | None:
 
 
 def _file_at(url: URL) -> tuple[int, int] | None:
-    """Return what identifies the file of a SQLite store, or None if there is none."""
+    """Return the device and the inode of a SQLite store's file, or None if there is none."""
     try:
         status = None if (path := _path(url)) is None else os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Evaluations: their scores in the database, and what studies and trials say of them in Optuna."""
+"""Evaluations: their scores in the database, and their attributes of studies and trials."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def read_scores(
     ----------
     connection : Connection
     store : object
-        What warnings call the store. Impossible scores are left out with a warning.
+        The name of the store in warnings. Impossible scores are left out with a warning.
     n_scores : mapping of str to int
         The number of scores of each run, had it not been pruned.
     """
@@ -168,7 +168,7 @@ def read_named_scores(
     ----------
     connection : Connection
     store : object
-        What warnings call the store.
+        The name of the store in warnings.
     runs : collection of str
     n_scores : int
         The number of fold scores of each run.
@@ -254,7 +254,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pack(scores: np.ndarray) -> bytes:
-    """Compress scores; whole numbers from 0 to 255, such as errors, take a byte before that.
+    """Compress scores; whole numbers from 0 to 255, such as errors, become one byte each first.
 
     Other numbers hardly become smaller, and are stored as they are.
     """
@@ -313,7 +313,7 @@ def _unpack(block: bytes, n_scores: int, n_expected: int) -> np.ndarray | None:
     return np.frombuffer(unpacked, "u1" if len(unpacked) == n_scores else "<f8").astype(float)
 
 
-# What studies and trials say of their evaluations in Optuna's user attributes.
+# Optuna's user attributes of studies and trials, which describe their evaluations.
 
 #: The user attribute of a study that says what its trials evaluate.
 STUDY_ATTRIBUTE = "treecv_evaluation"
@@ -333,7 +333,7 @@ _OLD_SCORES = "treecv_scores"
 
 
 def known_of_trial(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a trial says of its evaluation, by the keys of ``TRIAL_ATTRIBUTE``.
+    """Return a trial's record of its evaluation, by the keys of ``TRIAL_ATTRIBUTE``.
 
     Parameters
     ----------

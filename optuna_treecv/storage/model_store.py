@@ -1,4 +1,4 @@
-"""What workers share: models and results as bytes, and leases, so that no two compute the same.
+"""Models and results as bytes that workers share, and leases, so that no two compute the same.
 
 This module does not interpret the bytes, and never executes any of them.
 """
@@ -51,7 +51,7 @@ NEWS_SECONDS = 2.0
 #: The default room for models.
 DEFAULT_MAX_BYTES = 2**28
 
-# What trials go on without if the database fails.
+# Trials go on without this if the database fails.
 _SHARED_MODELS = "shared models"
 
 # Magic, number of bytes, digest of the bytes together with their key and interval.
@@ -453,7 +453,7 @@ def _now(connection: Connection) -> float:
 
 # Writes that trials do not wait for.
 
-# What waits takes at most so many bytes; then callers wait too.
+# Jobs in the queue hold at most so many bytes; beyond that, callers wait.
 _MOST_BYTES = 2**27
 
 
@@ -475,7 +475,7 @@ class WriteQueue:
         return WriteQueue, ()
 
     def put(self, job: Callable[[], object], n_bytes: int = 0) -> None:
-        """Have a job done soon; wait first if too much is waiting.
+        """Queue a job; if the queued jobs hold too many bytes, wait first.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What to do about a store that fails: when it is tried again, and who waits for its answer."""
+"""Outages of a store: when it is tried again, and the threads that wait for its answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETRY_SECONDS = 30.0
 #: a small part of the time.
 PAUSE_PER_SECOND = 5
 
-#: What can fail on its own: the purpose of an attempt (None: all of them), and whether it writes.
+#: A kind of attempts that may fail alone: their purpose (None: any), and whether they write.
 Scope: TypeAlias = tuple[str | None, bool]
 
 
@@ -91,7 +91,7 @@ class KeptThreads:
         return KeptThreads, ()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Return what will have the result of ``work``, which another thread begins at once."""
+        """Return the future of ``work``, which another thread begins at once."""
         if self._pid != os.getpid():  # the threads are in the parent process
             KeptThreads.__init__(self)
         answer: Future[T] = Future()
@@ -118,7 +118,7 @@ class KeptThreads:
                 result = work()
             except BaseException as error:  # noqa: BLE001  # the caller raises it
                 failure = error
-            # The thread is idle before its caller goes on, who would start another one otherwise.
+            # The thread is idle before its caller goes on; else that would start another one.
             with self._lock:
                 self._idle.append(jobs)
             if failure is None:

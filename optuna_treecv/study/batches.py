@@ -79,7 +79,7 @@ class Batches:
                 self._changed.notify_all()
 
     def compute(self, job: Job, others: Callable[[], Iterable[Job]] | None = None) -> None:
-        """Have a run's results computed together with those of other calls, if that is faster.
+        """Compute a run's results together with those of other calls, if that is faster.
 
         Parameters
         ----------

@@ -40,10 +40,10 @@ from optuna_treecv.storage.evaluations import known_of_trial
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.known_scores import KnownScores
 
-#: What makes a model simpler: see ``select``.
+#: Which direction of a parameter makes a model simpler: see ``select``.
 Simpler: TypeAlias = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, Any]], float]
 
-#: What users may ask for besides a callable.
+#: The rules of choice that users may name besides a callable.
 RULES = ("best", "one_se")
 
 # A trial with one error more than the best one differs by exactly one standard error, and rounding
@@ -87,7 +87,7 @@ class Candidate(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """What a choice is made from.
+    """The candidates of a choice, with their scores.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class Choice:
     left_out: list[int]
 
     def __repr__(self) -> str:
-        """Return what was chosen, in a few lines."""
+        """Return the choice in a few lines."""
         interval = self.interval
         lines = [
             f"Choice(trial={self.trial.number}, params={self.trial.params},",
@@ -185,7 +185,7 @@ class Choice:
         return "\n".join(lines)[:-1] + ")"
 
 
-#: What chooses among candidates, the best one first: a candidate or the number of its trial.
+#: A rule of choice among candidates, the best one first: a candidate or the number of its trial.
 Rule = Literal["best", "one_se"] | Callable[[list[Candidate]], Candidate | int]
 
 
@@ -355,7 +355,7 @@ def order_of(
 
 
 def known_direction(searched: Sequence[str]) -> dict[str, str] | None:
-    """Return what makes a model simpler if a single parameter is searched and that is known."""
+    """Return the direction of simpler models, if one parameter is searched and has a known one."""
     last = searched[0].rpartition("__")[2] if len(searched) == 1 else ""
     return {searched[0]: _SIMPLER[last]} if last in _SIMPLER else None
 
@@ -407,7 +407,7 @@ def _few(numbers: Sequence[int]) -> str:
     return f"[{', '.join(map(str, numbers[:8]))}{more}]"
 
 
-# What a choice is made from.
+# The candidates of a choice.
 
 
 def contest_of(

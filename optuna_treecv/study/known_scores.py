@@ -37,12 +37,12 @@ _MOST_READ_BYTES = 2**28
 _Name: TypeAlias = tuple[int, datetime | None]
 
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
-# What a trial has cost, whatever the number of its scores.
+# The cost of a trial, whatever the number of its scores.
 _WORK = ("n_updates", "n_updates_saved", "n_updates_standard", "seconds", "seconds_prepare")
 
 
 class Held(NamedTuple):
-    """What is held of one trial.
+    """The scores of one trial in memory.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class KnownScores:
                 self._hold(worst, None if one.rows is None else one._replace(rows=None))
 
     def find(self, trial: Any) -> Held | None:
-        """Return what is held of a trial."""
+        """Return the scores of a trial in memory; None if there are none."""
         with self._lock:
             return self._held.get((trial.number, trial.datetime_start))
 

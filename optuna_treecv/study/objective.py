@@ -144,7 +144,7 @@ class TreeCVObjective:
         self._planned: _Planned | None = None  # the last one
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What it has noted of studies and trials has locks, and is found out again.
+        # Its notes on studies and trials hold locks, and are made again.
         options = self._report, self._database, self._batches.size, self._batches.leases
         return type(self), (self._space, self._task, *options)
 
@@ -194,7 +194,7 @@ class TreeCVObjective:
 
     @property
     def score_directions(self) -> dict[str, str]:
-        """What is better of each score by its name, "minimize" or "maximize"."""
+        """The direction of each score by its name, "minimize" or "maximize"."""
         scoring = self._job_at(None).scoring
         return {
             name: metric.direction
@@ -225,7 +225,7 @@ class TreeCVObjective:
 
     @property
     def direction(self) -> str:
-        """What a study must do with the objective's value: "minimize" or "maximize"."""
+        """The direction that a study of this objective must have: "minimize" or "maximize"."""
         if len(self.directions) > 1:
             raise AttributeError(
                 f"this objective has {len(self.directions)} values; use directions in place of "
@@ -262,7 +262,7 @@ class TreeCVObjective:
         return tuple(result.scores[name].mean for name in names)
 
     def evaluate_trial(self, trial: Any) -> CVResult:
-        """Evaluate a trial as a call does, and return all that was found.
+        """Evaluate a trial as a call does, and return the whole result.
 
         Parameters
         ----------
@@ -615,7 +615,7 @@ class TreeCVObjective:
         return job_for(self._task, *self._space.candidate(params))
 
     def _candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
-        """Return what a trial that is over evaluated; errors begin with ``argument``."""
+        """Return the candidate that a finished trial evaluated; errors begin with ``argument``."""
         n_epochs = (self._task.settings.n_epochs or 1) if is_one_pass(trial) else None
         return self._space.candidate_of(trial, n_epochs, argument)
 
@@ -836,7 +836,7 @@ def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:
 
 
 def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
-    """Return where models are kept, from ``cache`` and ``store`` as given."""
+    """Return the cache of models that ``cache`` and ``store`` describe."""
     is_known = isinstance(cache, ModelCache | None) or (
         isinstance(cache, str) and cache == "memory"
     )

@@ -266,7 +266,7 @@ class Incumbents:
     def _best(
         self, study: optuna.Study, again: Callable[[FrozenTrial], Incumbent | None]
     ) -> Incumbent | None:
-        """Return what is held of the best completed trial; None if there is no such trial.
+        """Return the best completed trial with its losses; None if there is no such trial.
 
         Trials whose method has no first pass, for which ``again`` returns None, are left out.
         """
@@ -354,7 +354,7 @@ def evaluate_reporting(
     Raises
     ------
     optuna.TrialPruned
-        If the pruner prunes the trial. What has begun comes to its end.
+        If the pruner prunes the trial. Parts that have begun are completed.
     """
     is_early, progressive = job.task.settings.is_early, None
     if job.why_no_first_pass:

@@ -48,7 +48,7 @@ _NO_BOUNDS = -1e30, 1e30
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a trial compares with the best one on the same rows.
+    """The comparison of a trial with the best one on the same rows.
 
     Attributes
     ----------
@@ -229,7 +229,7 @@ class RacingPruner(optuna.pruners.BasePruner):
         self.__post_init__()
 
     def tell(self, trial: optuna.Trial, step: int, comparison: Comparison | None) -> None:
-        """Take note of how a trial compares with the best one. The objective calls this.
+        """Note how a trial compares with the best one. The objective calls this.
 
         Parameters
         ----------
@@ -402,7 +402,7 @@ def compared(
     ----------
     n_rows : int
     sums : ndarray of shape (3,)
-        What ``sums_of`` returns for these rows.
+        The result of ``sums_of`` for these rows.
     width : float or None
         The range of the differences.
     largest_weight : float
@@ -507,7 +507,7 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, current: float) -> float
 
 
 def _effective(weights: np.ndarray) -> float:
-    """Return how many trials of equal weight say as much."""
+    """Return the number of trials of equal weight that carry as much information."""
     return float(weights.sum() ** 2 / (weights @ weights))
 
 

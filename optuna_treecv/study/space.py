@@ -52,7 +52,7 @@ _OBJECT = object()  # what a value is that is none of these
 # A trial stores a number as float64, which holds all integers up to this one.
 _LARGEST_INT = 2**53
 
-# What ``repr`` of functions says of this process alone.
+# The part of a function's ``repr`` that holds in this process alone.
 _ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 
 # Longer texts of values are cut.
@@ -60,7 +60,7 @@ _MOST_CHARACTERS = 60
 
 
 class Unset(Enum):
-    """What stands for a parameter that only some points of a search have."""
+    """The placeholder of a parameter at the points of a search that do not have it."""
 
     NOT_SET = "not set"  # its code in trials
 
@@ -245,7 +245,7 @@ def _name(value: Any) -> bytes:
 
 # Spaces.
 
-#: What a trial evaluates: an estimator, and the epochs of the trial or of its study; None: those
+#: The candidate of a trial: an estimator, and the epochs of the trial or of its study; None: those
 #: of the evaluation.
 Candidate: TypeAlias = tuple[Any, int | None]
 
@@ -336,7 +336,7 @@ class Space:
         return clone(self.example), 1 if self._has_epochs else None
 
     def candidate_of(self, trial: FrozenTrial, n_epochs: int | None, argument: str) -> Candidate:
-        """Return what a trial that is over evaluated; errors begin with ``argument``."""
+        """Return the candidate that a finished trial evaluated; errors begin with ``argument``."""
         for name, axis in self.axes.items():
             other = trial.distributions.get(name)
             if other is not None and not axis.has_codes_of(other):
@@ -566,7 +566,7 @@ def _with_values(estimator: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _naming(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function returns; its errors name the parameter."""
+    """Return the result of a function; its errors name the parameter."""
     try:
         return function(*arguments)
     except (OverflowError, TypeError, ValueError) as error:

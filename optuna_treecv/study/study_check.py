@@ -172,7 +172,7 @@ class StudyCheck:
             )
 
     def _noted(self, study: optuna.Study, job: Job) -> dict[str, Any]:
-        """Return what a study says that its trials evaluate; write it, unless it is there."""
+        """Return a study's record of its evaluation; write it, unless it is there."""
         known = study.user_attrs.get(STUDY_ATTRIBUTE)
         if not isinstance(known, dict):
             known = job.facts() | {
@@ -184,7 +184,7 @@ class StudyCheck:
         return known
 
     def should_prune(self, trial: Any) -> bool:
-        """Return what the pruner decides about a trial, and measure the time that it takes."""
+        """Return the decision of the pruner on a trial, and measure the time that it takes."""
         began = perf_counter()
         answer = trial.should_prune()
         with self._lock:
