@@ -202,15 +202,15 @@ class EarlyLanes:
         progressive: list[Any] = [one.progressive for one in self.ahead]
         lanes, state = self._lanes, self._lanes.start()
         for node, phase in phases_of_spine(self._plan):
-            rows, done = phase.rows, 0
+            rows, begin = phase.rows, 0
             for end in ends_within(steps, n_before, phase.n_rows) if phase.n_rows else []:
                 n_members = len(self._members)
-                out = np.empty((n_members * (end - done), lanes.n_outputs), lanes.dtype)
-                self._lanes.test_then_train(state, cut(rows, done, end), out)
-                by_model = out.reshape(n_members, end - done, -1)
-                self._add(progressive, by_model, rows, done, end)
-                self._count(end - done)
-                done = end
+                out = np.empty((n_members * (end - begin), lanes.n_outputs), lanes.dtype)
+                self._lanes.test_then_train(state, cut(rows, begin, end), out)
+                by_model = out.reshape(n_members, end - begin, -1)
+                self._add(progressive, by_model, rows, begin, end)
+                self._count(end - begin)
+                begin = end
                 step = steps.get(n_before + end)
                 if step is not None and step >= FIRST_STEP:
                     tail = progressive[min(self._alive)].tail

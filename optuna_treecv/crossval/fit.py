@@ -214,8 +214,8 @@ class Fits:
 
     def events(self) -> Generator[TestedFolds]:
         """Fit the folds that have no result yet, in parallel, and yield all in order."""
-        done = [self._find(chunk) for chunk in range(self._cut.n_folds)]
-        missing = [chunk for chunk, fitted in enumerate(done) if fitted is None]
+        kept_fits = [self._find(chunk) for chunk in range(self._cut.n_folds)]
+        missing = [chunk for chunk, fitted in enumerate(kept_fits) if fitted is None]
         shape = len(self._metrics), self._cut.n_folds
         scores, spreads = np.full(shape, np.nan), unknown_spreads(*shape)
         diverged = np.zeros(self._cut.n_folds, bool)
@@ -224,7 +224,7 @@ class Fits:
             for block in self._repeat.blocks:
                 n_rows = 0
                 for chunk in range(block.first, block.last):
-                    fitted = done[chunk] or next(fits)
+                    fitted = kept_fits[chunk] or next(fits)
                     n_rows += fitted.n_trained
                     scores[:, chunk] = fitted.scores
                     spreads[:, :, chunk] = fitted.spreads

@@ -304,28 +304,28 @@ def _writable_if_asked(call: Callable[..., T], *parts: Any) -> T:
 
 def _response(fitted: Any, X: Any, method: str, classes: np.ndarray | None) -> np.ndarray:
     """Return a response in the form that losses take, with a column for each of all classes."""
-    answered = np.asarray(getattr(fitted, METHOD_NAMES.get(method, method))(X))
+    response = np.asarray(getattr(fitted, METHOD_NAMES.get(method, method))(X))
     if method == "predict":
         # An estimator that was fitted on a single column answers by one.
-        answered = without_single_column(answered)
+        response = without_single_column(response)
     if method == "distance":
-        return answered.min(axis=1)
+        return response.min(axis=1)
     if classes is None:
-        return answered
+        return response
     if method == "predict":
-        return predicted_codes(answered, classes)
-    known = fitted.classes_
-    if len(known) == len(classes):
-        return answered
-    if method != "predict_proba" or answered.shape[1] != len(known):
-        missing = next(label for label in classes if label not in known)
+        return predicted_codes(response, classes)
+    fitted_classes = fitted.classes_
+    if len(fitted_classes) == len(classes):
+        return response
+    if method != "predict_proba" or response.shape[1] != len(fitted_classes):
+        missing = next(label for label in classes if label not in fitted_classes)
         raise ValueError(
             f"cv must make training sets with every class of y, since {method} of "
             f"{name_of(fitted)} is needed for each, got one without class {missing!r}; fewer or "
             "stratified folds would be right."
         )
-    of_all = np.zeros((len(answered), len(classes)))
-    of_all[:, np.searchsorted(classes, known)] = answered
+    of_all = np.zeros((len(response), len(classes)))
+    of_all[:, np.searchsorted(classes, fitted_classes)] = response
     return of_all
 
 

@@ -267,14 +267,14 @@ def _hoeffding(scores: Scores, level: float, loss_range: Any) -> float:
 
 def _checked_range(loss_range: Any, scores: Scores) -> tuple[float, float]:
     if loss_range is None:
-        known: tuple[float, float] | None = getattr(scores.metric, "row_range", None)
-        if known is None:
+        row_range: tuple[float, float] | None = getattr(scores.metric, "row_range", None)
+        if row_range is None:
             raise ValueError(
                 f"loss_range must be given for method='hoeffding' of {scores.name!r}, whose "
                 "values for single rows have no bounds; loss_range=(0, 10) would be right if no "
                 "row can score less or more."
             )
-        return known
+        return row_range
     try:
         low, high = map(float, loss_range)
     except (TypeError, ValueError):

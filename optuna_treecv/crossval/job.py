@@ -237,11 +237,11 @@ class Job:
         self.steps_name = b""
         if not isinstance(self.front, str):
             self.layout, self.steps_name = self.front.layout, self.front.name
-        needed: list[Metric] = []
+        metrics: list[Metric] = []
         if self.scoring.metrics:
             of_folds = [one for one in self.scoring.metrics if not isinstance(one, Scorer)]
-            needed = [*of_folds, *self.scored_by_row]
-        responses = [response_of(one, self.estimator) for one in needed]
+            metrics = [*of_folds, *self.scored_by_row]
+        responses = [response_of(one, self.estimator) for one in metrics]
         self.responses = tuple(dict.fromkeys(responses))
 
     @property
@@ -489,14 +489,14 @@ class Job:
         """Return what was found by one metric."""
         metric = self.scoring.metrics[number]
         if isinstance(metric, Pooled):
-            done = ~np.isnan(self.book.pooled[number, :, 0])
-            scores, errors = self.book.pooled[number, done].T
+            is_scored = ~np.isnan(self.book.pooled[number, :, 0])
+            scores, errors = self.book.pooled[number, is_scored].T
             if len(scores) == 0:  # the job was left before its end
                 return Score(scores, np.nan, None, metric.direction)
             error = float(np.mean(errors))
-            known = None if np.isnan(error) else error
+            std_error = None if np.isnan(error) else error
             mean = mean_and_std(scores)[0]
-            return Score(scores, mean, None, metric.direction, None, True, known)
+            return Score(scores, mean, None, metric.direction, None, True, std_error)
         scores = self.fold_scores(number)
         if self.book.n_scored < len(scores):
             scores = scores[~np.isnan(scores)]

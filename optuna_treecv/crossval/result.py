@@ -388,9 +388,9 @@ class CVResult:
 
 def _spread(std: float | None, std_error: float | None) -> str:
     """Return the standard deviation over folds and the standard error as text, if there are."""
-    known = {"std": std, "std_error": std_error}
+    spreads = {"std": std, "std_error": std_error}
     return (
-        ", ".join(f"{name}={value:.6g}" for name, value in known.items() if value is not None)
+        ", ".join(f"{name}={value:.6g}" for name, value in spreads.items() if value is not None)
         or "std=None"
     )
 

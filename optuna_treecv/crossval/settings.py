@@ -296,8 +296,8 @@ def takes_settings(*left_out: str) -> Callable[[F], F]:
         text = str(getdoc(Settings)).partition("----------\n")[2].partition("\n\nAttributes")[0]
         parts = filter(None, re.split(r"^(?=\w+ : )", text, flags=re.MULTILINE))
         texts = {part.partition(" : ")[0]: indent(part.rstrip(), "    ") + "\n" for part in parts}
-        shown = "".join(texts[name] for name in of_settings)
-        checked.__doc__ = str(function.__doc__).replace("    **settings\n", shown, 1)
+        docs = "".join(texts[name] for name in of_settings)
+        checked.__doc__ = str(function.__doc__).replace("    **settings\n", docs, 1)
         checked.__signature__ = whole  # type: ignore[attr-defined]
         return checked  # type: ignore[return-value]
 

@@ -251,8 +251,8 @@ class Trained(Engine):
             for number, metric in enumerate(metrics)
             if not outputs_are_enough(job.estimator, learner, metric)
         ]
-        called = [metrics[number] for number in at_leaf]
-        if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in called):
+        scorers = [metrics[number] for number in at_leaf]
+        if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in scorers):
             learner = learner.without_steps()  # such scorers look at predictions alone
         return Leaves(repeat.plan, learner, job.estimator, metrics, at_leaf, tested)
 

@@ -175,12 +175,11 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
     def test(node: Node, state: Any) -> int:
         if isinstance(learner, CompiledLearner) and not leaves.at_leaf:
             assert leaves.outputs is not None
-            walked = learner.walk_summing(plan, node, state, leaves.outputs.array)
+            n_updates, sums[node] = learner.walk_summing(plan, node, state, leaves.outputs.array)
         else:
             total: list[np.ndarray] = []
             n_updates = walk_to_leaves(plan, learner, leaves.test_leaf, node, state, total)
-            walked = n_updates, total[0]
-        n_updates, sums[node] = walked
+            sums[node] = total[0]
         return n_updates
 
     for block in walk_tree(plan, learner, test, blocks, training.job.task.settings.n_threads):
@@ -291,9 +290,9 @@ def _evaluate_group(
         ahead = lanes.ahead
         counts = [ahead[i].n_updates for i in tested]
     else:
-        plan, walked = repeat.plan, Lanes(learners)
-        out = np.empty((len(members) * plan.n_rows, walked.n_outputs), walked.dtype)
-        n_updates = walk_lanes(plan, walked, out, repeat.blocks, n_threads)
+        plan, learner = repeat.plan, Lanes(learners)
+        out = np.empty((len(members) * plan.n_rows, learner.n_outputs), learner.dtype)
+        n_updates = walk_lanes(plan, learner, out, repeat.blocks, n_threads)
         tested = list(range(len(members)))
         counts = [n_updates for _ in members]
     seconds = (perf_counter() - began) / len(members)
