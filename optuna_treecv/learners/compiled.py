@@ -292,6 +292,7 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
                 kernel.update(state, 0, len(part))
         assert state is not None  # there is at least one row
         self._state = state
+        # The kernel over the last rows will do, since a state does not refer to rows.
         model = read_model(kernel, state)
         self._take_model(kernel, model, X.dtype, X.shape[1])
         self.t_ += n_epochs * n_rows
@@ -299,7 +300,7 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
             warnings.warn(
                 f"{type(self).__name__} diverges: its model is not finite; {DIVERGENCE_ADVICE}",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=4,  # where fit or partial_fit was called
             )
         return self
 
@@ -530,6 +531,7 @@ class CompiledLearner(KernelTrainer):
         super().__init__(kernel, rows.X.dtype)
         self.rows = rows
         self.before = before
+        # A kernel around running steps surveys each phase as a whole, and tracks no parameter.
         self.phases_may_be_cut = not kernel.surveys
         self.settings = estimator
         self.kind = type(estimator)
@@ -542,7 +544,9 @@ class CompiledLearner(KernelTrainer):
         X = rows.X
         n_bytes: float = X.shape[1] * X.dtype.itemsize
         if isinstance(X, SparseRows):
+            # Each number has that of its column beside it, in 4 bytes.
             n_bytes = len(X.values) * (X.dtype.itemsize + 4) / len(X)
+        # 1, since rows without numbers must not take 0 bytes.
         self.row_bytes: float = 1 + n_bytes * self.n_outputs
         self.rows_per_copy = 1 + int(self.state_bytes / self.row_bytes)
         # Whether the estimator predicts nothing that does not follow from outputs.
@@ -610,6 +614,7 @@ class CompiledLearner(KernelTrainer):
         if self._kernel.tests_rows:
             super().test_then_train(state, rows, out)
             return
+        # The kernel tests ranges of rows only, so it tests those between the block's rows too.
         start, stop = (
             (rows.start, rows.stop)
             if isinstance(rows, slice)
@@ -641,8 +646,8 @@ class CompiledLearner(KernelTrainer):
             children, left before right.
         least_folds : int
         trails : dict of int to ndarray of int64
-            By the number of a node in ``kept``: after how many rows of the node's phase a state on
-            the way is kept, rising.
+            By the number of a node in ``kept``, in rising order: after how many rows of the node's
+            phase a state on the way is kept, rising too.
 
         Returns
         -------

@@ -123,6 +123,7 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _try(self, rows: Any, y: Any) -> None:
         """Try the step on the rows, since it must take an array and keep its columns."""
         tried = clone(self.step).partial_fit(rows, *(() if y is None else (y,)))
+        # A copy, since a step with copy=False writes into the rows that it gets.
         after = tried.transform(take_rows(rows, slice(0, 1)).copy())
         name = type(self.step).__name__
         if hasattr(after, "iloc"):
@@ -282,6 +283,7 @@ def without_placeholders(step: Any, fitted: Any, trained: Mapping[Placeholder, A
     if not all_placeholders(fitted):
         return fitted
     whole = copy(fitted)
+    # The parameters of the fitted step hold placeholders, as does the remainder below.
     vars(whole).update(clone(step).get_params(deep=False))
     originals = {name: part for name, part, *_ in parts_of(step)}
     parts = [
@@ -321,6 +323,7 @@ class Running(BaseEstimator):
         for number, (step, start, stop, dtype, is_sparse) in enumerate(self.parts, 1):
             rows = _columns_of(X, start, stop, dtype, is_sparse)
             step.partial_fit(rows, *labels)
+            # Rows are transformed only for a later step that reads some of these columns.
             behind = self.parts[number:]
             if any(first < stop and start < end for _, first, end, *_ in behind):
                 X = _with_columns(X, start, stop, step.transform(rows))
@@ -410,6 +413,7 @@ class FittedSteps:
                 "got sparse ones; sparse_output=False of a OneHotEncoder, or sparse_threshold=0 "
                 "of a ColumnTransformer, would be right."
             )
+        # An integer, since the rows may be of an integer type.
         unused = next(number for number in count() if not np.any(_dense(some) == number))
         self._running = [
             (part, at)
@@ -456,6 +460,7 @@ class FittedSteps:
             if self._lies_beside and n_columns <= _MOST_DENSE:
                 self._makes_dense, self._lies_beside = takes_sparse, False
                 return
+            # A sparse row has the numbers stored in it and those of all columns beside it.
             n_numbers = int(np.diff(self._transform(self.X).indptr).max() + self._is_beside.sum())
             rows, numbers = "sparse rows", "numbers"
         if n_numbers >= MOST_NUMBERS:
@@ -512,6 +517,7 @@ class FittedSteps:
 
         if self.is_compiled:
             return ""
+        # One row tells whether any branch is sparse, before all rows are transformed.
         rows_after("", self._fitted, take_rows(self.X, slice(0, 1)), note)
         if stacks:
             stacks.clear()
@@ -545,7 +551,7 @@ class FittedSteps:
         if self.is_compiled:
             learner: CompiledLearner = last.make_learner(rows, seed, self)
             return learner
-        seed %= 2**32
+        seed %= 2**32  # scikit-learn takes no larger ones
         if self._running:
             parts = [
                 (seeded(clone(part.step), seed), at.start, at.stop, part.dtype, part.is_sparse)
@@ -577,17 +583,17 @@ class FittedSteps:
         kernel : Kernel or None
             From ``around``, for a compiled learner.
         state : ndarray or None
-            A state of the kernel; None for an average of models, which has none.
+            A state of the kernel.
         """
         trained: list[Any] = []
         if self._running and not self.is_compiled:
             (_, running), (_, last) = last.steps
             trained = [step for step, *_ in running.parts]
         elif self._running:
-            n_rows, moments = 0, np.zeros((3, self._acts.shape[1]))
-            if isinstance(kernel, Scaled):
-                assert state is not None
-                n_rows = kernel.moments(state, *moments)
+            assert isinstance(kernel, Scaled)
+            assert state is not None
+            moments = np.zeros((3, self._acts.shape[1]))
+            n_rows = kernel.moments(state, *moments)
             trained = [(n_rows, moments[:, at]) for _, at in self._running]
         put_back = {
             part: part.put_back(one) for (part, _), one in zip(self._running, trained, strict=True)
@@ -611,6 +617,7 @@ def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]
     encoded = [sparse.csc_array((n_rows, 0))]  # the columns of values that encoders find
     for part, after in outputs:
         is_sparse = sparse.issparse(after)
+        # As in scikit-learn, the zeros of dense rows count as numbers.
         n_numbers += np.diff(after.tocsr().indptr) if is_sparse else after.shape[1]
         if is_sparse and any(adds_columns(leaf) for _, leaf in leaves_of("", part)):
             encoded.append(sparse.csc_array(after))
