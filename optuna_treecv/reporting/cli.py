@@ -124,8 +124,8 @@ def _forget_unnamed(database: Database, storage: str) -> int:
     begun = datetime.now(UTC)  # a later evaluation may belong to a trial that is not read below
     rows = database.read(lambda connection: read_evaluations(connection, database))
     recorded = {row["run"]: row["study_name"] for row in rows}
-    named = _named_in(storage)
-    if recorded and not named & recorded.keys():
+    runs = _named_in(storage)
+    if recorded and not runs & recorded.keys():
         # With the wrong storage, the whole history would be deleted.
         raise ValueError(
             "storage must be the one with the studies that use the store, got one whose trials "
@@ -133,7 +133,7 @@ def _forget_unnamed(database: Database, storage: str) -> int:
             "study."
         )
     without_study = {run for run, study_name in recorded.items() if study_name is None}
-    return forget(database, keep_runs=named | without_study, before=begun)
+    return forget(database, keep_runs=runs | without_study, before=begun)
 
 
 def _named_in(storage: str) -> set[str]:
@@ -159,8 +159,8 @@ def _named_in(storage: str) -> set[str]:
 def _show(database: Database) -> None:
     tables, studies = database.sizes(), database.read(count_by_study)
     print(f"{database}: tables of version {SCHEMA_VERSION}")
-    known = [(name, rows, "?" if size is None else size) for name, rows, size in tables]
-    _print_table(("table", "rows", "bytes"), known)
+    sizes = [(name, rows, "?" if size is None else size) for name, rows, size in tables]
+    _print_table(("table", "rows", "bytes"), sizes)
     if studies:
         counts = [("(no study)" if name is None else name, *rest) for name, *rest in studies]
         _print_table(("study", "complete", "pruned"), counts)

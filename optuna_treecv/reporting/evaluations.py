@@ -23,7 +23,7 @@ from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
-from optuna_treecv.storage.evaluations import known_of_trial
+from optuna_treecv.storage.evaluations import facts_of_trial
 from optuna_treecv.storage.evaluations import runs_of_trial
 from optuna_treecv.storage.evaluations import scores_of_trial
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
@@ -106,8 +106,8 @@ class Evaluations:
         # Repeats use the same rows, so they do not count as additional folds.
         n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
         errors = frame["std"] / np.sqrt(n_folds.astype(float))
-        known = [known_of_trial(self.trials[n].user_attrs) for n in frame["trial_number"]]
-        pooled = [one.get("std_error", np.nan) for one in known]
+        records = [facts_of_trial(self.trials[n].user_attrs) for n in frame["trial_number"]]
+        pooled = [one.get("std_error", np.nan) for one in records]
         self.frame = frame.assign(standard_error=errors.where(errors.notna(), pooled))
         self.metric = ", ".join(frame["scoring"].unique())
         self.has_value = (frame["state"] == "complete") & np.isfinite(frame["mean"])
@@ -122,27 +122,27 @@ class Evaluations:
         pandas, facts = import_pandas("a figure without a store"), self.facts
         rows = []
         for number, trial in self.trials.items():
-            known = known_of_trial(trial.user_attrs)
-            if "n_updates" not in known:
+            record = facts_of_trial(trial.user_attrs)
+            if "n_updates" not in record:
                 continue
             if trial.state == TrialState.COMPLETE:
                 mean = trial.values[0]
             else:  # an earlier version did not write the mean of the first of several scores
                 scores = scores_of_trial(trial.user_attrs)
                 other = scores.get(str(facts.get("scoring")), np.nan)
-                mean = float(known.get("mean_test_score", other))
+                mean = float(record.get("mean_test_score", other))
             row = {
                 "trial_number": number,
                 "state": trial.state.name.lower(),
                 "scoring": facts.get("scoring", "value"),
                 "mean": mean,
-                "std": known.get("std_test_score", np.nan),
-                "folds_scored": known["folds_scored"],
-                "n_folds": facts.get("n_folds", known["folds_scored"]),
+                "std": record.get("std_test_score", np.nan),
+                "folds_scored": record["folds_scored"],
+                "n_folds": facts.get("n_folds", record["folds_scored"]),
                 "n_repeats": facts.get("n_repeats", 1),
-                "n_updates": known["n_updates"],
+                "n_updates": record["n_updates"],
                 "n_updates_standard": facts.get("n_updates_standard", np.nan),
-                "seconds": known["seconds"],
+                "seconds": record["seconds"],
             }
             rows.append(row)
         columns = ["trial_number", "state", "scoring", "mean", "std", "folds_scored", "n_folds"]
@@ -260,9 +260,9 @@ class Evaluations:
         seconds = (max(end for _, end in spans) - spans[0][0]).total_seconds()
         clock = f"{_duration(seconds)} from the first start to the last end"
         gaps = [(b[0] - a[1]).total_seconds() for a, b in zip(spans, spans[1:], strict=False)]
-        known = [known_of_trial(trial.user_attrs) for trial in self.trials.values()]
-        stored = sum(one.get("seconds_store", 0.0) for one in known)
-        ours = self.frame["seconds"].sum() + self.frame["seconds_prepare"].sum() + stored
+        records = [facts_of_trial(trial.user_attrs) for trial in self.trials.values()]
+        seconds_of_store = sum(one.get("seconds_store", 0.0) for one in records)
+        ours = self.frame["seconds"].sum() + self.frame["seconds_prepare"].sum() + seconds_of_store
         pauses = sum(gap for gap in gaps if gap > _PAUSE)
         optunas = seconds - pauses - ours
         is_whole = len(self.frame) > max(self.trials) and min(gaps, default=0.0) >= 0

@@ -508,8 +508,8 @@ def _parameter_axis(
     name: str, trials: Mapping[int, FrozenTrial], n_ticks: int
 ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """Return the axis of a hyper-parameter, and a function that turns its values into labels."""
-    having = [trial for trial in trials.values() if name in trial.params]
-    distribution = having[-1].distributions[name]
+    trials_with_it = [trial for trial in trials.values() if name in trial.params]
+    distribution = trials_with_it[-1].distributions[name]
     if isinstance(distribution, CategoricalDistribution):
         choices: Any = distribution.choices
         shown = _short if len({_short(choice) for choice in choices}) == len(choices) else str
@@ -523,7 +523,7 @@ def _parameter_axis(
         }
         return axis | {"title_text": name}, shown
     if getattr(distribution, "log", False):
-        axis = _log_axis([trial.params[name] for trial in having], n_ticks)
+        axis = _log_axis([trial.params[name] for trial in trials_with_it], n_ticks)
     else:
         axis = {"nticks": n_ticks + 1}
     return axis | {"title_text": name}, lambda value: value

@@ -206,13 +206,13 @@ def _evaluations(
     runs: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of the evaluations that are asked for, the oldest first."""
-    wanted = _as_runs("runs", runs)
+    names = _as_runs("runs", runs)
     _check_study_name(study_name)
     if study is not None and study_name is not None:
         raise ValueError(f"study_name must be None when study is given, got {study_name!r}.")
     numbers = None if study is None else runs_of(study)
     read = partial(read_evaluations, store=database, study_name=study_name, runs=numbers)
-    table = [row for row in database.read(read) if wanted is None or row["run"] in wanted]
+    table = [row for row in database.read(read) if names is None or row["run"] in names]
     if numbers is not None:  # the study may have another name by now
         of_study = {"study_name": study.study_name}
         table = [row | of_study | {"trial_number": numbers[row["run"]]} for row in table]

@@ -260,14 +260,14 @@ def _is_missing(values: np.ndarray) -> np.ndarray:
 
 
 def _categories(values: np.ndarray, feature: int) -> np.ndarray:
-    known = values[~_is_missing(values)]
-    if known.dtype == object:
-        kinds = {str if isinstance(one, str) else float for one in known}
+    present = values[~_is_missing(values)]
+    if present.dtype == object:
+        kinds = {str if isinstance(one, str) else float for one in present}
         if len(kinds) > 1:
             raise ValueError(
                 f"X must hold categories of one type in column {feature}, got strings and numbers."
             )
-    categories = np.unique(known)
+    categories = np.unique(present)
     if len(categories) > MOST_BINS:
         raise ValueError(
             f"X must have at most {MOST_BINS} categories in a categorical column, got "
@@ -281,12 +281,12 @@ def _codes(values: np.ndarray, categories: np.ndarray) -> np.ndarray:
     """Return the codes of categories; the one behind the last stands for others and missing."""
     n = len(categories)
     codes = np.full(len(values), n, np.uint8)
-    known = ~_is_missing(values)
-    if n == 0 or not np.any(known):
+    is_present = ~_is_missing(values)
+    if n == 0 or not np.any(is_present):
         return codes
-    present, inverse = np.unique(values[known], return_inverse=True)
+    present, inverse = np.unique(values[is_present], return_inverse=True)
     if (present.dtype.kind in "OUS") != (categories.dtype.kind in "OUS"):
         return codes
     at = np.minimum(np.searchsorted(categories, present), n - 1)
-    codes[known] = np.where(categories[at] == present, at, n).astype(np.uint8)[inverse]
+    codes[is_present] = np.where(categories[at] == present, at, n).astype(np.uint8)[inverse]
     return codes

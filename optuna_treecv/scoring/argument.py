@@ -164,9 +164,9 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
     if not by_name or not all(isinstance(name, str) for name in by_name):
         raise ValueError(f"scoring must hold one or more scores by name, got {scoring!r}.")
     metrics = [pooled(one) if is_pooled else _metric(one) for one in by_name.values()]
-    known = [metric.name for metric in metrics if metric.is_registered]
-    if len(set(known)) < len(known):
-        raise ValueError(f"scoring must hold each score once, got {known}.")
+    registered_names = [metric.name for metric in metrics if metric.is_registered]
+    if len(set(registered_names)) < len(registered_names):
+        raise ValueError(f"scoring must hold each score once, got {registered_names}.")
     names = tuple(
         metric.name if is_pooled and not isinstance(scoring, Mapping) else name
         for name, metric in zip(by_name, metrics, strict=True)

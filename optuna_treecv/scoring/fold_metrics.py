@@ -312,9 +312,9 @@ def _balanced_accuracy_influence(predicted: Array, codes: Array, weights: Weight
 @np.errstate(invalid="ignore")
 def _f1(predicted: Array, codes: Array, weights: Weights, begins: Array) -> Array:
     """Return 2 TP / (positives + predicted positives), or 0 where there are neither."""
-    hits, named = _hits_and_named(predicted, codes)
+    hits, counts = _hits_and_counts(predicted, codes)
     weights, have_weight = _or_ones(weights, codes), _have_weight(weights, begins)
-    total = _sums(weights * named, begins)
+    total = _sums(weights * counts, begins)
     # scikit-learn refuses a label that is no class, except beside the positive class alone.
     are_refused = np.logical_or.reduceat(predicted < 0, begins)
     are_refused &= np.logical_or.reduceat((codes == 0) | (predicted == 0), begins)
@@ -327,13 +327,13 @@ def _f1(predicted: Array, codes: Array, weights: Weights, begins: Array) -> Arra
 @np.errstate(divide="ignore", invalid="ignore")
 def _f1_influence(predicted: Array, codes: Array, weights: Weights) -> Array:
     """Return (2 [true positive] - f1 ([positive] + [predicted])) / (positives + predicted)."""
-    hits, named = _hits_and_named(predicted, codes)
-    total = _sums(_or_ones(weights, codes) * named, _ONE_FOLD)
+    hits, counts = _hits_and_counts(predicted, codes)
+    total = _sums(_or_ones(weights, codes) * counts, _ONE_FOLD)
     f1 = 2 * _sums(_or_ones(weights, codes) * hits, _ONE_FOLD) / total
-    return (2 * hits - f1 * named) / total
+    return (2 * hits - f1 * counts) / total
 
 
-def _hits_and_named(predicted: Array, codes: Array) -> tuple[Array, Array]:
+def _hits_and_counts(predicted: Array, codes: Array) -> tuple[Array, Array]:
     """Return [true positive], and how often a row is positive: by its class, by prediction."""
     is_positive, is_predicted = (codes == 1).astype(np.float64), predicted == 1
     return is_positive * is_predicted, is_positive + is_predicted

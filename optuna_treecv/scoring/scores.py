@@ -328,8 +328,8 @@ def scores_of_folds(
             scored = by_loss(metric, rows)
         elif isinstance(metric, Pooled):
             scored = Scored(scores[i], rows.diverged(), None)
-        elif (known := fold_metric(metric, classes)) is not None:
-            scored = by_metric(known, metric, response_of(metric, estimator), rows, estimator)
+        elif (formula := fold_metric(metric, classes)) is not None:
+            scored = by_metric(formula, metric, response_of(metric, estimator), rows, estimator)
         else:
             of_scorer = scores_of_called(metric, rows, estimator, classes)
             scored = Scored(of_scorer, of_scorer == metric.if_diverged, None)
@@ -364,8 +364,8 @@ def scores_of_called(
 def scores_rows(metric: Metric, classes: np.ndarray | None) -> bool:
     """Return whether a metric is a mean over rows whose scores are known row by row."""
     if isinstance(metric, Scorer):
-        known = fold_metric(metric, classes)
-        return metric.is_mean and known is not None and known.of_rows is not None
+        formula = fold_metric(metric, classes)
+        return metric.is_mean and formula is not None and formula.of_rows is not None
     return isinstance(metric, Loss)
 
 
@@ -388,11 +388,11 @@ def scores_of_rows(
     rows.begins = rows.weights = None
     if isinstance(metric, Loss):
         return by_loss(metric, rows).scores
-    known = fold_metric(metric, classes)
-    assert isinstance(metric, Scorer) and known is not None and known.of_rows is not None
+    formula = fold_metric(metric, classes)
+    assert isinstance(metric, Scorer) and formula is not None and formula.of_rows is not None
     targets: Any = rows.targets
     with np.errstate(all="ignore"):
-        scores = known.of_rows(rows.response(response_of(metric, estimator)), targets)
+        scores = formula.of_rows(rows.response(response_of(metric, estimator)), targets)
     scores = scores.astype(np.float64)
     scores[~np.isfinite(scores) | rows.diverged()] = metric.if_diverged
     return scores
@@ -483,14 +483,14 @@ def pooled_score(
         return mean, _length(weights * influence)
     if np.any(rows.diverged()):
         return metric.if_diverged, np.nan
-    known = fold_metric(metric.of, classes)
+    formula = fold_metric(metric.of, classes)
     response = rows.response(method)
     if method == "predict" and classes is not None:
         response = response.astype(np.intp)  # class codes, perhaps beside other outputs as floats
-    if known is not None:
-        value = known.of_folds(response, targets, rows.weights, np.zeros(1, np.int64))[0]
+    if formula is not None:
+        value = formula.of_folds(response, targets, rows.weights, np.zeros(1, np.int64))[0]
         if np.isfinite(value):
-            influence = known.influence(response, targets, rows.weights)
+            influence = formula.influence(response, targets, rows.weights)
             return float(value), _length(weights * influence)
     if method == "predict" and classes is not None and np.any(response < 0):
         raise ValueError(
@@ -516,12 +516,12 @@ def _jackknife(score: Any, rows: TestedRows) -> float:
     group_of_fold = np.arange(rows.n_folds) * n_groups // rows.n_folds
     group_of_row = group_of_fold if rows.begins is None else rows.rows_of(group_of_fold)
     try:
-        left = np.array([score(group_of_row != group) for group in range(n_groups)])
+        replicates = np.array([score(group_of_row != group) for group in range(n_groups)])
     except ValueError:  # it is undefined without a group
         return np.nan
-    if not np.all(np.isfinite(left)):
+    if not np.all(np.isfinite(replicates)):
         return np.nan
-    return float(np.sqrt((n_groups - 1) * np.var(left)))
+    return float(np.sqrt((n_groups - 1) * np.var(replicates)))
 
 
 def _length(parts: np.ndarray) -> float:

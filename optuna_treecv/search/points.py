@@ -76,8 +76,8 @@ class Points(optuna.samplers.RandomSampler):
 
     def find_missing(self, axes: Mapping[str, Axis], trials: Sequence[FrozenTrial]) -> None:
         """Note the points without a result, each once."""
-        known = _by_point(trials, axes)
-        done = {point for point, trial in known.items() if trial.state != TrialState.FAIL}
+        trial_at = _by_point(trials, axes)
+        done = {point for point, trial in trial_at.items() if trial.state != TrialState.FAIL}
         missing = {}
         for point in self._points:
             codes = self._codes_at(point, axes)
@@ -89,9 +89,9 @@ class Points(optuna.samplers.RandomSampler):
         self, axes: Mapping[str, Axis], trials: Sequence[FrozenTrial]
     ) -> list[tuple[dict[str, Any], FrozenTrial]]:
         """Return the points that have a trial, with it."""
-        known = _by_point(trials, axes)
+        trial_at = _by_point(trials, axes)
         pairs = [
-            (dict(point), known.get(tuple(self._codes_at(point, axes).values())))
+            (dict(point), trial_at.get(tuple(self._codes_at(point, axes).values())))
             for point in self._points
         ]
         return [(point, trial) for point, trial in pairs if trial is not None]
@@ -120,14 +120,14 @@ def _by_point(
     trials: Sequence[FrozenTrial], names: Collection[str]
 ) -> dict[tuple[Any, ...], FrozenTrial]:
     """Return the trial of each point: the first complete one, or else the last one."""
-    known: dict[tuple[Any, ...], FrozenTrial] = {}
+    trial_at: dict[tuple[Any, ...], FrozenTrial] = {}
     for trial in trials:
         if not trial.params.keys() >= set(names):
             continue  # it has failed before it had all values
         point = tuple(trial.params[name] for name in names)
-        if point not in known or known[point].state != TrialState.COMPLETE:
-            known[point] = trial
-    return known
+        if point not in trial_at or trial_at[point].state != TrialState.COMPLETE:
+            trial_at[point] = trial
+    return trial_at
 
 
 def are_lists(space: Any) -> bool:

@@ -90,13 +90,13 @@ class Several:
     def __call__(self, name: str, estimator: Any, X: Any, y: Any = None, **params: Any) -> Any:
         """Return one of the scores of a fitted estimator."""
         called = estimator, X, y, *params.values()
-        known = self._last
-        is_known = len(known) == 1 + len(called) and all(
-            one is other for one, other in zip(called, known[1:], strict=True)
+        last = self._last
+        is_known = len(last) == 1 + len(called) and all(
+            one is other for one, other in zip(called, last[1:], strict=True)
         )
         if not is_known:
-            self._last = known = self._score(estimator, X, y, **params), *called
-        return known[0][name]
+            self._last = last = self._score(estimator, X, y, **params), *called
+        return last[0][name]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_score": self._score, "_last": ()}
@@ -135,12 +135,12 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
             )
         scorers: dict[str, SignedScorer] = {"score": check_scoring(estimator)}
         return Scores(_own_score(estimator), ["score"], scorers, is_multiple=False)
-    known = make_scoring(scoring)
-    assert isinstance(known, Scoring)
+    tree_scoring = make_scoring(scoring)
+    assert isinstance(tree_scoring, Scoring)
     is_multiple = isinstance(scoring, list | tuple | Mapping)
-    names = list(known.names) if is_multiple else ["score"]
+    names = list(tree_scoring.names) if is_multiple else ["score"]
     scorers = {}
-    for name, metric in zip(names, known.metrics, strict=True):
+    for name, metric in zip(names, tree_scoring.metrics, strict=True):
         one = metric.of if isinstance(metric, Pooled) else metric
         scorers[name] = NegativeLoss(one) if isinstance(one, Loss) else one.score
     return Scores(scoring, names, scorers, is_multiple)

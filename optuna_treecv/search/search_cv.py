@@ -406,12 +406,12 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             return
         if callable(refit) or self._is_one_se:
             return
-        known = scores.names if scores.is_multiple else []
+        names = scores.names if scores.is_multiple else []
         # The name of a single score says nothing, and those of a callable may be found later.
         is_one = not scores.is_multiple and (callable(self.scoring) or refit in get_scorer_names())
-        if not isinstance(refit, str) or not (is_one or refit in known):
-            values = ", ".join(map(repr, [False, *known] if known else [True, False]))
-            why = " where there are several scores" if known else ""
+        if not isinstance(refit, str) or not (is_one or refit in names):
+            values = ", ".join(map(repr, [False, *names] if names else [True, False]))
+            why = " where there are several scores" if names else ""
             raise ValueError(
                 f"refit must be {values}, 'one_se' or a callable{why}, got {refit!r}."
             )

@@ -96,10 +96,10 @@ def _name_of_search(search: Any, objective: TreeCVObjective) -> str | None:
         ]
         if callable(search.param_distributions):
             spaces.append(content_key(search.param_distributions))
-        named = digest(objective.fingerprint().encode(), lasting_key(search.estimator), *spaces)
+        key = digest(objective.fingerprint().encode(), lasting_key(search.estimator), *spaces)
     except (NoKey, TypeError):  # choices that are no JSON cannot be in a storage
         return None
-    return f"treecv-search-{named.hex()}"
+    return f"treecv-search-{key.hex()}"
 
 
 def check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:

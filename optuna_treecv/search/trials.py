@@ -28,7 +28,7 @@ from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.scoring import ReturnsSeveral
 from optuna_treecv.search.points import Points
-from optuna_treecv.storage.evaluations import known_of_trial
+from optuna_treecv.storage.evaluations import facts_of_trial
 from optuna_treecv.storage.evaluations import scores_of_trial
 from optuna_treecv.study.objective import TreeCVObjective
 
@@ -196,8 +196,8 @@ class Trials:
                     shape = len(directions), self.objective.n_splits
                     row = failed_row(np.full(shape, float(self.error_score)))
                 else:
-                    known = stored.get(trial.number, {})
-                    row = earlier_row(trial, directions, optimized, known)
+                    of_trial = stored.get(trial.number, {})
+                    row = earlier_row(trial, directions, optimized, of_trial)
             rows.append(row._replace(params=params, trial=trial))
         return rows
 
@@ -270,14 +270,14 @@ def earlier_row(
     stored : dict of str to ndarray of shape (n_splits,)
         The fold scores in the store, by the names of the scores.
     """
-    known, scores = known_of_trial(trial.user_attrs), scores_of_trial(trial.user_attrs)
+    facts, scores = facts_of_trial(trial.user_attrs), scores_of_trial(trial.user_attrs)
     signs = np.array([sign_of(direction) for direction in directions.values()])
     means = np.array([scores.get(name, np.nan) for name in directions], float)
     stds = np.full(len(signs), np.nan)
     is_complete = trial.state == TrialState.COMPLETE and trial.values is not None
     if is_complete:
         means[optimized] = trial.values[0]
-        stds[optimized] = known.get("std_test_score", np.nan)
+        stds[optimized] = facts.get("std_test_score", np.nan)
     splits: list[np.ndarray | None] = [None] * len(signs)
     for number, name in enumerate(directions):
         if name not in stored:
@@ -287,7 +287,7 @@ def earlier_row(
             stds[number] = stored[name].std()
             if number != optimized:
                 means[number] = stored[name].mean()
-    return Row(signs * means, stds, splits, float(known.get("seconds", np.nan)))
+    return Row(signs * means, stds, splits, float(facts.get("seconds", np.nan)))
 
 
 def failed_row(splits: np.ndarray) -> Row:

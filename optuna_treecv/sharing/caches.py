@@ -576,30 +576,30 @@ class StoredModelCache:
     def _where(self, key: Key, x: float) -> Known | None:
         """Return the store's entry for a key, if it has one that is valid for the value."""
         with self._lock:
-            for known in self._store.news():
-                self._known.setdefault(known.key, []).append(known)
+            for model in self._store.news():
+                self._known.setdefault(model.key, []).append(model)
             if self._known:
-                for known in self._known.get(stored_as(key), ()):
-                    if known.low is None or known.high is None or known.low <= x <= known.high:
-                        return known
+                for model in self._known.get(stored_as(key), ()):
+                    if model.low is None or model.high is None or model.low <= x <= model.high:
+                        return model
         return None
 
     def _fetch(self, key: Key, x: float) -> np.ndarray | None:
         """Load an array from the store into memory."""
-        known = self._where(key, x)
-        if known is None:
+        model = self._where(key, x)
+        if model is None:
             return None
         began = perf_counter()
-        array = self._store.read(known)
+        array = self._store.read(model)
         if array is None or len(array) != key[-1]:
             with self._lock:
-                if known in self._known[known.key]:  # another thread may have seen it first
-                    self._known[known.key].remove(known)
+                if model in self._known[model.key]:  # another thread may have seen it first
+                    self._known[model.key].remove(model)
             return None
         aligned = aligned_bytes(len(array))
         aligned[:] = array
         aligned.flags.writeable = False
-        ends = () if known.low is None or known.high is None else (known.low, known.high)
+        ends = () if model.low is None or model.high is None else (model.low, model.high)
         self.memory.keep(
             key, aligned, perf_counter() - began, *ends
         )  # making it again means loading it again

@@ -89,11 +89,11 @@ class FoldResults:
         self._n_metrics = len(scoring.metrics)
         if cache is None or not all(metric.is_registered for metric in scoring.metrics):
             return
-        named, lasts = data
+        data_name, lasts = data
         self._cache, settings = keys_of(cache, [estimator], lasts)
         if settings is not None:
             names = (encode(metric.name) for metric in scoring.metrics)
-            self._settings = digest(b"fit", SCORED_BY, named, *settings, *names)
+            self._settings = digest(b"fit", SCORED_BY, data_name, *settings, *names)
 
     @property
     def name(self) -> str:

@@ -332,7 +332,7 @@ _OLD_NAMES = {
 _OLD_SCORES = "treecv_scores"
 
 
-def known_of_trial(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+def facts_of_trial(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a trial's record of its evaluation, by the keys of ``TRIAL_ATTRIBUTE``.
 
     Parameters
@@ -340,31 +340,31 @@ def known_of_trial(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     attributes : dict
         The user attributes of the trial, which an earlier version may have written.
     """
-    known = attributes.get(TRIAL_ATTRIBUTE)
-    if isinstance(known, dict):
-        return known
-    known = {name: attributes[old] for name, old in _OLD_NAMES.items() if old in attributes}
+    facts = attributes.get(TRIAL_ATTRIBUTE)
+    if isinstance(facts, dict):
+        return facts
+    facts = {name: attributes[old] for name, old in _OLD_NAMES.items() if old in attributes}
     try:
         scores = json.loads(attributes.get(_OLD_SCORES, "{}"))
     except (TypeError, ValueError):  # someone has changed it
         scores = None
     if isinstance(scores, dict):
-        known |= {f"{SCORE_PREFIX}{name}": mean for name, mean in scores.items()}
-    return known
+        facts |= {f"{SCORE_PREFIX}{name}": mean for name, mean in scores.items()}
+    return facts
 
 
 def scores_of_trial(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the means of a trial's scores by name; empty if it has only one."""
     return {
         key.removeprefix(SCORE_PREFIX): mean
-        for key, mean in known_of_trial(attributes).items()
+        for key, mean in facts_of_trial(attributes).items()
         if key.startswith(SCORE_PREFIX)
     }
 
 
 def runs_of_trial(attributes: Mapping[str, Any]) -> list[str]:
     """Return the names of a trial's evaluations, one for each score, the first one first."""
-    run = known_of_trial(attributes).get("run")
+    run = facts_of_trial(attributes).get("run")
     if not isinstance(run, str):
         return []
     n_scores = len(scores_of_trial(attributes))

@@ -158,7 +158,7 @@ class ModelStore:
             new_models = self.database.attempt(look, nothing, without=_SHARED_MODELS)
             self._next_look = monotonic() + NEWS_SECONDS
             if new_models or left_out.keys:
-                self._last_id = max([*left_out.keys, *(known.id for known in new_models[-1:])])
+                self._last_id = max([*left_out.keys, *(model.id for model in new_models[-1:])])
             self._note_damaged(left_out)
             return new_models
         finally:
@@ -174,12 +174,12 @@ class ModelStore:
             self._pid, self._looking = os.getpid(), Lock()
         return self._looking
 
-    def read(self, known: Known) -> np.ndarray | None:
+    def read(self, model: Known) -> np.ndarray | None:
         """Return the payload of a model, or None if it was deleted or is damaged.
 
         Damaged models are deleted together, at the next ``write`` or look for news.
         """
-        where = [MODELS.c.id == known.id]
+        where = [MODELS.c.id == model.id]
         left_out, payload = _left_out(), None
 
         def look(connection: Connection) -> dict[str, Any] | None:
@@ -187,11 +187,11 @@ class ModelStore:
 
         row = self.database.attempt(look, None, without=_SHARED_MODELS)
         if row is not None:
-            if tuple(row[name] for name in Known._fields) != known:  # the file was replaced
+            if tuple(row[name] for name in Known._fields) != model:  # the file was replaced
                 return None
-            payload = _unpack(row["payload"], *known[1:])
+            payload = _unpack(row["payload"], *model[1:])
             if payload is None:
-                left_out.add(known.id, "the payload is not what was written for this key")
+                left_out.add(model.id, "the payload is not what was written for this key")
         self._note_damaged(left_out)
         return payload
 

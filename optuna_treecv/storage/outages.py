@@ -55,9 +55,9 @@ class Outages:
         """
         pause = max(RETRY_SECONDS, PAUSE_PER_SECOND * seconds)
         with self._lock:
-            known = any(one[0] in (scope[0], None) for one in self._retry_at)
+            is_known = any(one[0] in (scope[0], None) for one in self._retry_at)
             self._retry_at[scope] = monotonic() + pause
-        return not known
+        return not is_known
 
     def end(self, scopes: Iterable[Scope]) -> None:
         """Note a success."""

@@ -224,9 +224,9 @@ class LeftOut:
         if not self.keys:
             return False
         more = len(self.keys) - len(self.reasons)
-        named = ", ".join(self.reasons) + (f" and {more} more" if more else "")
+        reasons = ", ".join(self.reasons) + (f" and {more} more" if more else "")
         warnings.warn(
-            f"store {store}: damaged rows of {self.table} {self.what}: {named}.",
+            f"store {store}: damaged rows of {self.table} {self.what}: {reasons}.",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )

@@ -127,10 +127,10 @@ class Batches:
         self, taken: list[_Request], others: Callable[[], Iterable[Job]] | None = None
     ) -> None:
         """Evaluate the requested jobs and some others, but none that another worker computes."""
-        held = set() if self.leases is None else self.leases.held()
+        leased_names = set() if self.leases is None else self.leases.held()
         jobs = [one.job for one in taken]
         if others is not None:
-            jobs += self._fitting(others(), self.size - len(taken), held)
+            jobs += self._fitting(others(), self.size - len(taken), leased_names)
             self._jobs_ahead.update(jobs)
         if self.leases is None or len(jobs) == 1:
             evaluate_together(jobs)
@@ -143,7 +143,7 @@ class Batches:
             missing = missing_result(one.job)
             one.goes_on = is_any and missing is not None and missing.name not in mine
 
-    def _fitting(self, jobs: Iterable[Job], most: int, held: set[str]) -> list[Job]:
+    def _fitting(self, jobs: Iterable[Job], most: int, leased_names: set[str]) -> list[Job]:
         """Return some jobs to be computed ahead, as many as there is room for."""
         waiting = sum(ahead.n_bytes for job in self._jobs_ahead for ahead in job.ahead.values())
         next_jobs: list[Job] = []
@@ -151,7 +151,7 @@ class Batches:
             if len(next_jobs) == most:
                 break
             missing = missing_result(job)
-            if missing is None or missing.name in held:
+            if missing is None or missing.name in leased_names:
                 continue
             waiting += missing.n_bytes
             if waiting > _MOST_BYTES:
@@ -171,11 +171,11 @@ class Batches:
                         self._changed.wait()
                         latest = monotonic() + _SECONDS
                         continue
-                    left = latest - monotonic()
-                    if left > 0 and len(self._waiting) < min(self.size, self._n_expected):
-                        self._changed.wait(left)
+                    seconds = latest - monotonic()
+                    if seconds > 0 and len(self._waiting) < min(self.size, self._n_expected):
+                        self._changed.wait(seconds)
                         continue
-                    if left <= 0:
+                    if seconds <= 0:
                         self._n_expected = max(1, self._n_inside)
                     taken = self._waiting[: self.size]
                     if request not in taken:

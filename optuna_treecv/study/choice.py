@@ -36,7 +36,7 @@ from optuna_treecv.crossval.intervals import student_quantile
 from optuna_treecv.crossval.intervals import within
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.settings import is_number
-from optuna_treecv.storage.evaluations import known_of_trial
+from optuna_treecv.storage.evaluations import facts_of_trial
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.known_scores import KnownScores
 
@@ -219,8 +219,8 @@ def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice
         near = [trial for trial in contest.trials[1:] if _may_be_near(contest, trial, level)]
         compared = differences_from_best(contest, near, level)
         candidates = [Candidate(best, None), *compared]
-        known = {one.trial.number for one in compared}
-        left_out = [trial for trial in near if trial.number not in known]
+        numbers = {one.trial.number for one in compared}
+        left_out = [trial for trial in near if trial.number not in numbers]
     differences = [(one.trial.number, one.difference) for one in candidates if one.difference]
     within = [n for n, one in differences if abs(one.mean) <= _TIE * one.std_error]
     alike = [n for n, one in differences if one.interval.low <= 0 <= one.interval.high]
@@ -296,7 +296,7 @@ def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
     """
     best = contest.trials[0]
     stds: list[Any] = [
-        known_of_trial(one.user_attrs).get("std_test_score") for one in (best, trial)
+        facts_of_trial(one.user_attrs).get("std_test_score") for one in (best, trial)
     ]
     if best.number in contest.rows and trial.number in contest.rows:
         return True
@@ -333,7 +333,7 @@ def order_of(
     ``simpler`` is as for ``select``, but a callable gets the params of a trial as they are stored.
     """
     if isinstance(simpler, str) and simpler == "n_updates":
-        return lambda trial: (float(known_of_trial(trial.user_attrs).get("n_updates", inf)),)
+        return lambda trial: (float(facts_of_trial(trial.user_attrs).get("n_updates", inf)),)
     if callable(simpler):
         return lambda trial: (float(simpler(trial.params)),)
     searched = sorted({name for trial in trials for name in trial.params}.union(searched))
@@ -363,15 +363,15 @@ def known_direction(searched: Sequence[str]) -> dict[str, str] | None:
 def _directions(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
     """Return ``simpler``, or what it is by default."""
     if simpler is None:
-        known = known_direction(searched)
-        if known is None:
+        direction = known_direction(searched)
+        if direction is None:
             names = ", ".join(map(repr, searched)) or "no parameter"
             raise ValueError(
                 "simpler must say which values make a model simpler for rule='one_se', since "
                 f"{names} {'was' if len(searched) < 2 else 'were'} searched; for example "
                 f"simpler={{{(searched or ['alpha'])[0]!r}: 'larger'}}."
             )
-        return known
+        return direction
     are_known = isinstance(simpler, Mapping) and len(simpler) > 0
     if not are_known or any(one not in ("larger", "smaller") for one in simpler.values()):
         raise ValueError(
@@ -425,8 +425,8 @@ def contest_of(
     trials = complete_trials(study)
     job = job_of(trials[0])
     task, scoring = job.task, job.scoring
-    known = study.user_attrs.get(STUDY_ATTRIBUTE)
-    digest = known.get("digest") if isinstance(known, dict) else None
+    facts = study.user_attrs.get(STUDY_ATTRIBUTE)
+    digest = facts.get("digest") if isinstance(facts, dict) else None
     if digest is not None and digest != task.digest(scoring):
         raise ValueError(
             "study must be one of this objective: its values come from other data, weights, folds "

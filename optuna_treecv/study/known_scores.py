@@ -99,8 +99,8 @@ class KnownScores:
         with self._lock:
             self._hold(name, held)
             while self.n_bytes > self._most_bytes:
-                having = [name for name, one in self._held.items() if one.rows is not None]
-                worst = max(having or self._held, key=lambda name: self._held[name].value)
+                with_rows = [name for name, one in self._held.items() if one.rows is not None]
+                worst = max(with_rows or self._held, key=lambda name: self._held[name].value)
                 one = self._held[worst]
                 self._hold(worst, None if one.rows is None else one._replace(rows=None))
 
@@ -114,12 +114,12 @@ class KnownScores:
 
         Of the store they are at most 256 MiB, of the first ones.
         """
-        known: dict[int, np.ndarray] = {}
+        of_trials: dict[int, np.ndarray] = {}
         missing = []
         for trial in trials:
             held = self.find(trial)
             if held is not None and len(held.folds) == n_splits:
-                known[trial.number] = held.folds
+                of_trials[trial.number] = held.folds
             else:
                 missing.append(trial)
         most = max(1, _MOST_READ_BYTES // (8 * n_splits))
@@ -128,7 +128,7 @@ class KnownScores:
             for trial in missing[:most]
             for run in runs_of_trial(trial.user_attrs)[:1]
         }
-        return known | {number: scores for number, _, scores in self._read(runs, n_splits)}
+        return of_trials | {number: scores for number, _, scores in self._read(runs, n_splits)}
 
     def rows_of(self, trials: Sequence[FrozenTrial]) -> dict[int, np.ndarray]:
         """Return the scores of the rows of trials, which no store keeps."""
@@ -140,10 +140,10 @@ class KnownScores:
     ) -> Mapping[int, Mapping[str, np.ndarray]]:
         """Return the fold scores in the store by the number of the trial and the score's name."""
         runs = {run: trial.number for trial in trials for run in runs_of_trial(trial.user_attrs)}
-        known: dict[int, dict[str, np.ndarray]] = defaultdict(dict)
+        of_trials: dict[int, dict[str, np.ndarray]] = defaultdict(dict)
         for number, name, scores in self._read(runs, n_splits):
-            known[number][name] = scores
-        return known
+            of_trials[number][name] = scores
+        return of_trials
 
     def _read(
         self, numbers: Mapping[str, int], n_splits: int
@@ -180,22 +180,22 @@ def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:
     scores["std_error"] = None if result.std is not None else result.std_error
     if job.book.n_scored and len(result.scores) > 1:
         scores |= {f"{SCORE_PREFIX}{name}": one.mean for name, one in result.scores.items()}
-    known: dict[str, Any] = {  # for display; the store keeps full precision
+    facts: dict[str, Any] = {  # for display; the store keeps full precision
         name: float(f"{score:.6g}") for name, score in scores.items() if score is not None
     }
-    known["folds_scored"] = job.book.n_scored
-    known["n_updates"] = result.n_updates
-    known["method"] = result.method
-    known["seconds"] = round(result.seconds, 6)
+    facts["folds_scored"] = job.book.n_scored
+    facts["n_updates"] = result.n_updates
+    facts["method"] = result.method
+    facts["seconds"] = round(result.seconds, 6)
     if result.diverged_folds:
-        known["diverged_folds"] = result.diverged_folds
+        facts["diverged_folds"] = result.diverged_folds
     if database is not None:
         began = perf_counter()
         written = _record_in_store(trial, job, result, database)
-        known["seconds_store"] = round(perf_counter() - began, 6)
+        facts["seconds_store"] = round(perf_counter() - began, 6)
         if written is not None:
-            known["run"] = written
-    trial.set_user_attr(TRIAL_ATTRIBUTE, known)
+            facts["run"] = written
+    trial.set_user_attr(TRIAL_ATTRIBUTE, facts)
     return result
 
 

@@ -275,11 +275,11 @@ class Incumbents:
         except ValueError:
             return None
         with self._lock:
-            held = self._held.get(study, {})
-            best = held.get(trial.number) or again(trial)
+            trials = self._held.get(study, {})
+            best = trials.get(trial.number) or again(trial)
             if best is None and (other := _best_reported(study)) is not None:
-                best = held.get(other.number) or again(other)
-            if best is not None and best.number not in held:
+                best = trials.get(other.number) or again(other)
+            if best is not None and best.number not in trials:
                 self.note(study, best)
             return best
 
@@ -287,10 +287,10 @@ class Incumbents:
         """Hold the losses of a completed trial; of more than two, those of the worst one go."""
         sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
         with self._lock:
-            held = self._held.setdefault(study, {})
-            held[trial.number] = trial
-            if len(held) > _MOST_HELD:
-                del held[max(held, key=lambda number: (sign * held[number].value, number))]
+            trials = self._held.setdefault(study, {})
+            trials[trial.number] = trial
+            if len(trials) > _MOST_HELD:
+                del trials[max(trials, key=lambda number: (sign * trials[number].value, number))]
 
 
 def _best_reported(study: optuna.Study) -> FrozenTrial | None:

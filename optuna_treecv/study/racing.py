@@ -439,9 +439,9 @@ def early_and_final(
     """
     sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    known = [one for one in complete if step in one.intermediate_values]
-    early = [_early_value(one, step, averages) for one in known]
-    final = np.array([one.value for one in known], dtype=float)
+    trials = [one for one in complete if step in one.intermediate_values]
+    early = [_early_value(one, step, averages) for one in trials]
+    final = np.array([one.value for one in trials], dtype=float)
     return (
         sign * _early_value(trial, step, averages),
         sign * np.array(early),

@@ -133,8 +133,8 @@ class Axis:
             return self._codes_of_objects[id(value)]
         if (text := _text(value)) in self._codes:
             return self._codes[text]
-        known = ", ".join(map(repr, self._values))
-        raise ValueError(f"it must be one of {known}, got {value!r}.")
+        choices = ", ".join(map(repr, self._values))
+        raise ValueError(f"it must be one of {choices}, got {value!r}.")
 
     def value_of(self, code: Any) -> Any:
         """Return the value that a code means; numbers off a grid mean themselves."""
@@ -517,10 +517,10 @@ def _check_known(argument: str, estimator: Any, lists: Mapping[str, Collection[A
     ``lists`` are the values of each parameter, among which may be inner estimators with other
     parameters.
     """
-    known = estimator.get_params(deep=True)
+    params = estimator.get_params(deep=True)
     for name in lists:
         outer = [other for other in lists if name.startswith(f"{other}__")]
-        if (name in known and not outer) or name == "n_epochs":
+        if (name in params and not outer) or name == "n_epochs":
             continue
         for inner in product(*(lists[other] for other in outer)):
             values = dict(zip(outer, inner, strict=True))
@@ -556,10 +556,10 @@ def _with_values(estimator: Any, values: Mapping[str, Any]) -> Any:
     values = {name: clone(value, safe=False) for name, value in values.items()}
     if type(estimator) is not Pipeline:
         return clone(estimator).set_params(**values)
-    reached = {name.partition("__")[0] for name in values}
+    step_names = {name.partition("__")[0] for name in values}
     copied = copy(estimator)
     copied.steps = [
-        (name, clone(step, safe=False) if name in reached else step)
+        (name, clone(step, safe=False) if name in step_names else step)
         for name, step in estimator.steps
     ]
     return copied.set_params(**values)
@@ -657,10 +657,10 @@ class GridSampler(optuna.samplers.GridSampler):
         failures, _ = self._seen.setdefault(study, (Counter(), []))
         if state == TrialState.FAIL:
             failures[point] += 1
-        left = set(chain(*self._open(study)))
+        remaining_points = set(chain(*self._open(study)))
         if state != TrialState.FAIL:
-            left.discard(point)  # its trial is still a running one
-        if not left:
+            remaining_points.discard(point)  # its trial is still a running one
+        if not remaining_points:
             failures.clear()  # a later call tries these points again
             study.stop()
 
@@ -681,12 +681,12 @@ class GridSampler(optuna.samplers.GridSampler):
         points: dict[TrialState, set[int | None]] = {state: set() for state in TrialState}
         for state, point in chain(over, others):
             points[state].add(point)
-        left: set[int | None] = set(range(self._n_min_trials))
-        left -= points[TrialState.COMPLETE] | points[TrialState.PRUNED]
-        left -= {point for point, times in list(failures.items()) if times > 1}
-        running = left & points[TrialState.RUNNING]
-        failed = left & points[TrialState.FAIL] - running
-        return left - failed - running, failed, running
+        open_points: set[int | None] = set(range(self._n_min_trials))
+        open_points -= points[TrialState.COMPLETE] | points[TrialState.PRUNED]
+        open_points -= {point for point, times in list(failures.items()) if times > 1}
+        running = open_points & points[TrialState.RUNNING]
+        failed = open_points & points[TrialState.FAIL] - running
+        return open_points - failed - running, failed, running
 
     def _point_of(self, trial: FrozenTrial) -> int | None:
         """Return the number of a trial's point; None if it is of another grid, or enqueued."""
@@ -831,8 +831,8 @@ def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
         prefix = f"{prefix}{name}__"
     kind = type(last)
     package = kind.__module__.partition(".")[0]
-    known = (one for of, names, one in TABLE if of == package and kind.__name__ in names.split())
-    if (space := next(known, None)) is None:
+    spaces = (one for of, names, one in TABLE if of == package and kind.__name__ in names.split())
+    if (space := next(spaces, None)) is None:
         raise ValueError(
             "param_distributions='auto' knows no space for "
             f"{name_of(last)}; a dict such as {{{f'{prefix}alpha'!r}: "
@@ -840,11 +840,11 @@ def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
             "estimators that it knows (Search spaces)."
         )
     params, default = last.get_params(deep=False), kind().get_params(deep=False)
-    left = [name for name in space if np.array_equal(params[name], default[name])]
-    if not left:
+    names_to_search = [name for name in space if np.array_equal(params[name], default[name])]
+    if not names_to_search:
         raise ValueError(
             f"param_distributions='auto' searches {', '.join(space)} of {name_of(last)}, which "
             "must have the default value to be searched, got "
             f"{', '.join(f'{name}={params[name]!r}' for name in space)}."
         )
-    return {prefix + name: space[name] for name in left}
+    return {prefix + name: space[name] for name in names_to_search}

@@ -20,7 +20,7 @@ from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
-from optuna_treecv.storage.evaluations import known_of_trial
+from optuna_treecv.storage.evaluations import facts_of_trial
 from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import Grid
@@ -101,17 +101,17 @@ class StudyCheck:
         if study is None:
             return
         with self._lock:
-            known = self._known.get(study)
-            if known is None:
+            facts = self._known.get(study)
+            if facts is None:
                 self._known[study] = self._noted(study, job)
-        if known is None:
+        if facts is None:
             differences = list(self.differences(study, job))
             for difference in differences:
                 warn_caller(difference)
             if (why := _misfit(study.pruner, self._task.settings.report)) is not None:
                 warn_caller(why)
-            known = self._known[study] if not differences else {}
-        if known.get("is_fitted") == job.engine.trains_further:
+            facts = self._known[study] if not differences else {}
+        if facts.get("is_fitted") == job.engine.trains_further:
             with self._lock:
                 is_first = study not in self._mixed
                 self._mixed.add(study)
@@ -129,27 +129,27 @@ class StudyCheck:
         if study is None:
             return None
         with self._lock:
-            known = self._known.get(study)
-        known = study.user_attrs.get(STUDY_ATTRIBUTE) if known is None else known
-        if not isinstance(known, dict):
+            facts = self._known.get(study)
+        facts = study.user_attrs.get(STUDY_ATTRIBUTE) if facts is None else facts
+        if not isinstance(facts, dict):
             return None
-        is_as_fit = known.get("is_as_fit", known.get("is_fitted", True))
+        is_as_fit = facts.get("is_as_fit", facts.get("is_fitted", True))
         return None if is_as_fit else self._task.settings.n_epochs or 1
 
     def differences(self, study: optuna.Study, job: Job) -> Iterator[str]:
         """Yield why values of a study cannot be compared with those of a job, as sentences."""
-        known = study.user_attrs.get(STUDY_ATTRIBUTE)
-        if not isinstance(known, dict):
+        facts = study.user_attrs.get(STUDY_ATTRIBUTE)
+        if not isinstance(facts, dict):
             return
         is_fitted = not job.engine.trains_further
-        before, now = known.get("report"), self._task.settings.report
+        before, now = facts.get("report"), self._task.settings.report
         if before != now and before is not None and now is not None:
             yield (
                 f"the study {study.study_name!r} has reports of report={before!r}, and this "
                 f"objective makes those of report={now!r}, which mean something else at the same "
                 "step, so that pruners compare them wrongly; use one kind of report per study."
             )
-        if known.get("is_fitted", is_fitted) != is_fitted:
+        if facts.get("is_fitted", is_fitted) != is_fitted:
             kinds = "one pass over the training rows", "fits"
             theirs, ours = kinds[not is_fitted], kinds[is_fitted]
             yield (
@@ -157,7 +157,7 @@ class StudyCheck:
                 f"objective are of {ours} (method={job.method_name!r}), which cannot be compared; "
                 "use one study per evaluation."
             )
-        name, own_name = known.get("digest"), self._task.digest(job.scoring)
+        name, own_name = facts.get("digest"), self._task.digest(job.scoring)
         if name != own_name and (why := self._task.why_nameless(job.scoring)):
             yield (
                 f"the study {study.study_name!r} has values of another objective, and whether "
@@ -173,15 +173,15 @@ class StudyCheck:
 
     def _noted(self, study: optuna.Study, job: Job) -> dict[str, Any]:
         """Return a study's record of its evaluation; write it, unless it is there."""
-        known = study.user_attrs.get(STUDY_ATTRIBUTE)
-        if not isinstance(known, dict):
-            known = job.facts() | {
+        facts = study.user_attrs.get(STUDY_ATTRIBUTE)
+        if not isinstance(facts, dict):
+            facts = job.facts() | {
                 "is_fitted": not job.engine.trains_further,
                 "is_as_fit": not (job.engine.trains_further and why_fit_differs(job.estimator)),
                 "report": self._task.settings.report,
             }
-            study.set_user_attr(STUDY_ATTRIBUTE, known)
-        return known
+            study.set_user_attr(STUDY_ATTRIBUTE, facts)
+        return facts
 
     def should_prune(self, trial: Any) -> bool:
         """Return the decision of the pruner on a trial, and measure the time that it takes."""
@@ -293,7 +293,7 @@ def _innermost(pruner: optuna.pruners.BasePruner) -> Any:
 
 def is_one_pass(trial: FrozenTrial) -> bool:
     """Return whether the models of a trial were trained by passes of ``partial_fit``."""
-    return known_of_trial(trial.user_attrs).get("method") in _ONE_PASS
+    return facts_of_trial(trial.user_attrs).get("method") in _ONE_PASS
 
 
 def warn_if_mixed(study: optuna.Study) -> None:
@@ -322,7 +322,7 @@ def _by_kind(study: optuna.Study) -> dict[bool, list[int]]:
     """Return the numbers of the completed trials, by whether models were trained by passes."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for trial in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]):
-        if "method" in known_of_trial(trial.user_attrs):
+        if "method" in facts_of_trial(trial.user_attrs):
             kinds[is_one_pass(trial)].append(trial.number)
     return kinds
 

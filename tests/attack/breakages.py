@@ -330,8 +330,8 @@ BREAKAGES = [
     # Studies.
     Breakage(
         "study: a failed point of a grid is tried without end",
-        "if times > 1}\n        running = left",
-        "if times > 99}\n        running = left",
+        "if times > 1}\n        running = open_points",
+        "if times > 99}\n        running = open_points",
         "test_grid_sampler",
     ),
     Breakage(
