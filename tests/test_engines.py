@@ -38,6 +38,10 @@ from optuna_treecv.crossval.task import Task
 PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 
 
+class AboveTheMean(DummyRegressor):
+    """An estimator of another class, whose models may be others."""
+
+
 @pytest.fixture
 def means(monkeypatch):
     """Add the engine of the page to the list, as the page says."""
@@ -112,6 +116,10 @@ def test_the_engine_of_the_page_leaves_others_alone(means):
     assert tree_cross_validate(Ridge(), X, y).method == "exact"
     assert tree_cross_validate(DummyRegressor(strategy="median"), X, y).method == "fit"
     assert tree_cross_validate(DummyRegressor(), X, y, sample_weight=y**2).method == "fit"
+    assert tree_cross_validate(DummyRegressor(), X, np.stack([y, -y], 1)).method == "fit"
+    assert tree_cross_validate(AboveTheMean(), X, y).method == "fit"
+    scores = tree_cross_validate(DummyRegressor(), X, y, scoring=lambda model, X, y: len(y))
+    assert scores.method == "fit"
     objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [1.0]})
     assert "not by method='means': its models are no means" in objective.explain()
 

@@ -828,7 +828,7 @@ def test_error_score(two_classes):
         np.testing.assert_equal(results["split3_test_score"][1], float(error_score))
         assert results["rank_test_score"].max() == results["rank_test_score"][1] == 3
         assert search.best_params_["C"] in (0.1, 1.0)
-    with pytest.raises(ValueError, match="^All the 8 fits failed, .* 8 fits failed with the"):
+    with pytest.raises(ValueError, match=r"^All the 8 fits failed\. .* 8 fits failed with the"):
         search_of(Failing(), {"C": [6.0, 7.0]}, error_score=np.nan).fit(X, y)
 
 

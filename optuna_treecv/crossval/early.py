@@ -37,10 +37,10 @@ from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
-from optuna_treecv.tree.walk import Begun
 from optuna_treecv.tree.walk import beside_the_spine
 from optuna_treecv.tree.walk import ends_within
 from optuna_treecv.tree.walk import length_of_spine
+from optuna_treecv.tree.walk import Pending
 from optuna_treecv.tree.walk import phases_of_spine
 from optuna_treecv.tree.walk import steps_of_spine
 from optuna_treecv.tree.walk import TestedBlock
@@ -66,7 +66,7 @@ class FirstPass:
         self._scored = partial(scored, self._learner, self._metric, training.job.estimator)
         self._n_threads = training.job.task.settings.n_threads
         self._states: dict[Node, Any] = {}  # of the nodes on the spine
-        self._begun: list[Begun] | None = None
+        self._pending: list[Pending] | None = None
 
     def events(self) -> Generator[Early]:
         """Train on the first pass, and then down to 16 nodes; yield each step."""
@@ -106,12 +106,12 @@ class FirstPass:
         plan, learner = self._plan, self._learner
         nodes = plan.blocks(NESTED_FOLDS)
         outputs = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
-        begun = self._left(plan.root, nodes[0])
-        held, n_updates = _models_at(nodes, plan, learner, outputs, self._n_threads, begun)
+        pending = self._left(plan.root, nodes[0])
+        held, n_updates = _models_at(nodes, plan, learner, outputs, self._n_threads, pending)
         self._training.n_needed += n_updates
         self._training.n_walked += n_updates
-        self._begun = self._left(nodes[0], FIRST_LEAF) or [Begun(nodes[0], held[nodes[0]])]
-        self._begun += [Begun(node, held[node]) for node in nodes[1:]]
+        self._pending = self._left(nodes[0], FIRST_LEAF) or [Pending(nodes[0], held[nodes[0]])]
+        self._pending += [Pending(node, held[node]) for node in nodes[1:]]
         start, stop = plan.rows(plan.root)
         scores = empty_scores(self._metric, stop - start, self._learner.rows)
         scores.add(*self._scored(outputs[start:stop], slice(start, stop)))
@@ -120,13 +120,13 @@ class FirstPass:
     def walk_rest(self) -> Generator[TestedBlock]:
         """Test the folds from where the first pass or the 16 nodes have come to."""
         plan, learner = self._plan, self._learner
-        begun = self._begun or self._left(plan.root, FIRST_LEAF)
-        nodes = [plan.root] if begun is None else [one.node for one in begun]
+        pending = self._pending or self._left(plan.root, FIRST_LEAF)
+        nodes = [plan.root] if pending is None else [one.node for one in pending]
         blocks = divided(plan, nodes, self._n_threads)
         test = node_test(plan, learner, self._training.leaves)
-        return walk_tree(plan, learner, test, blocks, self._n_threads, begun)
+        return walk_tree(plan, learner, test, blocks, self._n_threads, pending)
 
-    def _left(self, top: Node, bottom: Node) -> list[Begun] | None:
+    def _left(self, top: Node, bottom: Node) -> list[Pending] | None:
         """Return what is left to walk between two nodes on the spine; None: everything."""
         return beside_the_spine(self._plan, self._states, top, bottom) if self._states else None
 
@@ -184,17 +184,17 @@ class EarlyLanes:
             Some of them may have lost, if fewer than half have.
         """
         self._first_pass()
-        begun = None
+        pending = None
         if self._plan.n_folds >= FEWEST_FOLDS and self._alive:
-            begun = self._walk_to_nested()
+            pending = self._walk_to_nested()
         if not self._alive:
             return np.empty((0, self._lanes.n_outputs), self._lanes.dtype), []
         plan, lanes = self._plan, self._lanes
-        if begun is None:
-            begun = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
+        if pending is None:
+            pending = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
         out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
-        blocks = divided(plan, [one.node for one in begun], self._n_jobs)
-        self._count(walk_lanes(plan, lanes, out, blocks, self._n_jobs, begun))
+        blocks = divided(plan, [one.node for one in pending], self._n_jobs)
+        self._count(walk_lanes(plan, lanes, out, blocks, self._n_jobs, pending))
         return out, self._members
 
     def _first_pass(self) -> None:
@@ -220,7 +220,7 @@ class EarlyLanes:
             n_before += phase.n_rows
             self._states[node] = self._lanes.snapshot(state)
 
-    def _walk_to_nested(self) -> list[Begun] | None:
+    def _walk_to_nested(self) -> list[Pending] | None:
         """Walk to the 16 nodes of level 4, and score all rows by their models.
 
         Return what is left to walk; None if no learner is left.
@@ -228,8 +228,8 @@ class EarlyLanes:
         plan, lanes = self._plan, self._lanes
         nodes = plan.blocks(NESTED_FOLDS)
         out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
-        begun = beside_the_spine(plan, self._states, plan.root, nodes[0])
-        held, n_updates = _models_at(nodes, plan, lanes, out, self._n_jobs, begun)
+        pending = beside_the_spine(plan, self._states, plan.root, nodes[0])
+        held, n_updates = _models_at(nodes, plan, lanes, out, self._n_jobs, pending)
         self._count(n_updates)
         start, stop = plan.rows(plan.root)
         n_rows, of_rows = stop - start, self._learners[0].rows
@@ -244,7 +244,7 @@ class EarlyLanes:
         left = self._drop(NESTED_STEP, each, slice(0, n_rows), left)
         if not self._alive:
             return None
-        rest = [Begun(node, state) for node, state in zip(nodes[1:], left, strict=True)]
+        rest = [Pending(node, state) for node, state in zip(nodes[1:], left, strict=True)]
         return beside_the_spine(plan, self._states, nodes[0], FIRST_LEAF) + rest
 
     def _add(
@@ -290,7 +290,7 @@ def _models_at(
     learner: Learner | Lanes,
     out: np.ndarray,
     n_jobs: int,
-    begun: list[Begun] | None,
+    pending: list[Pending] | None,
 ) -> tuple[dict[Node, Any], int]:
     """Walk to some nodes, and write what their models say of their rows.
 
@@ -303,7 +303,7 @@ def _models_at(
         models[node] = state
         return 0
 
-    blocks = walk_tree(plan, learner, hold, nodes, n_jobs, begun)
+    blocks = walk_tree(plan, learner, hold, nodes, n_jobs, pending)
     return models, sum(block.n_updates for block in blocks)
 
 
@@ -313,11 +313,11 @@ def walk_lanes(
     out: np.ndarray,
     nodes: list[Node],
     n_jobs: int,
-    begun: list[Begun] | None = None,
+    pending: list[Pending] | None = None,
 ) -> int:
     """Write the outputs of all learners, one after the other; return the row updates of each."""
 
     def test(node: Node, state: Any) -> int:
         return lanes.walk_subtree(plan, node, state, out)
 
-    return sum(block.n_updates for block in walk_tree(plan, lanes, test, nodes, n_jobs, begun))
+    return sum(block.n_updates for block in walk_tree(plan, lanes, test, nodes, n_jobs, pending))

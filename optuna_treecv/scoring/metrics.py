@@ -41,7 +41,8 @@ class Loss:
     if_diverged : float
         The score of a fold whose model is not finite.
     row_range : (float, float) or None
-        The least and the largest score of a row; None if there are no such bounds.
+        The least and the greatest loss of a row; None unless there are both. ``range_by_name``
+        knows which losses are at least 0.
     is_zero_one : bool
         Whether each row scores 0 or 1, and nothing between.
     """

@@ -90,7 +90,7 @@ class Trials:
     ----------
     errors : dict of int to Exception
         By the numbers of the trials that have failed.
-    wrong : Exception or None
+    argument_error : Exception or None
         The error of an argument, if a trial has shown it.
     """
 
@@ -101,7 +101,7 @@ class Trials:
     names: Sequence[str]
     with_names: Callable[[Sequence[str]], TreeCVObjective]
     errors: dict[int, Exception] = field(default_factory=dict, init=False)
-    wrong: Exception | None = field(default=None, init=False)
+    argument_error: Exception | None = field(default=None, init=False)
     _rows: dict[int, Row] = field(default_factory=dict, init=False)
 
     def __call__(self, trial: optuna.Trial) -> float:
@@ -139,7 +139,7 @@ class Trials:
             self.objective = self.with_names(several.names)
             self.names = several.names
         except ValueError as error:
-            self.wrong = error
+            self.argument_error = error
             trial.study.stop()
             raise
         return self.objective.evaluate_trial(trial)
@@ -191,7 +191,7 @@ class Trials:
         rows = []
         for params, trial in pairs:
             row = self._rows.get(trial.number)
-            if row is None or len(row.means) != len(directions):  # of this run, by these scores
+            if row is None or len(row.means) != len(directions):  # of another run, or other scores
                 if trial.state == TrialState.FAIL:
                     shape = len(directions), self.objective.n_splits
                     row = failed_row(np.full(shape, float(self.error_score)))
@@ -202,15 +202,15 @@ class Trials:
         return rows
 
     def _check(self, trials: Sequence[FrozenTrial]) -> None:
-        """Refuse a search in which all fits have failed; warn of some that have.
+        """Refuse a search in which all fits have failed; warn if some have.
 
         Parameters
         ----------
         trials : sequence of FrozenTrial
             That of each row.
         """
-        if self.wrong is not None:
-            raise self.wrong
+        if self.argument_error is not None:
+            raise self.argument_error
         if not trials:
             raise ValueError("timeout must leave time for one trial, but none is complete.")
         errors = [self.errors[trial.number] for trial in trials if trial.number in self.errors]
@@ -226,8 +226,8 @@ class Trials:
         about = f"{'; '.join(each)}; error_score='raise' shows where."
         if n_failed == n_fits:
             raise ValueError(
-                f"All the {n_fits} fits failed, so that your model is misconfigured, or the data "
-                f"are not for it: {about}"
+                f"All the {n_fits} fits failed. The model may be misconfigured, or may not suit "
+                f"the data: {about}"
             ) from errors[0]
         warnings.warn(
             f"{n_failed} fits failed out of a total of {n_fits}; their splits score "

@@ -42,7 +42,7 @@ from optuna_treecv.tree.plan import Plan
 Key = tuple[Any, ...]
 #: Returns a value as bytes.
 Encode: TypeAlias = Callable[[Any], bytes]
-#: Does so for what is neither plain data nor an estimator; the second argument encodes its parts.
+#: Returns as bytes what is neither plain data nor an estimator; its second argument encodes parts.
 Other: TypeAlias = Callable[[Any, Encode], bytes]
 
 _PACKAGE = "optuna_treecv"
@@ -145,7 +145,7 @@ def _guarded(value: Any, other: Other) -> bytes:
 
 
 def _encode(value: Any, other: Other) -> bytes:
-    """Return bytes for plain data and estimators; those of their types belong to them.
+    """Return plain data and estimators as bytes, which also name their types.
 
     ``other`` does so for classes, functions and other objects.
     """
@@ -216,7 +216,8 @@ def _settings_of(estimator: Any) -> list[Any]:
     if getattr(clone, "__module__", "sklearn.base") != "sklearn.base":
         raise NoKey(f"A clone of {type(estimator).__name__} keeps more than its parameters.")
     attributes = getattr(estimator, "__dict__", {})
-    # XGBoost's get_params draws a number from a generator, which would change the next fit.
+    # Raises NoKey for a generator: XGBoost's get_params would draw a number from it, and so change
+    # the next fit.
     encode(attributes.get("random_state"))
     kept = [(name, attributes[name]) for name in _KEPT_BY_CLONE if name in attributes]
     if _REQUESTS in attributes:

@@ -53,7 +53,7 @@ class TestedBlock(NamedTuple):
     n_updates: int
 
 
-class Begun(NamedTuple):
+class Pending(NamedTuple):
     """A subtree that is left to walk.
 
     Attributes
@@ -76,7 +76,7 @@ def walk_tree(
     test: TestNode,
     blocks: list[Node],
     n_jobs: int,
-    begun: list[Begun] | None = None,
+    pending: list[Pending] | None = None,
 ) -> Generator[TestedBlock]:
     """Test all blocks of the tree and yield them from the left, whichever finishes first.
 
@@ -91,38 +91,40 @@ def walk_tree(
         From the left.
     n_jobs : int
         Threads.
-    begun : list of Begun or None
+    pending : list of Pending or None
         What is left to walk, from the left, each consisting of whole blocks; None: all.
     """
     if n_jobs > 1:
-        yield from _descend_in_threads(plan, learner, test, blocks, n_jobs, begun)
+        yield from _descend_in_threads(plan, learner, test, blocks, n_jobs, pending)
         return
     n_updates = 0
-    if begun is None:
+    if pending is None:
         root, n_updates = _root(plan, learner)
-        begun = [root]
+        pending = [root]
     elif trains_pairs(learner):
-        begun, n_updates = _train_in_pairs(plan, learner, begun)
-    for node, state, parent in begun:
+        pending, n_updates = _train_in_pairs(plan, learner, pending)
+    for node, state, parent in pending:
         if parent is not None:
             n_updates = train(learner, state, plan.phase(parent, node))
         yield from _descend(plan, learner, test, set(blocks), node, state, n_updates)
         n_updates = 0
 
 
-def beside_the_spine(plan: Plan, states: dict[Node, Any], top: Node, bottom: Node) -> list[Begun]:
+def beside_the_spine(
+    plan: Plan, states: dict[Node, Any], top: Node, bottom: Node
+) -> list[Pending]:
     """Return what is left to walk below ``top`` where all states on the left spine are known.
 
     ``top`` and ``bottom`` are nodes on the spine. The node ``bottom`` itself comes first.
     """
-    begun = []
+    pending = []
     node = top
     while node != bottom:
         left, right = plan.split(node)
-        begun.append(Begun(right, states[node], node))
+        pending.append(Pending(right, states[node], node))
         node = left
-    begun.append(Begun(bottom, states[bottom]))
-    return begun[::-1]
+    pending.append(Pending(bottom, states[bottom]))
+    return pending[::-1]
 
 
 def walk_to_leaves(
@@ -189,24 +191,24 @@ def train_both(plan: Plan, learner: PairTrainer, node: Node, left: Any, right: A
     return phase.n_updates + other_phase.n_updates
 
 
-def _root(plan: Plan, learner: Trainer) -> tuple[Begun, int]:
+def _root(plan: Plan, learner: Trainer) -> tuple[Pending, int]:
     """Return the root with its state, and the row updates that made it."""
     state = learner.start()
     phase = plan.first_phase
-    return Begun(plan.root, state), train(learner, state, phase) if phase.n_rows else 0
+    return Pending(plan.root, state), train(learner, state, phase) if phase.n_rows else 0
 
 
 def _train_in_pairs(
-    plan: Plan, learner: PairTrainer, begun: list[Begun]
-) -> tuple[list[Begun], int]:
+    plan: Plan, learner: PairTrainer, pending: list[Pending]
+) -> tuple[list[Pending], int]:
     """Train the children that lie beside the spine; return them with their states, and the rows.
 
     The last one has the longest phase. It is trained together with the others, one after another,
     as far as it goes.
     """
-    children = [one for one in begun if one.parent is not None]
+    children = [one for one in pending if one.parent is not None]
     if not children:
-        return begun, 0
+        return pending, 0
     phases = [plan.phase(one.parent, one.node) for one in children if one.parent is not None]
     *others, longest = children
     long_rows, n_rows, done = phases[-1].rows, phases[-1].n_updates, 0
@@ -215,7 +217,7 @@ def _train_in_pairs(
         learner.update_both(longest.state, cut(long_rows, done, stop), one.state, phase.rows)
         done = stop
     learner.update(longest.state, cut(long_rows, done, n_rows))
-    trained = [Begun(one.node, one.state) for one in begun]
+    trained = [Pending(one.node, one.state) for one in pending]
     return trained, sum(phase.n_updates for phase in phases)
 
 
@@ -251,7 +253,7 @@ def _descend_in_threads(
     test: TestNode,
     blocks: list[Node],
     n_jobs: int,
-    begun: list[Begun] | None,
+    pending: list[Pending] | None,
 ) -> Generator[TestedBlock]:
     """Walk down to blocks in several threads.
 
@@ -287,11 +289,11 @@ def _descend_in_threads(
                     future.set_exception(error)
 
     try:
-        if begun is None:
+        if pending is None:
             root, n_updates = _root(plan, learner)
             pool.submit(run, None, plan.root, root.state, n_updates)
         else:
-            for one in begun[::-1]:  # the largest first
+            for one in pending[::-1]:  # the largest first
                 pool.submit(run, one.parent, one.node, one.state)
         for block in blocks:
             yield TestedBlock(block, done[block].result())
@@ -304,7 +306,7 @@ def _descend_in_threads(
 # pass over all rows but those of the first chunk. A model that is tested on each row just before
 # it is trained on it gives the progressive losses of Blum, Kalai & Langford (1999).
 
-#: A pass over the rows has so many steps.
+#: The number of steps in one pass over the rows.
 STEPS_PER_PASS = 16
 
 
@@ -315,7 +317,7 @@ class PhaseTester(Protocol):
     def test_phase(
         self, state: Any, phase: Phase, rows: Rows, ends: Sequence[int], out: np.ndarray
     ) -> Generator[int]:
-        """Train on a phase, and yield after so many of its rows as each of ``ends`` says.
+        """Train on a phase, and yield when so many of its rows are done as an entry of ``ends``.
 
         Then what the model said of these rows before they acted is in the first rows of ``out``,
         (n_rows of the phase, n_outputs). ``rows`` are those of the phase in their order.

@@ -131,7 +131,7 @@ BREAKAGES = [
     Breakage(
         "kernels: rows are tested by a scaler of no rows",
         "dense.values + row * dense.width, dense.width, &of_dense",
-        "dense.values + start * dense.width, dense.width, &of_dense",
+        "dense.values + span.start * dense.width, dense.width, &of_dense",
         "test_scaled_pipelines::test_scaled_folds_are_those_of_partial_fit",
     ),
     Breakage(
