@@ -226,8 +226,8 @@ class Trials:
         about = f"{'; '.join(each)}; error_score='raise' shows where."
         if n_failed == n_fits:
             raise ValueError(
-                f"All the {n_fits} fits failed. The model may be misconfigured, or may not suit "
-                f"the data: {about}"
+                f"All the {n_fits} fits failed. Perhaps your model is misconfigured, or does not "
+                f"suit the data: {about}"
             ) from errors[0]
         warnings.warn(
             f"{n_failed} fits failed out of a total of {n_fits}; their splits score "
