@@ -179,7 +179,7 @@ def test_the_warning_comes_once_per_objective(binary):
     further = {"param_distributions": alpha, "cv": 3, "method": "treecv"}
     (sentence,) = said(lambda: objectives.append(treecv_objective(model, X, y, **further)))
     assert "SGDClassifier(max_iter=7)" in sentence
-    study = optuna.create_study()
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     assert said(study.optimize, objectives[0], n_trials=3) == []
     assert said(pickle.loads(pickle.dumps(objectives[0])).evaluate, {"alpha": 0.1}) == []
     assert said(objectives[0].best_estimator, study) == []
