@@ -16,8 +16,8 @@ from libc.string cimport memset
 from optuna_treecv._kernels.exp_log cimport logarithm
 from optuna_treecv._kernels.row_weight cimport given_weight
 from optuna_treecv._kernels.rows cimport Dense
-from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.vec8 cimport dispatched

@@ -20,7 +20,7 @@ from libc.math cimport sqrt
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 
-from optuna_treecv._kernels.rows cimport Span
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport scale
 

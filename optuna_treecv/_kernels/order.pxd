@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 
-from optuna_treecv._kernels.rows cimport Span
+from optuna_treecv._kernels.span cimport Span
 
 
 cdef inline uint64_t mix(uint64_t z) noexcept nogil:

@@ -15,12 +15,12 @@ from optuna_treecv._kernels.linear cimport output_of
 from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport add_row_wide
 from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log

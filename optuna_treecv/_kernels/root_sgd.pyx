@@ -21,8 +21,8 @@ from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport two_slopes
 from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
-from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight

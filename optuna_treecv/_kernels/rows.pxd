@@ -13,8 +13,8 @@ a weight.
 from cython cimport floating
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember
 from optuna_treecv._kernels.vec8 cimport axpy
@@ -44,13 +44,6 @@ cdef enum:
     AHEAD = 6
     AHEAD_IN_ORDER = 8
     CACHE_BYTES = 1 << 22
-
-
-# The rows that a state is trained on: start..stop-1, or with an order, order[start], ..., order[stop-1].
-cdef struct Span:
-    Py_ssize_t start
-    Py_ssize_t stop
-    const uint32_t *order       # or NULL: rows in stored order
 
 
 ctypedef fused Rows:

@@ -36,11 +36,11 @@ from optuna_treecv._kernels.moments cimport see_row
 from optuna_treecv._kernels.moments cimport survey_dense
 from optuna_treecv._kernels.moments cimport write_moments
 from optuna_treecv._kernels.rows cimport AHEAD
-from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport n_nonzeros
 from optuna_treecv._kernels.rows cimport row_at
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log

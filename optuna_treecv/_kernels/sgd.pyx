@@ -17,12 +17,12 @@ from optuna_treecv._kernels.losses cimport slope
 from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport add_row_wide
 from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight

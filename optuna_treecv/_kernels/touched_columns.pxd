@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
-from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport Sparse
+from optuna_treecv._kernels.span cimport Span
 
 
 cdef inline Py_ssize_t words_of(Py_ssize_t width) noexcept nogil:

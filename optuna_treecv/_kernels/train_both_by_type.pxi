@@ -1,7 +1,7 @@
 """``train_both`` of a kernel: its ``train_both_on``, for the type of the rows, without and with weights."""
 
 from optuna_treecv._kernels.row_weight cimport has_weights
-from optuna_treecv._kernels.rows cimport Span
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined

@@ -6,7 +6,7 @@ without both, with weights, and with outputs.
 
 from optuna_treecv._kernels.row_weight cimport has_weights
 from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport Span
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.vec8 cimport dispatched

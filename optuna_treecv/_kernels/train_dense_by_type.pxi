@@ -3,7 +3,7 @@ a loop of their own.
 """
 
 from optuna_treecv._kernels.row_weight cimport has_weights
-from optuna_treecv._kernels.rows cimport Span
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.vec8 cimport dispatched

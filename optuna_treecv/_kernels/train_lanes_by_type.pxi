@@ -4,9 +4,9 @@ The layout of the rows, their weights and the outputs are asked for in each row:
 nothing that can be measured.
 """
 
-from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.vec8 cimport dispatched

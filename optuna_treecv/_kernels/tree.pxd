@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 
 from optuna_treecv._kernels.rows cimport Dense
-from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport Sparse
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.undo cimport Log
 
 

@@ -16,13 +16,13 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 from libc.string cimport memset
 
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.touched_columns cimport find_columns
 from optuna_treecv._kernels.touched_columns cimport words_of
 from optuna_treecv._kernels.order cimport fill_random_order
 from optuna_treecv._kernels.order cimport fill_with_replays
 from optuna_treecv._kernels.rows cimport AHEAD_IN_ORDER
 from optuna_treecv._kernels.rows cimport CACHE_BYTES
-from optuna_treecv._kernels.rows cimport Span
 from optuna_treecv._kernels.rows cimport n_nonzeros
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.undo cimport Entry
