@@ -600,9 +600,8 @@ class StoredModelCache:
         aligned[:] = array
         aligned.flags.writeable = False
         ends = () if model.low is None or model.high is None else (model.low, model.high)
-        self.memory.keep(
-            key, aligned, perf_counter() - began, *ends
-        )  # making it again means loading it again
+        seconds = perf_counter() - began  # making it again means loading it again
+        self.memory.keep(key, aligned, seconds, *ends)
         return aligned
 
     def _gather(
