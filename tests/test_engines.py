@@ -130,6 +130,7 @@ def test_each_engine_has_a_name_and_ways_to_ask_for_it():
     assert [engine.name for engine in engines.ENGINES if "auto" in engine.methods] == [
         "forest",
         "exact",
+        "newton",
         "treecv",
         "chain",
         "fit",

@@ -192,7 +192,7 @@ def test_losses_are_those_of_the_predictions():
         ("error", proba.argmax(axis=1) != Y_CLASSES),
         ("log_loss", -np.log(proba[np.arange(len(proba)), Y_CLASSES])),
     ):
-        found = tree_cross_validate(model, X, Y_CLASSES, cv=cv, scoring=scoring)
+        found = tree_cross_validate(model, X, Y_CLASSES, cv=cv, scoring=scoring, method="fit")
         folds = [test for _, test in cv.split(X, Y_CLASSES)]
         np.testing.assert_allclose(
             found.test_score, [of_rows[test].mean() for test in folds], rtol=1e-12

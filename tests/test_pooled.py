@@ -80,7 +80,12 @@ def test_fits_pool_what_scikit_learn_predicts(data):
     X, y = data
     cv = StratifiedKFold(5)
     result = tree_cross_validate(
-        LogisticRegression(), X, y, cv=cv, scoring=[pooled("roc_auc"), pooled("neg_log_loss")]
+        LogisticRegression(),
+        X,
+        y,
+        cv=cv,
+        scoring=[pooled("roc_auc"), pooled("neg_log_loss")],
+        method="fit",
     )
     p = cross_val_predict(LogisticRegression(), X, y, cv=cv, method="predict_proba")
     decision = cross_val_predict(LogisticRegression(), X, y, cv=cv, method="decision_function")

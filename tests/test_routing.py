@@ -202,6 +202,7 @@ def test_scorers_get_the_weights_that_they_request(asks, binary, weights):
         }
         given = {"params": {"sample_weight": weights}, "scoring": scorers, "cv": FOLDS}
         theirs = cross_validate(model, X, y, **given)
+        given["method"] = "fit"
         ours = tree_cross_validate(model, X, y, shuffle=False, **given)
         for name, score in ours.scores.items():
             np.testing.assert_allclose(score.test_score, theirs[f"test_{name}"], rtol=1e-12)

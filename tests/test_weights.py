@@ -137,7 +137,13 @@ def test_weights_in_scores_alone(scoring, binary):
     X, y = binary
     weights = weights_of(len(y))
     found = tree_cross_validate(
-        LogisticRegression(), X, y, cv=FOLDS, scoring=scoring, score_weight=weights
+        LogisticRegression(),
+        X,
+        y,
+        cv=FOLDS,
+        scoring=scoring,
+        score_weight=weights,
+        method="fit",
     )
     scorer = get_scorer(scoring if scoring in ("neg_log_loss", "accuracy") else "neg_log_loss")
     sign = -1 if scoring == "log_loss" else 1

@@ -19,6 +19,7 @@ from optuna_treecv.crossval.forest import FOREST
 from optuna_treecv.crossval.forest import Forest
 from optuna_treecv.crossval.forest import ForestOneByOne
 from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.newton import Newton
 from optuna_treecv.crossval.progressive import Progressive
 from optuna_treecv.crossval.standard import Standard
 from optuna_treecv.crossval.task import Task
@@ -52,6 +53,7 @@ ENGINES: tuple[Engine, ...] = (
     Standard(),
     FOREST,
     Exact(),
+    Newton(),
     TreeCV(),
     Chain(),
     Fit(),
@@ -249,7 +251,7 @@ def _steps(job: Job) -> list[str]:
     """Return a line for each step before the last one of a Pipeline."""
     if not isinstance(job.estimator, Pipeline):
         return []
-    models = FROM_SUMS if job.engine.name == "exact" else BY_FIT
+    models = FROM_SUMS if isinstance(job.engine, Exact) else BY_FIT
     if job.engine.trains_further:
         models = IN_ROW
         if not isinstance(job.front, str):

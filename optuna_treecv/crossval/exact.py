@@ -72,12 +72,14 @@ class Exact(WholeRepeat):
     methods = ("auto", "holdout", "exact")
     reason = "its models follow from sums over rows"
     why_one_epoch = "its models follow from sums over rows, which more passes do not change"
+    families = FAMILIES
+    foreign = "models of {} do not follow from sums over rows"
 
     def why_not(self, job: Job) -> str:
         """Return why an estimator has no exact folds, a clause."""
         task, estimator = job.task, job.estimator
-        is_asked = task.settings.method == "exact"
-        parts = parts_of(estimator)
+        is_asked = task.settings.method == self.name
+        parts = parts_of(estimator, self.families, self.foreign)
         if isinstance(parts, str):
             return parts
         if task.repeats[0].plan.random and not is_asked:
@@ -93,7 +95,10 @@ class Exact(WholeRepeat):
             return "a StandardScaler cannot subtract a mean from sparse rows"
         has_weights = job.metadata.weights is not None
         counts = task.fewest_trained(is_classifier(estimator))
-        facts = Facts(n_features, is_sparse, has_weights, *counts, task.n_folds, is_asked)
+        n_outputs = len(task.data.classes()) if is_classifier(estimator) else task.n_targets
+        facts = Facts(
+            n_features, is_sparse, has_weights, *counts, task.n_folds, is_asked, n_outputs
+        )
         return parts.family.why_not(parts.last, facts)
 
     def free_parameters(self, job: Job) -> Collection[str]:
@@ -110,7 +115,7 @@ class Exact(WholeRepeat):
 
     def check(self, job: Job) -> None:
         """Refuse wrong parameters, as the estimator's own ``fit`` would."""
-        parts = _parts(job)
+        parts = self._parts(job)
         if parts.scaler is not None:
             parts.scaler._validate_params()
         if parts.parameter not in job.searched:
@@ -118,14 +123,19 @@ class Exact(WholeRepeat):
 
     def parts(self, job: Job) -> Sequence[Any]:
         """Return the parts of the estimator without the value of its point's parameter."""
-        parts = _parts(job)
+        parts = self._parts(job)
         last = copy(parts.last)
         setattr(last, parts.family.parameter, None)
         return [*parts.steps, parts.scaler, last]
 
+    def _parts(self, job: Job) -> Parts:
+        parts = parts_of(job.estimator, self.families)
+        assert isinstance(parts, Parts)
+        return parts
+
     def point(self, job: Job, repeat: Repeat) -> Any:
         """Return the value of the point's parameter."""
-        parts = _parts(job)
+        parts = self._parts(job)
         return getattr(parts.last, parts.family.parameter)
 
     def start(
@@ -164,7 +174,7 @@ class Exact(WholeRepeat):
 
     def parameters_beside(self, estimator: Any) -> tuple[str, ...]:
         """Return the parameter in which estimators may differ."""
-        parts = parts_of(estimator)
+        parts = parts_of(estimator, self.families)
         return (parts.parameter,) if isinstance(parts, Parts) else ()
 
     def missing(self, job: Job) -> Missing | None:
@@ -200,7 +210,7 @@ class Exact(WholeRepeat):
 
     def evaluate(self, jobs: Sequence[Job], repeat: Repeat) -> list[RepeatScores]:
         """Compute the scores of jobs that differ in one parameter alone."""
-        job, parts, chunks = jobs[0], _parts(jobs[0]), chunks_of(repeat.cut)
+        job, parts, chunks = jobs[0], self._parts(jobs[0]), chunks_of(repeat.cut)
         metrics, n_threads = job.scoring.metrics, job.task.settings.n_threads
         rows = _prepared(job, parts, repeat)
         began = perf_counter()
@@ -215,7 +225,7 @@ class Exact(WholeRepeat):
         with _computing():
             for begin in range(0, len(jobs), size):
                 scores = every[begin : begin + size]
-                points = [_parts(one).last for one in jobs[begin : begin + size]]
+                points = [self._parts(one).last for one in jobs[begin : begin + size]]
                 family = parts.family(points, rows, parts.scaler, n_threads)
                 squares = family.squares(chunks, sums) if has_squares else None
                 of_points = None if squares is None else scores_from_squares(metrics, *squares)
@@ -264,7 +274,7 @@ class Exact(WholeRepeat):
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models that follow from sums, or else of fits."""
         try:
-            return _predictions(job, repeat, method)
+            return _predictions(job, self._parts(job), repeat, method)
         except Exception as error:
             if not job.why:
                 raise
@@ -280,7 +290,7 @@ class Exact(WholeRepeat):
 
     def cost(self, job: Job) -> str:
         """Return that one reading serves all folds."""
-        parts, task = _parts(job), job.task
+        parts, task = self._parts(job), job.task
         reading = f"One reading of the {task.data.n_rows:,} rows serves all {task.folds_in_words}"
         has_scales = parts.scaler is not None and parts.scaler.with_std
         if has_scales and task.n_folds == task.data.n_rows > _FEWER_FOLDS:
@@ -311,9 +321,8 @@ def _follows_from_squares(job: Job, rows: PreparedRows, chunks: Chunks) -> bool:
     )
 
 
-def _predictions(job: Job, repeat: Repeat, method: str) -> np.ndarray:
+def _predictions(job: Job, parts: Parts, repeat: Repeat, method: str) -> np.ndarray:
     """Return the responses; refuse those that are not finite if "auto" has chosen exact folds."""
-    parts = _parts(job)
     rows = _prepared(job, parts, repeat)
     with _computing():
         family = parts.family([parts.last], rows, parts.scaler, job.task.settings.n_threads)
@@ -368,9 +377,3 @@ def _computing() -> Generator[None]:
             "X must hold numbers whose squares can be summed in float64, got larger ones "
             f"({error}); X / np.abs(X).max() would be right."
         ) from error
-
-
-def _parts(job: Job) -> Parts:
-    parts = parts_of(job.estimator)
-    assert isinstance(parts, Parts)
-    return parts

@@ -67,7 +67,7 @@ class WholeRepeat(Engine):
             return KeptScores()
         data, order = under_configuration(data), repeat.cut.order
         folds = task.fact(("folds", repeat.number), lambda: digest(repeat.key, order.tobytes()))
-        of_sums = digest(b"exact", SCORED_BY, data, folds, *keys)
+        of_sums = digest(self.name.encode(), SCORED_BY, data, folds, *keys)
         if cache is None or not all(metric.is_registered for metric in metrics):
             return KeptScores(cache, of_sums)
         names = tuple(encode(metric.name) for metric in metrics)

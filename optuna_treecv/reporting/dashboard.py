@@ -53,6 +53,7 @@ METHODS_IN_WORDS = {
     "chain": "chain (one model walks forward through time)",
     "fit": "fit (the estimator is fitted for each fold)",
     "exact": "exact (all folds from sums over the rows)",
+    "newton": "newton (the models of all folds are solved for together)",
     "forest": "forest (the decision trees of all folds are grown together)",
     "standard": "standard (one pass over the training rows of each fold)",
     "holdout": "holdout (the first fold alone)",

@@ -146,6 +146,26 @@ BREAKAGES = [
         "            checks[0] += 0 * out[0]\n",
         "test_kernels::test_gather_sees_what_is_not_finite",
     ),
+    # Models that have converged.
+    Breakage(
+        "newton: the rows of a fold train its model",
+        "                z[:, tested] = 0\n",
+        "",
+        "test_newton::test_no_row_reaches_the_model_that_tests_it"
+        " test_newton::test_folds_are_those_of_converged_fits",
+    ),
+    Breakage(
+        "newton: a column of one number keeps the coefficient of all rows",
+        "        is_free[:, :-1] = ~columns.is_constant\n",
+        "",
+        "test_newton::test_a_column_of_one_number_in_the_training_rows_has_no_coefficient",
+    ),
+    Breakage(
+        "newton: the scales of a fold are those of all rows",
+        "        of_columns = np.square(spread / objective.scale)\n",
+        "        of_columns = np.square(spread[-1:] / objective.scale) + 0 * spread\n",
+        "test_newton::test_folds_are_those_of_converged_fits",
+    ),
     # The tree.
     Breakage(
         "tree: the compiled walk splits in other places",

@@ -14,8 +14,8 @@ from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from optuna_treecv._kernels.lapack import pivoted_cholesky
 from optuna_treecv.learners.exact.family import Facts
-from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import largest_class
+from optuna_treecv.learners.exact.family import MomentFamily
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import scaled
@@ -32,7 +32,7 @@ _LEAST_TOL = 1e-6
 _MOST_NOISE = 1e-4
 
 
-class DiscriminantFolds(Family):
+class DiscriminantFolds(MomentFamily):
     """Models from the moments of classes.
 
     A record holds numbers, means, the scaler's centre and scale, and what a subclass adds.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
 
@@ -53,20 +54,24 @@ class Parts(NamedTuple):
     parameter: str
 
 
-def parts_of(estimator: Any) -> Parts | str:
-    """Return the parts of an estimator, or why it has no exact folds, a clause."""
+def parts_of(
+    estimator: Any,
+    families: Mapping[type, type[Family]],
+    foreign: str = "{} is of no family",
+) -> Parts | str:
+    """Return the parts of an estimator, or why it is of none of the families, a clause."""
     before, last, prefix = [], estimator, ""
     while type(last) is Pipeline:
         *some, (of_last, last) = last.steps
         before += [(name, step) for name, step in some if step not in (None, "passthrough")]
         prefix += f"{of_last}__"
-    if type(last) not in FAMILIES:
-        return f"models of {type(last).__name__} do not follow from sums over rows"
+    if type(last) not in families:
+        return foreign.format(type(last).__name__)
     kind, steps = "", [step for _, step in before]
     for number, (name, step) in enumerate(before, 1):
         kind, why = decide(step, FROM_SUMS, last, steps[number:])
         if kind == BY_FOLD:
             return f"the step {name!r} cannot be done before the folds: {why}"
     scaler = steps.pop() if kind == ON_SUMS else None
-    family = FAMILIES[type(last)]
+    family = families[type(last)]
     return Parts(tuple(steps), scaler, last, family, prefix + family.parameter)

@@ -67,6 +67,8 @@ class Facts(NamedTuple):
         The models of a repeat; 0 if unknown.
     is_asked : bool
         Whether exact folds were asked for by name, and not found by "auto".
+    n_outputs : int
+        The number of classes, or of targets.
     """
 
     n_features: int
@@ -76,6 +78,7 @@ class Facts(NamedTuple):
     n_of_class: int
     n_folds: int = 0
     is_asked: bool = False
+    n_outputs: int = 1
 
 
 class Family(ABC):
@@ -98,6 +101,90 @@ class Family(ABC):
     parameter : str
         The parameter in which the estimators differ.
     n_points : int
+    """
+
+    parameter: str
+
+    def __init__(
+        self,
+        estimators: Sequence[Any],
+        rows: PreparedRows,
+        scaler: StandardScaler | None,
+        n_jobs: int,
+    ) -> None:
+        self.n_points = len(estimators)
+        self._rows, self._scaler, self._n_jobs = rows, scaler, n_jobs
+        self._bind(estimators)
+
+    @abstractmethod
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        """Set what follows from the estimators."""
+
+    @classmethod
+    @abstractmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return why an estimator is not of the family here, a clause; "" if it is."""
+
+    @abstractmethod
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return the response that follows from a model's outputs.
+
+        Parameters
+        ----------
+        outputs : ndarray of shape (n_rows, n_outputs)
+        method : {"predict", "decision_function", "predict_proba"}
+
+        Returns
+        -------
+        ndarray
+            As the estimator's method would; "predict" of classifiers gives class codes.
+        """
+
+    def squares(
+        self, chunks: Chunks, keep: Keep
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return the sums of squares of each chunk's test rows without any outputs.
+
+        Returns
+        -------
+        errors : ndarray of shape (n_points, n_chunks, n_targets)
+            sum w (y - prediction)^2.
+        totals : ndarray of shape (n_chunks, n_targets)
+            sum w (y - mean)^2, with the mean of the test rows.
+        weights : ndarray of shape (n_chunks,)
+            sum w.
+            Or None if that is not possible.
+        """
+        return None
+
+    @abstractmethod
+    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+        """Test each chunk with models that are trained on its training rows.
+
+        Parameters
+        ----------
+        chunks : Chunks
+        keep : callable
+        most_rows : int
+            The most test rows that should be yielded together. A chunk is never divided.
+
+        Yields
+        ------
+        (slice, ndarray of shape (n_points, n_rows, n_outputs))
+            Consecutive chunks, from the first to the last one, and what models say of their rows.
+
+        Raises
+        ------
+        ValueError
+            If a model is not defined on its training rows.
+        """
+
+
+class MomentFamily(Family):
+    """Models that follow from the moments of training rows.
+
+    Attributes
+    ----------
     n_distinct : int
         The first points, which are computed; the others have the same models.
     n_outputs : int
@@ -114,7 +201,6 @@ class Family(ABC):
         Whether a column of ones follows their features.
     """
 
-    parameter: str
     n_outputs: int
     source: Source
     shapes: list[tuple[int, ...]]
@@ -128,18 +214,13 @@ class Family(ABC):
         scaler: StandardScaler | None,
         n_jobs: int,
     ) -> None:
-        self.n_points = self.n_distinct = len(estimators)
-        self._rows, self._scaler, self._n_jobs = rows, scaler, n_jobs
-        self._bind(estimators)
+        self.n_distinct = len(estimators)
+        super().__init__(estimators, rows, scaler, n_jobs)
         self.size = sum(map(prod, self.shapes))
-
-    @abstractmethod
-    def _bind(self, estimators: Sequence[Any]) -> None:
-        """Set ``source``, ``shapes``, ``n_outputs`` and what follows from the estimators."""
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        """Return why an estimator has no exact folds, a clause."""
         if facts.n_features > _MOST_COLUMNS:
             return f"X has more than {_MOST_COLUMNS} columns"
         if facts.n_features >= facts.n_trained:
@@ -184,58 +265,8 @@ class Family(ABC):
         out : ndarray of shape (n_distinct, n_outputs, n_rows)
         """
 
-    @abstractmethod
-    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the response that follows from a model's outputs.
-
-        Parameters
-        ----------
-        outputs : ndarray of shape (n_rows, n_outputs)
-        method : {"predict", "decision_function", "predict_proba"}
-
-        Returns
-        -------
-        ndarray
-            As the estimator's method would; "predict" of classifiers gives class codes.
-        """
-
-    def squares(
-        self, chunks: Chunks, keep: Keep
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return the sums of squares of each chunk's test rows without any outputs.
-
-        Returns
-        -------
-        errors : ndarray of shape (n_points, n_chunks, n_targets)
-            sum w (y - prediction)^2.
-        totals : ndarray of shape (n_chunks, n_targets)
-            sum w (y - mean)^2, with the mean of the test rows.
-        weights : ndarray of shape (n_chunks,)
-            sum w.
-            Or None if that is not possible.
-        """
-        return None
-
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
-        """Test each chunk with models that are trained on its training rows.
-
-        Parameters
-        ----------
-        chunks : Chunks
-        keep : callable
-        most_rows : int
-            The most test rows that should be yielded together. A chunk is never divided.
-
-        Yields
-        ------
-        (slice, ndarray of shape (n_points, n_rows, n_outputs))
-            Consecutive chunks, from the first to the last one, and what models say of their rows.
-
-        Raises
-        ------
-        ValueError
-            If a model is not defined on its training rows.
-        """
+        """Test each chunk with models that follow from the moments of its training rows."""
         groups = self.records(chunks, keep, most_rows)
         yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
 

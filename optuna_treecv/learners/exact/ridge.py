@@ -13,8 +13,8 @@ from optuna_treecv.learners.base import weights_of_classes
 from optuna_treecv.learners.exact.equations import Penalties
 from optuna_treecv.learners.exact.equations import RidgeRows
 from optuna_treecv.learners.exact.family import Facts
-from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import largest_class
+from optuna_treecv.learners.exact.family import MomentFamily
 from optuna_treecv.learners.exact.left_out import LeftOut
 from optuna_treecv.learners.exact.moments import balanced
 from optuna_treecv.learners.exact.moments import Chunks
@@ -33,7 +33,7 @@ _COLUMNS_PER_SMALL_ROW = 4
 _LEAST_SHARE = 1e-4
 
 
-class RidgeFolds(Family):
+class RidgeFolds(MomentFamily):
     """Ridge regression: coef = (X'X + alpha I)^-1 X'y of centred rows, for all alphas.
 
     ``RidgeClassifier`` regresses on labels of -1 and 1, and predicts the largest. A record holds

@@ -1,0 +1,61 @@
+"""The engine "newton": generalised linear models of all folds, solved together.
+
+Models are those of a solver that has converged: ``solver``, ``max_iter`` and ``tol`` do not act.
+Mean test losses of folds are within 1e-6 of their limits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from optuna_treecv.crossval.exact import Exact
+from optuna_treecv.learners.newton.glm import FAMILIES
+from optuna_treecv.rows.folds import Folds
+
+if TYPE_CHECKING:
+    from optuna_treecv.crossval.job import Job
+
+# The parameters of solvers, which do not act.
+_IDLE = ("solver", "max_iter", "tol")
+
+
+class Newton(Exact):
+    """Newton's method on all rows, from where the models of all folds are found together."""
+
+    name = "newton"
+    methods = ("auto", "holdout", "newton")
+    reason = "the models of all folds are solved for together"
+    why_one_epoch = "its models have converged, which more passes do not change"
+    families = FAMILIES
+    foreign = "{} is no generalised linear model that is solved here"
+
+    def why_not(self, job: Job) -> str:
+        """Return why the models of folds are not solved for together, a clause."""
+        if why := super().why_not(job):
+            return why
+        if not isinstance(job.task.repeats[0].cut, Folds):
+            return "the folds are no partition of the rows"
+        parts = self._parts(job)
+        prefix = parts.parameter.removesuffix(parts.family.parameter)
+        if idle := [name for name in _IDLE if prefix + name in job.task.searched]:
+            return f"{idle[0]} is searched, which does not act on models that have converged"
+        if parts.scaler is not None and parts.scaler.with_mean and not parts.last.fit_intercept:
+            return "a StandardScaler subtracts other means in each fold, and there is no intercept"
+        return ""
+
+    def refusal(self, job: Job, why_not: str) -> str:
+        """Return the error."""
+        return (
+            "method='newton' must have a generalised linear model "
+            f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after row-wise steps or "
+            f"a StandardScaler, but {why_not}; method='auto' would be right."
+        )
+
+    def cost(self, job: Job) -> str:
+        """Return that one solution serves all folds."""
+        parts, task = self._parts(job), job.task
+        return (
+            f"The solution of all {task.data.n_rows:,} rows serves all {task.folds_in_words}, and "
+            f"one call all values of {parts.parameter}. The models have converged: solver, "
+            "max_iter and tol do not act."
+        )

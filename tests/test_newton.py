@@ -1,0 +1,216 @@
+"""Generalised linear models of all folds are those of scikit-learn's fits that have converged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from optuna.distributions import IntDistribution
+from pairs import pairs
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import PoissonRegressor
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneOut
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+
+# Mean test losses are promised to 1e-6.
+PROMISED = 1e-6
+
+N_ROWS = 240
+
+
+def rows_of(n_classes: int, n_columns: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return columns of different scales, and noisy classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N_ROWS, n_columns))
+    scores = X @ rng.normal(size=(n_columns, n_classes))
+    y = (scores + 1.5 * rng.gumbel(size=scores.shape)).argmax(axis=1)
+    return X * np.geomspace(0.1, 50, n_columns) + 3, y
+
+
+def converged(estimator: Any) -> Any:
+    """Return the same estimator with the solver that comes nearest to the minimum."""
+    return clone(estimator).set_params(solver="newton-cholesky", tol=1e-12, max_iter=1000)
+
+
+@pytest.mark.parametrize(
+    *pairs(
+        n_classes=[2, 3],
+        fit_intercept=[True, False],
+        is_scaled=[False, True],
+        class_weight=[None, "balanced", {0: 2.0, 1: 0.5}],
+        C=[1e-3, 1.0, 1e4],
+    )
+)
+def test_folds_are_those_of_converged_fits(
+    n_classes: int, fit_intercept: bool, is_scaled: bool, class_weight: Any, C: float
+) -> None:
+    X, y = rows_of(n_classes)
+    model = LogisticRegression(C=C, fit_intercept=fit_intercept, class_weight=class_weight)
+    scaler = StandardScaler(with_mean=fit_intercept)
+    ours = make_pipeline(scaler, model) if is_scaled else model
+    theirs = make_pipeline(scaler, converged(model)) if is_scaled else converged(model)
+    folds = KFold(4, shuffle=True, random_state=0)
+    result = tree_cross_validate(ours, X, y, cv=folds, scoring="neg_log_loss")
+    assert result.method == "newton"
+    expected = cross_validate(theirs, X, y, cv=folds, scoring="neg_log_loss")["test_score"]
+    np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
+
+
+def test_counts_are_those_of_converged_fits() -> None:
+    X, _ = rows_of(2)
+    rng = np.random.default_rng(1)
+    y = rng.poisson(np.exp(0.3 * X[:, 0] + 1))
+    for alpha in (1e-3, 1.0, 30.0):
+        model = PoissonRegressor(alpha=alpha)
+        result = tree_cross_validate(
+            model, X, y, cv=KFold(5), scoring="neg_mean_poisson_deviance", method="newton"
+        )
+        expected = cross_validate(
+            converged(model), X, y, cv=KFold(5), scoring="neg_mean_poisson_deviance"
+        )["test_score"]
+        np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=2 * PROMISED)
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_weights_of_rows_are_those_of_fits(class_weight: str | None) -> None:
+    X, y = rows_of(3)
+    model = LogisticRegression(class_weight=class_weight)
+    weights = np.random.default_rng(0).integers(0, 3, N_ROWS).astype(float)
+    options: dict[str, Any] = {"cv": KFold(4), "scoring": "neg_log_loss"}
+    result = tree_cross_validate(model, X, y, sample_weight=weights, **options)
+    assert result.method == "newton"
+    expected = tree_cross_validate(
+        converged(model), X, y, sample_weight=weights, method="fit", **options
+    )
+    np.testing.assert_allclose(result.test_score, expected.test_score, rtol=0, atol=PROMISED)
+
+
+def test_a_grid_has_the_scores_of_its_points() -> None:
+    X, y = rows_of(3)
+    models = [LogisticRegression(C=C) for C in (10.0, 1e-3, 0.1)]
+    options: dict[str, Any] = {"cv": 5, "scoring": "neg_log_loss", "random_state": 0}
+    together = tree_cross_validate_many(models, X, y, **options)
+    for model, result in zip(models, together, strict=True):
+        alone = tree_cross_validate(model, X, y, **options)
+        np.testing.assert_allclose(result.test_score, alone.test_score, rtol=0, atol=PROMISED)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("C", [1e-2, 1e4])
+def test_no_row_reaches_the_model_that_tests_it(n_classes: int, C: float) -> None:
+    X, y = rows_of(n_classes)
+    fold = slice(60, 120)  # the second of four
+    kept = slice(60, 90)
+    options: dict[str, Any] = {
+        "cv": KFold(4),
+        "method": "newton",
+        "response_method": "decision_function",
+    }
+    before = tree_cross_val_predict(LogisticRegression(C=C), X, y, **options)[kept]
+    y = y.copy()
+    y[fold] = (y[fold] + 1) % n_classes
+    X = X.copy()
+    X[90:120] *= 7
+    after = tree_cross_val_predict(LogisticRegression(C=C), X, y, **options)[kept]
+    np.testing.assert_allclose(after, before, atol=1e-3)
+
+
+def test_a_column_of_one_number_in_the_training_rows_has_no_coefficient() -> None:
+    # Its gradient is 0 wherever training begins, so that a start at the model of all rows would
+    # stay there: the rows of the fold would have a part in their own predictions.
+    X, y = rows_of(2)
+    X[:, 1] = 0
+    X[60:120, 1] = 2 * y[60:120] + np.random.default_rng(0).normal(size=60)
+    folds = KFold(4)
+    for C in (1.0, 1e6, np.inf):
+        model = LogisticRegression(C=C)
+        result = tree_cross_validate(model, X, y, cv=folds, scoring="neg_log_loss")
+        assert result.method == "newton"
+        expected = cross_validate(
+            converged(LogisticRegression(C=C)), X, y, cv=folds, scoring="neg_log_loss"
+        )["test_score"]
+        np.testing.assert_allclose(result.test_score[1], expected[1], rtol=0, atol=PROMISED)
+
+
+def test_folds_without_a_minimum_are_fitted() -> None:
+    X, y = rows_of(2)
+    X[:, 0] = 4 * y - 2  # separates the classes but for the first row
+    y[0] = 1 - y[0]
+    result = tree_cross_validate(LogisticRegression(C=np.inf), X, y, cv=KFold(4))
+    assert result.method == "fit"
+    assert "not finite" in result.why
+
+
+@pytest.mark.parametrize(
+    ("model", "cv", "why"),
+    [
+        (LogisticRegression(l1_ratio=0.5, solver="saga"), 4, "its penalty is not l2 alone"),
+        (LogisticRegression(solver="liblinear"), 4, "liblinear penalises the intercept"),
+        (LogisticRegression(warm_start=True), 4, "warm_start is True"),
+        (LogisticRegression(), LeaveOneOut(), "there are more than 100 folds"),
+        (LogisticRegression(), TimeSeriesSplit(4), "the folds are no partition"),
+        (
+            make_pipeline(StandardScaler(), LogisticRegression(fit_intercept=False)),
+            4,
+            "there is no intercept",
+        ),
+    ],
+)
+def test_other_models_are_fitted(model: Any, cv: Any, why: str) -> None:
+    X, y = rows_of(2)
+    with pytest.raises(ValueError, match=why):
+        tree_cross_validate(model, X, y, cv=cv, method="newton")
+
+
+def test_a_search_of_solvers_is_one_of_fits() -> None:
+    X, y = rows_of(2)
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    space = {"logisticregression__max_iter": IntDistribution(1, 100)}
+    said = treecv_objective(model, X, y, param_distributions=space).explain()
+    assert "method='fit'" in said
+    assert "max_iter is searched, which does not act on models that have converged" in said
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("C", [10.0, 1e4, 1e6])
+def test_nearly_separable_folds_are_those_of_converged_fits(seed: int, C: float) -> None:
+    # Second derivatives vanish on the way to these minima, some of which are so far that they
+    # are left to fits.
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, int(rng.choice([1, 3, 6]))))
+    y = (X[:, 0] + 0.1 * rng.logistic(size=60) > 0).astype(int)
+    y[rng.integers(60)] ^= 1
+    result = tree_cross_validate(
+        converged(LogisticRegression(C=C)), X, y, cv=KFold(4), scoring="neg_log_loss"
+    )
+    assert result.method == "newton" or C == 1e6
+    expected = cross_validate(
+        converged(LogisticRegression(C=C)), X, y, cv=KFold(4), scoring="neg_log_loss"
+    )["test_score"]
+    np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
+
+
+def test_indicators_of_few_rows_are_those_of_converged_fits() -> None:
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 12, size=(200, 2)) ** 2 // 12
+    X = np.concatenate([np.eye(12)[one] for one in codes.T], axis=1)[:, 1:]
+    y = (rng.normal(size=200) + (codes[:, 0] == 3) * 4 > 0.5).astype(int)
+    for C in (1.0, 1e3, 1e5):
+        result = tree_cross_validate(
+            LogisticRegression(C=C), X, y, cv=KFold(5), scoring="neg_log_loss", method="newton"
+        )
+        expected = cross_validate(
+            converged(LogisticRegression(C=C)), X, y, cv=KFold(5), scoring="neg_log_loss"
+        )["test_score"]
+        np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
