@@ -1,7 +1,7 @@
 """The engine "exact": the folds of estimators whose models follow from sums over their rows.
 
 The sums of all folds take one reading of the rows, and what is done for a fold serves all values
-of one parameter.
+of a few parameters.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ _FEWER_FOLDS = 1000
 
 
 class Exact(WholeRepeat):
-    """One reading of the rows for all folds and all values of a parameter."""
+    """One reading of the rows for all folds and all points."""
 
     name = "exact"
     methods = ("auto", "holdout", "exact")
@@ -102,7 +103,7 @@ class Exact(WholeRepeat):
         return parts.family.why_not(parts.last, facts)
 
     def free_parameters(self, job: Job) -> Collection[str]:
-        """Return the point's parameter, or all of an estimator that is of no family."""
+        """Return the point's parameters, or all of an estimator that is of no family."""
         return self.parameters_beside(job.estimator) or job.estimator.get_params()
 
     def refusal(self, job: Job, why_not: str) -> str:
@@ -118,14 +119,15 @@ class Exact(WholeRepeat):
         parts = self._parts(job)
         if parts.scaler is not None:
             parts.scaler._validate_params()
-        if parts.parameter not in job.searched:
+        if not any(name in job.searched for name in parts.parameters):
             parts.last._validate_params()
 
     def parts(self, job: Job) -> Sequence[Any]:
-        """Return the parts of the estimator without the value of its point's parameter."""
+        """Return the parts of the estimator without the values of its point."""
         parts = self._parts(job)
         last = copy(parts.last)
-        setattr(last, parts.family.parameter, None)
+        for name in parts.family.parameters:
+            setattr(last, name, None)
         return [*parts.steps, parts.scaler, last]
 
     def _parts(self, job: Job) -> Parts:
@@ -134,9 +136,9 @@ class Exact(WholeRepeat):
         return parts
 
     def point(self, job: Job, repeat: Repeat) -> Any:
-        """Return the value of the point's parameter."""
+        """Return the value of the point's parameter, or a tuple of several values."""
         parts = self._parts(job)
-        return getattr(parts.last, parts.family.parameter)
+        return attrgetter(*parts.family.parameters)(parts.last)
 
     def start(
         self, job: Job, repeat: Repeat, watch: Watch | None = None
@@ -173,9 +175,9 @@ class Exact(WholeRepeat):
         return self.events(job, repeat, scores)
 
     def parameters_beside(self, estimator: Any) -> tuple[str, ...]:
-        """Return the parameter in which estimators may differ."""
+        """Return the parameters in which estimators may differ."""
         parts = parts_of(estimator, self.families)
-        return (parts.parameter,) if isinstance(parts, Parts) else ()
+        return parts.parameters if isinstance(parts, Parts) else ()
 
     def missing(self, job: Job) -> Missing | None:
         """Return what is missing of the first repeat; None if the results are there already."""
@@ -189,7 +191,7 @@ class Exact(WholeRepeat):
         return repeat.number not in job.ahead and self.find(job, repeat) is None
 
     def together(self, jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
-        """Compute the scores of jobs that differ in one parameter alone."""
+        """Compute the scores of jobs that differ in their points alone."""
         is_any = False
         for repeat in jobs[0].task.repeats:
             groups: dict[bytes, list[Job]] = {}
@@ -209,7 +211,7 @@ class Exact(WholeRepeat):
         return is_any
 
     def evaluate(self, jobs: Sequence[Job], repeat: Repeat) -> list[RepeatScores]:
-        """Compute the scores of jobs that differ in one parameter alone."""
+        """Compute the scores of jobs that differ in their points alone."""
         job, parts, chunks = jobs[0], self._parts(jobs[0]), chunks_of(repeat.cut)
         metrics, n_threads = job.scoring.metrics, job.task.settings.n_threads
         rows = _prepared(job, parts, repeat)
@@ -298,7 +300,8 @@ class Exact(WholeRepeat):
                 f"{reading}. Each row that is left out changes the scales of the StandardScaler, "
                 f"which takes most of the time; cv={_FEWER_FOLDS} takes a fraction of it."
             )
-        return f"{reading}, and further values of {parts.parameter} are nearly free."
+        names = " and ".join(parts.parameters)
+        return f"{reading}, and further values of {names} are nearly free."
 
 
 def _pools(job: Job) -> bool:

@@ -36,8 +36,7 @@ class Newton(Exact):
         if not isinstance(job.task.repeats[0].cut, Folds):
             return "the folds are no partition of the rows"
         parts = self._parts(job)
-        prefix = parts.parameter.removesuffix(parts.family.parameter)
-        if idle := [name for name in _IDLE if prefix + name in job.task.searched]:
+        if idle := [name for name in _IDLE if parts.prefix + name in job.task.searched]:
             return f"{idle[0]} is searched, which does not act on models that have converged"
         if parts.scaler is not None and parts.scaler.with_mean and not parts.last.fit_intercept:
             return "a StandardScaler subtracts other means in each fold, and there is no intercept"
@@ -53,9 +52,9 @@ class Newton(Exact):
 
     def cost(self, job: Job) -> str:
         """Return that one solution serves all folds."""
-        parts, task = self._parts(job), job.task
+        names, task = " and ".join(self._parts(job).parameters), job.task
         return (
             f"The solution of all {task.data.n_rows:,} rows serves all {task.folds_in_words}, and "
-            f"one call all values of {parts.parameter}. The models have converged: solver, "
+            f"one call all values of {names}. The models have converged: solver, "
             "max_iter and tol do not act."
         )

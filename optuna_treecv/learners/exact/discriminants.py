@@ -113,7 +113,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
     matter; for C + a I they are those of C. The solver eigen has both.
     """
 
-    parameter = "shrinkage"
+    parameters = ("shrinkage",)
     least_of_class = 1
     has_ones = True
 
@@ -268,7 +268,7 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
     covariance C. A record has its eigenvectors, its eigenvalues, and their rounding errors.
     """
 
-    parameter = "reg_param"
+    parameters = ("reg_param",)
     least_of_class = 2
 
     def _bind(self, estimators: Sequence[Any]) -> None:

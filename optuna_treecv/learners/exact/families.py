@@ -43,15 +43,20 @@ class Parts(NamedTuple):
         Of one of the ``FAMILIES``.
     family : type
         Its family.
-    parameter : str
-        The parameter of the whole estimator that may differ between points.
+    prefix : str
+        What stands before the names of its parameters in those of the whole estimator.
     """
 
     steps: tuple[Any, ...]
     scaler: StandardScaler | None
     last: Any
     family: type[Family]
-    parameter: str
+    prefix: str
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters of the whole estimator that may differ between points."""
+        return tuple(self.prefix + name for name in self.family.parameters)
 
 
 def parts_of(
@@ -73,5 +78,4 @@ def parts_of(
         if kind == BY_FOLD:
             return f"the step {name!r} cannot be done before the folds: {why}"
     scaler = steps.pop() if kind == ON_SUMS else None
-    family = families[type(last)]
-    return Parts(tuple(steps), scaler, last, family, prefix + family.parameter)
+    return Parts(tuple(steps), scaler, last, families[type(last)], prefix)

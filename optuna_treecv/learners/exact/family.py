@@ -1,6 +1,6 @@
 """Estimators of one class whose models follow from additive statistics, and their folds.
 
-A family is bound to prepared rows and to several estimators that differ in one parameter, such as
+A family is bound to prepared rows and to several estimators that differ in few parameters, such as
 ``alpha``. Each of these estimators is a *point*. The moments of rows are collected (``Source``)
 and merged; a family solves those of a fold's training rows for a *record*, a flat array that
 serves all points, reads their models from it, and responds to the test rows.
@@ -87,7 +87,7 @@ class Family(ABC):
     Parameters
     ----------
     estimators : sequence of estimators
-        Those of scikit-learn. They differ in ``parameter`` alone.
+        Those of scikit-learn. They differ in ``parameters`` alone.
     rows : PreparedRows
         Padded and without a column of ones; X may be sparse. ``targets`` are class codes, or
         numbers of shape (n_rows,) or (n_rows, n_targets).
@@ -98,12 +98,12 @@ class Family(ABC):
 
     Attributes
     ----------
-    parameter : str
-        The parameter in which the estimators differ.
+    parameters : tuple of str
+        Those in which the estimators may differ.
     n_points : int
     """
 
-    parameter: str
+    parameters: tuple[str, ...]
 
     def __init__(
         self,

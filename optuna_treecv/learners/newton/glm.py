@@ -127,7 +127,7 @@ class GLMFolds(Family):
 class LogisticFolds(GLMFolds):
     """``LogisticRegression`` with the penalty l2 or none, of all folds and all C."""
 
-    parameter = "C"
+    parameters = ("C",)
 
     def _make_loss(self) -> PredictorLoss:
         assert self._rows.classes is not None
@@ -166,7 +166,7 @@ class LogisticFolds(GLMFolds):
 class PoissonFolds(GLMFolds):
     """``PoissonRegressor`` of all folds and all alphas."""
 
-    parameter = "alpha"
+    parameters = ("alpha",)
 
     def _make_loss(self) -> PredictorLoss:
         return Poisson()
