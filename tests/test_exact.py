@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.base import TransformerMixin
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import AdditiveChi2Sampler
-from sklearn.linear_model import Lasso
+from sklearn.linear_model import HuberRegressor
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import make_scorer
@@ -357,7 +357,7 @@ def test_a_store_serves_the_next_process(store_url):
 @pytest.mark.parametrize(
     ("estimator", "why"),
     [
-        (Lasso(), "models of Lasso do not follow from sums over rows"),
+        (HuberRegressor(), "models of HuberRegressor do not follow from sums over rows"),
         (Ridge(solver="sag"), "solver='sag' is iterative"),
         (Ridge(positive=True), "positive=True has no closed form"),
         (Ridge(alpha=np.ones(1)), "alpha is not one number"),
@@ -456,7 +456,7 @@ def test_the_objective_explains_itself():
     said = explained(make_pipeline(StandardScaler(), Ridge())).explain()
     assert "method='exact', since its models follow from sums over rows" in said
     assert "ridge__alpha are nearly free" in said
-    assert "method='fit', since models of Lasso" in explained(Lasso()).explain()
+    assert "method='fit', since models of HuberRegressor" in explained(HuberRegressor()).explain()
     assert "which was asked for" in explained(Ridge(), method="fit").explain({"alpha": 0.5})
     rows, y, _ = numbers(n_rows=1100)
     scaled = treecv_objective(

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
-from operator import attrgetter
 from time import perf_counter
 from typing import Any
 from typing import TYPE_CHECKING
@@ -83,6 +82,8 @@ class Exact(WholeRepeat):
         parts = parts_of(estimator, self.families, self.foreign)
         if isinstance(parts, str):
             return parts
+        if idle := [name for name in parts.family.idle if parts.prefix + name in task.searched]:
+            return f"{idle[0]} is searched, which does not act on models that have converged"
         if task.repeats[0].plan.random and not is_asked:
             return "order='random' has no meaning for sums over rows"
         if why := job.metadata.why_not_by_sums(estimator) or why_not_scored(job):
@@ -104,7 +105,8 @@ class Exact(WholeRepeat):
 
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return the point's parameters, or all of an estimator that is of no family."""
-        return self.parameters_beside(job.estimator) or job.estimator.get_params()
+        parts = parts_of(job.estimator, self.families)
+        return parts.parameters if isinstance(parts, Parts) else job.estimator.get_params()
 
     def refusal(self, job: Job, why_not: str) -> str:
         """Return the error."""
@@ -126,7 +128,7 @@ class Exact(WholeRepeat):
         """Return the parts of the estimator without the values of its point."""
         parts = self._parts(job)
         last = copy(parts.last)
-        for name in parts.family.parameters:
+        for name in parts.names:
             setattr(last, name, None)
         return [*parts.steps, parts.scaler, last]
 
@@ -136,9 +138,10 @@ class Exact(WholeRepeat):
         return parts
 
     def point(self, job: Job, repeat: Repeat) -> Any:
-        """Return the value of the point's parameter, or a tuple of several values."""
+        """Return the value of the point's parameter, or a tuple of several values or none."""
         parts = self._parts(job)
-        return attrgetter(*parts.family.parameters)(parts.last)
+        values = tuple(getattr(parts.last, name) for name in parts.names)
+        return values[0] if len(values) == 1 else values
 
     def start(
         self, job: Job, repeat: Repeat, watch: Watch | None = None
@@ -294,14 +297,23 @@ class Exact(WholeRepeat):
         """Return that one reading serves all folds."""
         parts, task = self._parts(job), job.task
         reading = f"One reading of the {task.data.n_rows:,} rows serves all {task.folds_in_words}"
-        has_scales = parts.scaler is not None and parts.scaler.with_std
-        if has_scales and task.n_folds == task.data.n_rows > _FEWER_FOLDS:
+        why_slow = "has models that are searched for" if parts.names and parts.family.idle else ""
+        if parts.scaler is not None and parts.scaler.with_std:
+            why_slow = "changes the scales of the StandardScaler"
+        if why_slow and task.n_folds == task.data.n_rows > _FEWER_FOLDS:
             return (
-                f"{reading}. Each row that is left out changes the scales of the StandardScaler, "
-                f"which takes most of the time; cv={_FEWER_FOLDS} takes a fraction of it."
+                f"{reading}. Each row that is left out {why_slow}, which takes most of the time; "
+                f"cv={_FEWER_FOLDS} takes a fraction of it."
             )
-        names = " and ".join(parts.parameters)
-        return f"{reading}, and further values of {names} are nearly free."
+        if parts.names:
+            reading += f", and further values of {' and '.join(parts.parameters)} are nearly free"
+        return f"{reading}.{idle_words(parts.family.idle)}"
+
+
+def idle_words(idle: Sequence[str]) -> str:
+    """Return the sentence that parameters do not act, with a space before it; "" without any."""
+    names = ", ".join(idle[:-1])
+    return f" The models have converged: {names} and {idle[-1]} do not act." if idle else ""
 
 
 def _pools(job: Job) -> bool:

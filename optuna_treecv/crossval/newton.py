@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from optuna_treecv.crossval.exact import Exact
+from optuna_treecv.crossval.exact import idle_words
 from optuna_treecv.learners.newton.glm import FAMILIES
 from optuna_treecv.rows.folds import Folds
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job
-
-# The parameters of solvers, which do not act.
-_IDLE = ("solver", "max_iter", "tol")
 
 
 class Newton(Exact):
@@ -36,8 +34,6 @@ class Newton(Exact):
         if not isinstance(job.task.repeats[0].cut, Folds):
             return "the folds are no partition of the rows"
         parts = self._parts(job)
-        if idle := [name for name in _IDLE if parts.prefix + name in job.task.searched]:
-            return f"{idle[0]} is searched, which does not act on models that have converged"
         if parts.scaler is not None and parts.scaler.with_mean and not parts.last.fit_intercept:
             return "a StandardScaler subtracts other means in each fold, and there is no intercept"
         return ""
@@ -52,9 +48,9 @@ class Newton(Exact):
 
     def cost(self, job: Job) -> str:
         """Return that one solution serves all folds."""
-        names, task = " and ".join(self._parts(job).parameters), job.task
+        parts, task = self._parts(job), job.task
         return (
             f"The solution of all {task.data.n_rows:,} rows serves all {task.folds_in_words}, and "
-            f"one call all values of {names}. The models have converged: solver, "
-            "max_iter and tol do not act."
+            f"one call all values of {' and '.join(parts.parameters)}."
+            f"{idle_words(parts.family.idle)}"
         )

@@ -319,7 +319,11 @@ class RidgeRows(Source):
     shift : ndarray of shape (n_features + n_targets,)
         What is subtracted from X and from the targets first; 0 unless they are ``shifted``. A mean
         that is large beside the differences of rows has more digits as a small difference from it.
+    cutoff : float
+        The least share of singular values of X that least squares do not leave out; 0 for others.
     """
+
+    cutoff = 0.0
 
     def __init__(
         self,
@@ -392,6 +396,10 @@ class RidgeRows(Source):
                 origin[:d] = spread.mean
         second = moments.scatters[0] if self.fit_intercept else about(moments, origin)
         gram = second[:d, :d] / scale / scale[:, None]
+        if self.cutoff:  # with a margin for single rows that are left out afterwards
+            values = np.linalg.eigvalsh(gram)
+            if not values[0] > 400 * self.cutoff**2 * values[-1]:
+                raise nearly_dependent_error()
         return Equations(gram, second[:d, d:] / scale[:, None], origin, scale, are_constant)
 
     def triangle(
@@ -448,6 +456,14 @@ class RidgeRows(Source):
         shrinks = values / (np.square(values) + alphas[failed, None])
         solved[failed] = right.T @ (shrinks[:, :, None] * projected)
         return solved
+
+
+def nearly_dependent_error() -> ValueError:
+    """Return the error of models that float64 does not decide."""
+    return ValueError(
+        "X must have columns that can be told apart in floating point in each training set for "
+        "method='exact'; method='fit' would be right."
+    )
 
 
 def singular_error(whose: str) -> ValueError:

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+from sklearn.linear_model import ElasticNet
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
 from sklearn.pipeline import Pipeline
@@ -16,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv.learners.exact.discriminants import LinearDiscriminantFolds
 from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFolds
 from optuna_treecv.learners.exact.family import Family
+from optuna_treecv.learners.exact.lasso import LassoFolds
 from optuna_treecv.learners.exact.ridge import RidgeFolds
 from optuna_treecv.learners.steps.decisions import BY_FOLD
 from optuna_treecv.learners.steps.decisions import decide
@@ -26,6 +30,9 @@ from optuna_treecv.learners.steps.decisions import ON_SUMS
 FAMILIES: dict[type, type[Family]] = {
     Ridge: RidgeFolds,
     RidgeClassifier: RidgeFolds,
+    Lasso: LassoFolds,
+    ElasticNet: LassoFolds,
+    LinearRegression: LassoFolds,
     LinearDiscriminantAnalysis: LinearDiscriminantFolds,
     QuadraticDiscriminantAnalysis: QuadraticDiscriminantFolds,
 }
@@ -54,9 +61,15 @@ class Parts(NamedTuple):
     prefix: str
 
     @property
+    def names(self) -> list[str]:
+        """The parameters of the last step that may differ between points."""
+        names = self.last.get_params(deep=False)
+        return [name for name in self.family.parameters if name in names]
+
+    @property
     def parameters(self) -> tuple[str, ...]:
-        """The parameters of the whole estimator that may differ between points."""
-        return tuple(self.prefix + name for name in self.family.parameters)
+        """The same of the whole estimator."""
+        return tuple(self.prefix + name for name in self.names)
 
 
 def parts_of(

@@ -100,10 +100,13 @@ class Family(ABC):
     ----------
     parameters : tuple of str
         Those in which the estimators may differ.
+    idle : tuple of str
+        The parameters of solvers, which do not act on models that have converged.
     n_points : int
     """
 
     parameters: tuple[str, ...]
+    idle: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class RidgeFolds(MomentFamily):
     the factorised equations, what is subtracted from X and y, and by what X is divided.
     """
 
-    parameters = ("alpha",)
+    parameters: tuple[str, ...] = ("alpha",)
     rows_at_once = 4096  # of one product with the coefficients of all alphas
     source: RidgeRows
 

@@ -38,6 +38,8 @@ _MOST_COEFFICIENTS = 100
 class GLMFolds(Family):
     """Generalised linear models of one class, which differ in one parameter, bound to rows."""
 
+    idle = ("solver", "max_iter", "tol")
+
     def _bind(self, estimators: Sequence[Any]) -> None:
         self._estimators, self._loss = estimators, self._make_loss()
 

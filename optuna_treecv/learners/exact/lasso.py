@@ -1,0 +1,349 @@
+r"""The lasso, the elastic net and least squares, from moments.
+
+With the moments :math:`G = X^\top X` and :math:`q = X^\top y` of centred training rows, the sum W
+of their weights and the ``l1_ratio`` r, the coefficients minimise
+
+.. math:: w^\top A w / 2 - q^\top w + W \alpha r |w|_1, \quad A = G + W \alpha (1 - r) I
+
+Where the signs of w are known, this is a linear equation for the *active* columns, which are not
+0. A search for them ends (Lee, Battle, Raina & Ng 2006): as long as a column's slope is larger
+than its penalty, it becomes active, and a column whose coefficient comes to 0 leaves. What is
+returned solves the equation of the last active columns, wherever the search began. So a fold may
+begin at the models of another one, from which it differs by few columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf
+from scipy.linalg.lapack import dpotri
+from sklearn.linear_model import LinearRegression
+
+from optuna_treecv.learners.exact.equations import nearly_dependent_error
+from optuna_treecv.learners.exact.equations import RidgeRows
+from optuna_treecv.learners.exact.family import Facts
+from optuna_treecv.learners.exact.family import MomentFamily
+from optuna_treecv.learners.exact.left_out import LeftOut
+from optuna_treecv.learners.exact.moments import about
+from optuna_treecv.learners.exact.moments import Chunks
+from optuna_treecv.learners.exact.moments import Keep
+from optuna_treecv.learners.exact.moments import Moments
+from optuna_treecv.learners.exact.moments import RowNumbers
+from optuna_treecv.learners.exact.moments import TestedChunks
+from optuna_treecv.learners.exact.moments import views
+from optuna_treecv.learners.exact.ridge import RidgeFolds
+
+# With more columns, and more than a training set has rows, coordinate descent on the rows takes
+# less time than moments.
+_MOST_WIDE = 500
+
+_EPS = float(np.finfo(np.float64).eps)
+
+# Columns are divided by their norms, and q by its largest number. The rounding errors of a slope
+# are then below this times 1 + |w|.
+_ROUNDING = 50 * _EPS
+
+# Slopes that differ from a penalty by less decide nothing between rows of this precision.
+_SAME = 1e-10
+
+# The least share of a column's squares that other columns do not explain.
+_LEAST_PIVOT = 1e-12
+
+# The most that rounding errors of moments may change a coefficient by, at worst.
+_MOST_ERROR = 1e-8
+
+# The steps of a search for each column. It takes one to three where it begins with none.
+_MOST_STEPS = 30
+
+# ``LinearRegression`` leaves out singular values below this share of the largest.
+_CUTOFF = 1e-6
+
+#: The active columns, and the inverse of their part of A.
+Active = tuple[np.ndarray, np.ndarray]
+
+
+class LassoFolds(RidgeFolds):
+    """``Lasso``, ``ElasticNet`` and ``LinearRegression``, for all alphas and l1 ratios.
+
+    A record holds the equations of normed columns, what is subtracted from X and y, and by what
+    a scaler divides X.
+    """
+
+    parameters = ("alpha", "l1_ratio")
+    idle = ("max_iter", "tol", "selection", "random_state", "precompute")
+
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        first = estimators[0]
+        self._is_positive = bool(first.positive)
+        self._cutoff = 0.0
+        if isinstance(first, LinearRegression) and not self._is_positive:
+            self._cutoff = max(_CUTOFF, getattr(first, "tol", 0))
+        self._alphas = np.array([float(getattr(one, "alpha", 0)) for one in estimators])
+        ratios = np.array([float(getattr(one, "l1_ratio", 0)) for one in estimators])
+        self._penalties = np.column_stack([self._alphas * ratios, self._alphas * (1 - ratios)])
+        # From one point to the next, few columns become active.
+        self._path = np.lexsort([-self._alphas, ratios])
+        self.source = RidgeRows(self._rows, bool(first.fit_intercept), self._scaler)
+        self.n_outputs, d = self.source.n_targets, self._rows.n_features
+        self._of_equations = [(d, d), (d, self.n_outputs), (d,), (1,)]
+        n_numbers = sum(map(prod, self._of_equations))
+        self.shapes = [(n_numbers,), (self.source.n_columns,), (d,)]
+        self._starts: np.ndarray | None = None
+
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        if isinstance(estimator, LinearRegression):
+            if facts.is_sparse:
+                return "for sparse rows scikit-learn takes an iterative solver"
+        elif estimator.warm_start:
+            return "warm_start is True"
+        elif not isinstance(estimator.precompute, bool):
+            return "precompute is a matrix"
+        elif facts.is_sparse and not facts.is_asked:
+            return "coordinate descent takes less time for sparse rows"
+        elif not np.isscalar(estimator.alpha) or not np.isscalar(estimator.l1_ratio):
+            return "alpha or l1_ratio is not one number"
+        elif estimator.alpha == 0 and not facts.is_asked:
+            return "coordinate descent hardly converges with alpha=0"
+        elif facts.n_trained <= facts.n_features <= _MOST_WIDE:
+            return ""
+        return super(RidgeFolds, cls).why_not(estimator, facts)
+
+    def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
+        """Write the equations of one fold."""
+        memory, origin, scale = parts
+        if moments.weights[0] == 0:
+            raise ValueError(
+                "sample_weight must be above 0 in some row of each training set, got one with 0 "
+                "in all rows."
+            )
+        gram, q, norms, weight = views(memory, self._of_equations)
+        equations = self.source.equations(moments)
+        origin[:], scale[:], weight[:] = equations.origin, equations.scale, moments.weights
+        norms[:] = np.sqrt(equations.gram.diagonal())
+        divisors = _divisors(norms)
+        gram[:] = equations.gram / divisors / divisors[:, None]
+        q[:] = equations.b / divisors[:, None]
+
+    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+        """Test each chunk; least squares of single rows follow from those of all rows."""
+        if self._cutoff and chunks.are_single_rows:
+            source = copy(self.source)
+            source.cutoff = self._cutoff
+            try:
+                left_out = LeftOut(source, self._alphas, chunks, keep, self._n_jobs)
+            except ValueError:  # columns depend on each other
+                pass
+            else:
+                return left_out.test(most_rows, True)
+        return MomentFamily.test(self, chunks, keep, most_rows)
+
+    def records(
+        self, chunks: Chunks, keep: Keep, most_rows: int, with_test: bool = False
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the records of chunks; all searches begin at the models of the first one."""
+        self._keep = keep
+        for first, records in super().records(chunks, keep, most_rows, with_test):
+            if self._starts is None:
+                zeros = np.zeros((self.n_points, self._rows.n_features, self.n_outputs))
+                self._starts = np.nan_to_num(
+                    self._solutions(views(records[0, : self.size], self.shapes), zeros)
+                )
+            yield first, records
+
+    def _coef(self, parts: list[np.ndarray], trained: list[RowNumbers]) -> np.ndarray:
+        """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
+        assert self._starts is not None
+        _, q, norms, _ = views(parts[0], self._of_equations)
+        solved = self._solutions(parts, self._starts) * np.abs(q).max(axis=0)
+        solved = solved.transpose(1, 0, 2).reshape(len(norms), -1)
+        return np.asarray(solved / (_divisors(norms) * parts[2])[:, None])
+
+    def _solutions(self, parts: list[np.ndarray], starts: np.ndarray) -> np.ndarray:
+        """Return the coefficients of normed columns, as shares of the largest q of a target.
+
+        Parameters and result have the shape (n_points, d, n_targets).
+        """
+        gram, q, norms, weight = views(parts[0], self._of_equations)
+        if not np.all(np.isfinite(gram)) or not np.all(np.isfinite(q)):
+            return np.full_like(starts, np.nan)
+        out, divisors = np.zeros_like(starts), _divisors(norms)
+        for target in range(self.n_outputs):
+            largest = np.abs(q[:, target]).max() or 1.0
+            before = np.zeros(len(q))
+            for point in self._path:
+                l1, l2 = weight * self._penalties[point, :, None]
+                A = gram + np.diag(l2 / np.square(divisors)) if l2[0] else gram
+                l1 = np.where(norms > 0, l1 / divisors / largest, np.inf)
+                near = [starts[point, :, target], before]
+                w, active, excess = minimum(A, q[:, target] / largest, l1, self._is_positive, near)
+                self._check(A, w, active, excess, norms, parts[2])
+                before = out[point, :, target] = w
+        return out
+
+    def _check(
+        self,
+        A: np.ndarray,
+        w: np.ndarray,
+        active: Active,
+        excess: np.ndarray,
+        norms: np.ndarray,
+        scale: np.ndarray,
+    ) -> None:
+        """Refuse a minimum that depends on rounding errors, or that is one of several.
+
+        Where columns depend on each other, one may take the place of others, and no prediction
+        changes as long as they do so in the test rows too.
+        """
+        error = _EPS * (1 + np.abs(w).sum()) * active[1].diagonal().max(initial=0)
+        if not error < _MOST_ERROR or np.any(excess > _SAME):
+            raise nearly_dependent_error()
+        for j in np.flatnonzero(excess > -_SAME).tolist():
+            shares, pivot = _regression(A, active, j)
+            if pivot > _LEAST_PIVOT:
+                active = _with_column(active, j, shares, pivot)
+                continue
+            direction = np.zeros(len(w))
+            direction[active[0]], direction[j] = -shares, 1
+            direction /= _divisors(norms) * scale
+            scatter = self._scatter_of_all_rows()
+            most = np.abs(direction) @ np.sqrt(scatter.diagonal())
+            if not direction @ scatter @ direction < _LEAST_PIVOT * most**2:
+                raise nearly_dependent_error()
+        if self._cutoff:  # least squares have all columns that do not depend on others
+            values = np.linalg.eigvalsh(A * norms * norms[:, None])
+            for share in (10 * len(w) * _EPS, 4 * self._cutoff**2):
+                if np.count_nonzero(values > share * values[-1]) != len(active[0]):
+                    raise nearly_dependent_error()
+
+    def _scatter_of_all_rows(self) -> np.ndarray:
+        """Return the second moments of X in all rows, which weigh alike."""
+        d = self._rows.n_features
+
+        def fill(memory: np.ndarray) -> None:
+            source = RidgeRows(replace(self._rows, weights=None), True, None)
+            moments = source.collect(slice(0, len(self._rows.order)))
+            origin = moments.means[0] if self.source.has_centre else np.zeros(source.n_columns)
+            memory.reshape(d, d)[:] = about(moments, origin)[:d, :d]
+
+        return self._keep("all rows", d * d, fill).reshape(d, d)
+
+
+def _divisors(norms: np.ndarray) -> np.ndarray:
+    """Return by what columns are divided: 1 for those that are constant."""
+    return np.where(norms > 0, norms, 1)
+
+
+def minimum(
+    A: np.ndarray, q: np.ndarray, l1: np.ndarray, is_positive: bool, near: Sequence[np.ndarray]
+) -> tuple[np.ndarray, Active, np.ndarray]:
+    """Minimise w'Aw / 2 - q'w + l1'|w|.
+
+    Parameters
+    ----------
+    A : ndarray of shape (d, d)
+        Of columns whose norm is 1, or 0 if they are constant.
+    q : ndarray of shape (d,)
+        Numbers between -1 and 1.
+    l1 : ndarray of shape (d,)
+        Infinite for columns that stay at 0.
+    is_positive : bool
+        Whether no coefficient may be below 0.
+    near : sequence of ndarray of shape (d,)
+        Where the search begins: at the first whose active columns do not depend on each other.
+
+    Returns
+    -------
+    w : ndarray of shape (d,)
+    active : Active
+    excess : ndarray of shape (d,)
+        The size of the slope minus the penalty; -inf for active columns.
+    """
+    is_open = np.isfinite(l1)
+    has_signs = is_positive or bool(np.any(l1[is_open]))
+    w, active = _begin(A, [np.where(is_open, one, 0) for one in near])
+    for step in range(_MOST_STEPS * (len(q) + 1)):
+        columns, inverse = active
+        here = w[columns]
+        signs = np.sign(here)
+        goal = inverse @ (q[columns] - l1[columns] * signs)
+        if has_signs and np.any(goal * signs <= 0):  # go as far as no sign changes
+            active = _leave(w, active, goal - here, np.flatnonzero(goal * signs <= 0))
+            continue
+        w[columns] = goal
+        slope = q - A @ w
+        w[columns] += inverse @ (slope[columns] - l1[columns] * signs)  # lost in the inverse
+        excess = (slope if is_positive else np.abs(slope)) - l1
+        excess[columns] = -np.inf
+        j = int(np.argmax(np.where(is_open, excess, -np.inf)))
+        # Rounding errors may make columns come and go, but not for ever.
+        limit = _ROUNDING * (1 + np.abs(w).sum()) * 4 ** (step // (3 * len(q) + 3))
+        if not excess[j] > limit:
+            return w, active, excess
+        sign = np.sign(slope[j])
+        shares, pivot = _regression(A, active, j)
+        length = excess[j] / pivot if pivot > 0 else np.inf
+        falling = np.flatnonzero(w[columns] * shares * sign > 0) if has_signs else columns[:0]
+        lengths = w[columns][falling] / (shares[falling] * sign)
+        if len(falling) and lengths.min() < length:
+            w[j] = sign * lengths.min()
+            active = _leave(w, active, -sign * shares, falling)
+            shares, pivot = _regression(A, active, j)
+        elif pivot > _LEAST_PIVOT:
+            w[columns] -= sign * length * shares
+            w[j] = sign * length
+        else:
+            is_open[j] = False  # the others say the same
+            continue
+        active = _with_column(active, j, shares, pivot)
+    raise nearly_dependent_error()
+
+
+def _begin(A: np.ndarray, near: Sequence[np.ndarray]) -> tuple[np.ndarray, Active]:
+    """Return where a search begins."""
+    for one in near:
+        columns = np.flatnonzero(one)
+        if not len(columns):
+            break
+        factor, info = dpotrf(A[np.ix_(columns, columns)].T, overwrite_a=True)
+        if info == 0 and np.all(np.square(factor.diagonal()) > _LEAST_PIVOT):
+            upper = np.triu(dpotri(factor)[0])
+            return one.copy(), (columns, upper + np.triu(upper, 1).T)
+    return np.zeros(len(A)), (np.zeros(0, np.intp), np.zeros((0, 0)))
+
+
+def _leave(w: np.ndarray, active: Active, direction: np.ndarray, falling: np.ndarray) -> Active:
+    """Go to where the first coefficient is 0, in place; return the columns that stay active."""
+    columns, inverse = active
+    lengths = w[columns][falling] / np.where(direction == 0, -1, -direction)[falling]
+    w[columns] += lengths.min() * direction
+    index = falling[np.argmin(lengths)]
+    w[columns[index]] = 0
+    rest = np.delete(np.arange(len(columns)), index)
+    row = inverse[index, rest]
+    part = inverse[np.ix_(rest, rest)] - np.outer(row, row / inverse[index, index])
+    return columns[rest], part
+
+
+def _regression(A: np.ndarray, active: Active, j: int) -> tuple[np.ndarray, float]:
+    """Return the regression of a column on the active ones, and what they do not explain."""
+    columns, inverse = active
+    beside = A[j, columns]
+    shares = inverse @ beside
+    return shares, float(A[j, j] - beside @ shares)
+
+
+def _with_column(active: Active, j: int, shares: np.ndarray, pivot: float) -> Active:
+    """Return the active columns and the inverse with one more column."""
+    row = np.append(-shares, 1)
+    larger = np.outer(row, row / max(pivot, np.finfo(np.float64).tiny))
+    larger[:-1, :-1] += active[1]
+    return np.append(active[0], j), larger

@@ -1,0 +1,376 @@
+"""Lasso, elastic net and least squares of all folds are those of fits that have converged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import optuna
+from pairs import pairs
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import ElasticNet
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneOut
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import ModelCache
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+
+# What is promised of scores.
+PROMISED = 1e-9
+
+N_ROWS = 90
+GROUPS = np.random.default_rng(5).integers(0, 8, N_ROWS)
+SPLITTERS = {
+    "folds": KFold(4, shuffle=True, random_state=0),
+    "groups": GroupKFold(3),
+    "time": TimeSeriesSplit(3),
+    "draws": ShuffleSplit(3, random_state=0),
+}
+NEAR = {"scoring": "neg_mean_absolute_error"}
+
+
+def rows_of(seed: int = 0, n_columns: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    """Return columns of several scales that depend on each other a little, and targets."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N_ROWS, n_columns)) + rng.normal(size=(N_ROWS, 1))
+    y = X @ (rng.normal(size=n_columns) * (rng.random(n_columns) < 0.6)) + rng.normal(size=N_ROWS)
+    return X * np.geomspace(0.1, 20, n_columns) + 3, y
+
+
+def with_dummies(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows with all one-hot columns of two tables, and a column twice."""
+    X, y = rows_of(seed, 3)
+    rng = np.random.default_rng(seed)
+    two, many = rng.integers(0, 2, N_ROWS), rng.integers(0, 5, N_ROWS)
+    y = y + 2 * two + rng.normal(size=5)[many]
+    return np.hstack([X, np.eye(2)[two], np.eye(5)[many], X[:, :1]]), y
+
+
+def converged(estimator: Any) -> Any:
+    """Return the same estimator with a tolerance that leaves rounding errors alone."""
+    estimator = clone(estimator)
+    last = estimator[-1] if hasattr(estimator, "steps") else estimator
+    if not isinstance(last, LinearRegression):
+        last.set_params(tol=1e-14, max_iter=1_000_000)
+    return estimator
+
+
+def assert_as_fits(
+    estimator: Any, X: np.ndarray, y: np.ndarray, rtol: float = PROMISED, **options: Any
+) -> None:
+    """Compare scores with those of fits that have converged."""
+    result = tree_cross_validate(estimator, X, y, **options)
+    assert result.method == "exact", result.why
+    expected = tree_cross_validate(converged(estimator), X, y, method="fit", **options)
+    np.testing.assert_allclose(result.test_score, expected.test_score, rtol=rtol)
+
+
+@pytest.mark.parametrize(
+    *pairs(
+        estimator=[
+            Lasso(),
+            ElasticNet(),
+            ElasticNet(l1_ratio=0.95),
+            ElasticNet(l1_ratio=0.0),
+            LinearRegression(),
+        ],
+        alpha=[1e-4, 0.02, 0.5, 1e6],
+        fit_intercept=[True, False],
+        positive=[False, True],
+        scaler=[None, StandardScaler(), StandardScaler(with_mean=False)],
+        splitter=list(SPLITTERS),
+        scoring=["neg_mean_squared_error", "neg_mean_absolute_error"],
+        is_weighted=[False, True],
+    )
+)
+def test_folds_are_those_of_converged_fits(
+    estimator: Any,
+    alpha: float,
+    fit_intercept: bool,
+    positive: bool,
+    scaler: Any,
+    splitter: str,
+    scoring: str,
+    is_weighted: bool,
+) -> None:
+    X, y = rows_of()
+    estimator = clone(estimator).set_params(fit_intercept=fit_intercept, positive=positive)
+    if not isinstance(estimator, LinearRegression):
+        estimator.set_params(alpha=alpha)
+    if scaler is not None:
+        estimator = make_pipeline(scaler, estimator)
+    options: dict[str, Any] = {"cv": SPLITTERS[splitter], "scoring": scoring}
+    if splitter == "groups":
+        options["groups"] = GROUPS
+    if is_weighted:
+        options["sample_weight"] = np.random.default_rng(0).integers(0, 4, N_ROWS).astype(float)
+    assert_as_fits(estimator, X, y, **options)
+
+
+def test_scores_are_those_of_scikit_learn() -> None:
+    X, y = rows_of()
+    for estimator in (Lasso(0.1), ElasticNet(0.1), LinearRegression()):
+        for scoring in ("r2", "neg_median_absolute_error"):
+            ours = tree_cross_validate(estimator, X, y, cv=KFold(5), scoring=scoring)
+            theirs = cross_validate(converged(estimator), X, y, cv=KFold(5), scoring=scoring)
+            assert ours.method == "exact"
+            np.testing.assert_allclose(ours.test_score, theirs["test_score"], rtol=PROMISED)
+        predicted = tree_cross_val_predict(estimator, X, y, cv=KFold(5))
+        expected = cross_val_predict(converged(estimator), X, y, cv=KFold(5))
+        np.testing.assert_allclose(predicted, expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("estimator", [Lasso(0.05), LinearRegression()], ids=str)
+def test_leave_one_out(estimator: Any) -> None:
+    X, y = rows_of()
+    assert_as_fits(estimator, X, y, cv=LeaveOneOut(), rtol=1e-8, **NEAR)
+    X, y = with_dummies()
+    assert_as_fits(estimator, X, y, cv=LeaveOneOut(), rtol=1e-8, **NEAR)
+
+
+@pytest.mark.parametrize("estimator", [Lasso(), ElasticNet(l1_ratio=0.7), LinearRegression()])
+def test_several_targets(estimator: Any) -> None:
+    X, y = rows_of()
+    Y = np.column_stack([y, X[:, 1] - y, np.zeros(N_ROWS)])
+    for scoring in ("neg_mean_squared_error", "neg_mean_absolute_error"):
+        assert_as_fits(estimator, X, Y, cv=KFold(3), scoring=scoring)
+
+
+@pytest.mark.parametrize("scaler", ["passthrough", StandardScaler()])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        Lasso(1e-3),
+        Lasso(0.1),
+        Lasso(1e-3, positive=True),
+        ElasticNet(1e-2, l1_ratio=0.9),
+        LinearRegression(),
+        LinearRegression(positive=True),
+    ],
+    ids=str,
+)
+def test_columns_that_depend_on_each_other_in_all_rows(estimator: Any, scaler: Any) -> None:
+    """Their coefficients are not unique, but predictions are."""
+    X, y = with_dummies()
+    for seed in (0, 1):
+        folds = KFold(4, shuffle=True, random_state=seed)
+        for scoring in ("neg_mean_squared_error", "neg_mean_absolute_error"):
+            assert_as_fits(make_pipeline(scaler, estimator), X, y, cv=folds, scoring=scoring)
+
+
+@pytest.mark.parametrize("estimator", [Lasso(1e-3), LinearRegression()], ids=str)
+def test_columns_that_depend_on_each_other_in_one_training_set(estimator: Any) -> None:
+    """Only the fits choose between such columns."""
+    X, y = rows_of()
+    X[:, 0] = X[:, 1]
+    X[:9, 0] += np.arange(9)
+    result = tree_cross_validate(estimator, X, y, cv=KFold(10))
+    assert (result.method, "can be told apart" in result.why) == ("fit", True)
+    expected = cross_validate(estimator, X, y, cv=KFold(10), scoring="neg_mean_squared_error")
+    np.testing.assert_allclose(result.test_score, -expected["test_score"], rtol=1e-14)
+    with pytest.raises(ValueError, match="^X must have columns that can be told apart"):
+        tree_cross_validate(estimator, X, y, cv=KFold(10), method="exact")
+
+
+@pytest.mark.parametrize("estimator", [Lasso(1e-3), ElasticNet(1e-3), LinearRegression()], ids=str)
+def test_a_column_of_one_number_in_the_training_rows_has_no_coefficient(estimator: Any) -> None:
+    X, y = rows_of()
+    X[:, 1] = 7
+    X[30:60, 1] += y[30:60]
+    assert_as_fits(estimator, X, y, cv=KFold(3), **NEAR)
+
+
+def test_least_squares_leave_out_the_singular_values_that_scikit_learn_leaves_out() -> None:
+    X, y = rows_of()
+    for scale in (1e-3, 1e-5, 1e-7, 1e-9):
+        rows = X.copy()
+        rows[:, 2] *= scale  # on its own it can be told apart
+        result = tree_cross_validate(LinearRegression(), rows, y, cv=KFold(3), **NEAR)
+        expected = cross_validate(LinearRegression(), rows, y, cv=KFold(3), **NEAR)
+        np.testing.assert_allclose(result.test_score, expected["test_score"], rtol=PROMISED)
+        assert result.method == ("exact" if scale > 1e-4 else "fit")
+
+
+def test_columns_far_from_0() -> None:
+    X, y = rows_of()
+    for estimator in (Lasso(0.05), LinearRegression()):
+        near = tree_cross_validate(estimator, X, y, cv=KFold(5), **NEAR)
+        far = tree_cross_validate(estimator, X + 2.0**20, y + 2.0**20, cv=KFold(5), **NEAR)
+        assert far.method == "exact"
+        np.testing.assert_allclose(far.test_score, near.test_score, rtol=1e-8)
+
+
+def test_more_columns_than_rows() -> None:
+    X, y = rows_of(n_columns=120)
+    assert_as_fits(Lasso(0.3), X, y, cv=KFold(3), **NEAR)
+    assert_as_fits(ElasticNet(0.3), X, y, cv=KFold(3), **NEAR)
+    assert tree_cross_validate(LinearRegression(), X, y, cv=KFold(3)).method == "fit"
+
+
+def test_a_grid_has_the_scores_of_its_points() -> None:
+    X, y = with_dummies()
+    models = [ElasticNet(alpha, l1_ratio=r) for r in (0.3, 1.0) for alpha in (1e-3, 10.0, 0.1)]
+    for scoring in ("neg_mean_squared_error", "neg_mean_absolute_error"):
+        options: dict[str, Any] = {"cv": KFold(4), "scoring": scoring}
+        together = tree_cross_validate_many(models, X, y, **options)
+        for model, result in zip(models, together, strict=True):
+            alone = tree_cross_validate(model, X, y, **options)
+            assert result.method == alone.method == "exact"
+            np.testing.assert_allclose(result.test_score, alone.test_score, rtol=PROMISED)
+
+
+def test_trials_before_do_not_matter() -> None:
+    X, y = rows_of()
+    objective = treecv_objective(
+        ElasticNet(), X, y, param_distributions="auto", cv=KFold(4), cache=ModelCache()
+    )
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(objective, n_trials=20)
+    for trial in study.trials:
+        alone = tree_cross_validate(ElasticNet(**trial.params), X, y, cv=KFold(4))
+        assert trial.value == pytest.approx(alone.mean, rel=PROMISED)
+
+
+@pytest.mark.parametrize("factor", [3.0, 1e6])
+@pytest.mark.parametrize("estimator", [Lasso(0.02), ElasticNet(0.02), LinearRegression()], ids=str)
+def test_no_row_reaches_the_model_that_tests_it(estimator: Any, factor: float) -> None:
+    """The first fold, where all searches begin, has the rows that change in its training set."""
+    X, y = rows_of()
+    fold, kept = slice(30, 60), slice(30, 40)
+    options: dict[str, Any] = {"cv": KFold(3), "method": "exact"}
+    before = tree_cross_val_predict(estimator, X, y, **options)[kept]
+    X, y = X.copy(), y.copy()
+    X[40:60] *= factor
+    y[fold] *= -factor
+    after = tree_cross_val_predict(estimator, X, y, **options)[kept]
+    np.testing.assert_allclose(after, before, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "why"),
+    [
+        (Lasso(warm_start=True), "warm_start is True"),
+        (Lasso(precompute=np.eye(8)), "precompute is a matrix"),
+        (Lasso(alpha=0), "coordinate descent hardly converges with alpha=0"),
+        (
+            make_pipeline(PolynomialFeatures(5), Lasso()),
+            "X has more columns than a training set has rows",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_others_are_fitted(estimator: Any, why: str) -> None:
+    X, y = rows_of(n_columns=8)
+    objective = treecv_objective(lambda trial: estimator, X, y, cv=3)
+    assert f"method='fit', since {why}" in objective.explain({})
+
+
+def test_alpha_0_is_least_squares() -> None:
+    X, y = rows_of()
+    ours = tree_cross_validate(Lasso(alpha=0), X, y, cv=KFold(3), method="exact")
+    expected = tree_cross_validate(LinearRegression(), X, y, cv=KFold(3), method="fit")
+    np.testing.assert_allclose(ours.test_score, expected.test_score, rtol=PROMISED)
+
+
+def test_a_search_of_the_tolerance_is_fitted() -> None:
+    X, y = rows_of()
+    objective = treecv_objective(
+        Lasso(), X, y, param_grid={"alpha": [0.1, 1.0], "tol": [1e-1, 1e-4]}
+    )
+    assert "tol is searched, which does not act" in objective.explain()
+
+
+def test_what_is_said_of_it() -> None:
+    X, y = rows_of()
+    lasso = treecv_objective(Lasso(), X, y, param_grid={"alpha": [0.1, 1.0]}).explain()
+    assert "further values of alpha are nearly free. The models have converged: max_iter" in lasso
+    net = treecv_objective(ElasticNet(), X, y, param_distributions="auto").explain()
+    assert "further values of alpha and l1_ratio are nearly free" in net
+    least = treecv_objective(lambda trial: LinearRegression(), X, y).explain({})
+    assert "nearly free" not in least
+
+
+TABLES = st.sampled_from(["numbers", "dummies", "rare", "wide", "far"])
+
+
+def table(kind: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of one kind."""
+    X, y = with_dummies(seed) if kind in ("dummies", "rare") else rows_of(seed)
+    rng = np.random.default_rng(seed + 1)
+    if kind == "rare":  # constant in some folds
+        X = np.hstack([X, np.eye(N_ROWS)[:, rng.integers(0, N_ROWS, 2)]])
+    if kind == "wide":
+        X, y = rows_of(seed, 100)
+    if kind == "far":
+        X = X + rng.integers(0, 1000, X.shape[1])
+    return X, y
+
+
+def assert_random_case(
+    kind: str, seed: int, estimator: Any, size: float, splitter: str, is_scaled: bool
+) -> str:
+    """Compare one random case with fits that have converged, and return the method."""
+    X, y = table(kind, seed)
+    rng = np.random.default_rng(seed + 2)
+    estimator = clone(estimator)
+    if not isinstance(estimator, LinearRegression):
+        largest = np.abs((X - X.mean(0)).T @ (y - y.mean())).max() / N_ROWS
+        scale = 1.0
+        if is_scaled:
+            largest = np.abs(StandardScaler().fit_transform(X).T @ (y - y.mean())).max() / N_ROWS
+        estimator.set_params(alpha=float(size * largest * scale))
+    pipeline = make_pipeline(StandardScaler(), estimator) if is_scaled else estimator
+    options: dict[str, Any] = {"cv": SPLITTERS[splitter], **NEAR}
+    if splitter == "groups":
+        options["groups"] = GROUPS
+    if seed % 3 == 0:
+        options["sample_weight"] = rng.exponential(size=N_ROWS) * (rng.random(N_ROWS) < 0.9)
+    result = tree_cross_validate(pipeline, X, y, **options)
+    if result.method == "exact":
+        expected = tree_cross_validate(converged(pipeline), X, y, method="fit", **options)
+        np.testing.assert_allclose(result.test_score, expected.test_score, rtol=3 * PROMISED)
+    return str(result.method)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    TABLES,
+    st.integers(0, 10_000),
+    st.sampled_from(
+        [
+            Lasso(),
+            Lasso(positive=True),
+            Lasso(fit_intercept=False),
+            ElasticNet(),
+            ElasticNet(l1_ratio=0.9, fit_intercept=False),
+            LinearRegression(),
+            LinearRegression(positive=True),
+        ]
+    ),
+    st.floats(-3.5, 0.2).map(lambda exponent: 10**exponent),
+    st.sampled_from(list(SPLITTERS)),
+    st.booleans(),
+)
+def test_random_cases(
+    kind: str, seed: int, estimator: Any, size: float, splitter: str, is_scaled: bool
+) -> None:
+    assert_random_case(kind, seed, estimator, size, splitter, is_scaled)
