@@ -156,7 +156,7 @@ def test_folds_without_a_minimum_are_fitted() -> None:
     ("model", "cv", "why"),
     [
         (LogisticRegression(l1_ratio=0.5, solver="saga"), 4, "its penalty is not l2 alone"),
-        (LogisticRegression(solver="liblinear"), 4, "liblinear penalises the intercept"),
+        (LogisticRegression(dual=True), 4, "dual is True"),
         (LogisticRegression(warm_start=True), 4, "warm_start is True"),
         (LogisticRegression(), LeaveOneOut(), "there are more than 100 folds"),
         (LogisticRegression(), TimeSeriesSplit(4), "the folds are no partition"),

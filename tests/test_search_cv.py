@@ -161,7 +161,7 @@ def test_scores_are_those_of_grid_search(two_classes, estimator, grid, scoring):
     refit = "f1" if isinstance(scoring, list) else True
     options = {"cv": FOLDS, "scoring": scoring, "refit": refit}
     theirs = GridSearchCV(estimator, grid, **options).fit(X, y)
-    ours = search_of(estimator, grid, **options).fit(X, y)
+    ours = search_of(estimator, grid, method="fit", **options).fit(X, y)
     assert set(ours.cv_results_) == set(theirs.cv_results_)
     for name, column in theirs.cv_results_.items():
         if name == "params":

@@ -5,13 +5,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 from scipy.special import softmax
+from sklearn.linear_model import GammaRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
+from sklearn.linear_model import TweedieRegressor
+from sklearn.svm import LinearSVC
+from sklearn.svm import LinearSVR
 
 from optuna_treecv.learners.base import weights_of_classes
 from optuna_treecv.learners.exact.family import Facts
@@ -23,10 +29,12 @@ from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.newton.losses import Logistic
 from optuna_treecv.learners.newton.losses import Multinomial
-from optuna_treecv.learners.newton.losses import Poisson
 from optuna_treecv.learners.newton.losses import PredictorLoss
+from optuna_treecv.learners.newton.losses import SquaredDistance
+from optuna_treecv.learners.newton.losses import Tweedie
 from optuna_treecv.learners.newton.solver import Columns
 from optuna_treecv.learners.newton.solver import Objective
+from optuna_treecv.learners.newton.solver import Penalties
 from optuna_treecv.learners.newton.solver import solve
 
 # Each fold and value has an inverse Hessian, and each pair of outputs a block of it. Where a model
@@ -38,10 +46,15 @@ _MOST_COEFFICIENTS = 100
 class GLMFolds(Family):
     """Generalised linear models of one class, which differ in one parameter, bound to rows."""
 
-    idle = ("solver", "max_iter", "tol")
+    idle: tuple[str, ...] = ("solver", "max_iter", "tol")
 
     def _bind(self, estimators: Sequence[Any]) -> None:
-        self._estimators, self._loss = estimators, self._make_loss()
+        self._estimators = estimators
+        self._loss = self._make_loss()
+        # liblinear penalises the intercept over this number like a coefficient.
+        first = estimators[0]
+        is_penalised = first.fit_intercept and getattr(first, "solver", "liblinear") == "liblinear"
+        self._intercept_scaling = float(first.intercept_scaling) if is_penalised else np.inf
 
     @abstractmethod
     def _make_loss(self) -> PredictorLoss:
@@ -57,7 +70,7 @@ class GLMFolds(Family):
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
         """Return why the folds of an estimator are not solved together, a clause."""
-        if estimator.warm_start:
+        if getattr(estimator, "warm_start", False):
             return "warm_start is True"
         if facts.is_sparse:
             return "X is sparse"
@@ -70,51 +83,100 @@ class GLMFolds(Family):
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Solve for the models of all folds, and yield what they say of their test rows."""
         columns = Columns.of(self._rows, chunks)
-        objective = self._objective(chunks, columns)
-        spread = columns.spread
-        if self._scaler is None or not self._scaler.with_std:
-            spread = np.ones_like(spread)
-        of_columns = np.square(spread / objective.scale)
-        penalties = self._strengths(columns.totals)[:, :, None] * of_columns
-        if objective.has_intercept:
-            penalties = np.pad(penalties, ((0, 0), (0, 0), (0, 1)))
-        models = solve(objective, penalties, columns)
-        n_points, n_outputs = len(penalties), objective.n_outputs
+        objectives = self._objectives(chunks, columns)
+        is_left_out = columns.is_constant
+        if not objectives[0].has_intercept:
+            is_left_out = is_left_out & (columns.low == 0)
+        constants = np.where(is_left_out, columns.low, np.nan)
+        penalties = self._penalties(columns, objectives[0])
+        solved = [solve(objective, penalties, constants) for objective in objectives]
+        models = np.concatenate(solved, axis=2)  # (n_points, n_chunks, n_outputs, width)
+        if self._intercept_scaling != np.inf:
+            self._share_intercepts(models, columns, objectives[0])
         for chunk in range(chunks.n_chunks):
-            weights = models[:, chunk].reshape(-1, objective.width)
+            weights = models[:, chunk].reshape(-1, models.shape[-1])
             parts = [
-                (X @ weights.T).reshape(-1, n_points, n_outputs)
-                for _, X in objective.read(chunks.test_rows(chunk, chunk + 1))
+                (X @ weights.T).reshape(-1, len(models), models.shape[2])
+                for _, X in objectives[0].read(chunks.test_rows(chunk, chunk + 1))
             ]
             yield slice(chunk, chunk + 1), np.concatenate(parts).transpose(1, 0, 2)
 
-    def _objective(self, chunks: Chunks, columns: Columns) -> Objective:
-        """Return what the models minimise."""
-        estimator = self._estimators[0]
-        centre, scale = columns.mean[-1], columns.spread[-1]
-        if not estimator.fit_intercept:
-            centre = np.zeros_like(centre)
-        return Objective(
-            self._rows,
-            chunks,
-            self._loss,
-            estimator.fit_intercept,
-            centre,
-            scale,
-            self._class_weights(chunks),
-        )
+    def _penalties(self, columns: Columns, objective: Objective) -> Penalties:
+        """Return the penalties of each point and training set, and last of all rows."""
+        spread = columns.spread
+        if self._scaler is None or not self._scaler.with_std:
+            spread = np.ones_like(spread)
+        strengths = self._strengths(columns.totals)[:, :, None]
+        of_columns = strengths * np.square(spread / objective.scale)
+        if not objective.has_intercept:
+            return Penalties(of_columns, np.zeros_like(of_columns))
+        of_columns = np.pad(of_columns, ((0, 0), (0, 0), (0, 1)))
+        intercepts, _, squares = self._intercepts(columns, objective)
+        return Penalties(of_columns, np.sqrt(strengths / squares[:, None]) * intercepts)
 
-    def _class_weights(self, chunks: Chunks) -> np.ndarray | None:
+    def _intercepts(
+        self, columns: Columns, objective: Objective
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return what intercepts are in each training set, (n_chunks + 1, width).
+
+        They are sums over the coefficients of centred columns. Columns of one number are like
+        further intercepts: their numbers follow, 0 for other columns, and the square by which
+        liblinear divides the penalty of all of them together.
+        """
+        shift = columns.mean
+        if self._scaler is None or not self._scaler.with_mean:
+            shift = np.zeros_like(shift)
+        intercepts = np.pad((shift - objective.centre) / objective.scale, ((0, 0), (0, 1)))
+        intercepts[:, -1] = 1
+        numbers = np.where(columns.is_constant, columns.low - shift, 0)
+        squares = self._intercept_scaling**2 + np.square(numbers).sum(axis=1)
+        return intercepts, numbers, squares
+
+    def _share_intercepts(
+        self, models: np.ndarray, columns: Columns, objective: Objective
+    ) -> None:
+        """Give columns of one number their parts in penalised intercepts."""
+        intercepts, numbers, squares = (one[:-1] for one in self._intercepts(columns, objective))
+        shares = numbers * objective.scale / squares[:, None]
+        at = (columns.low[:-1] - objective.centre) / objective.scale
+        totals = np.einsum("pfkw,fw->pfk", models, intercepts)[..., None]
+        models[..., :-1] += totals * shares[:, None]
+        models[..., -1:] -= totals * np.sum(shares * at, axis=1)[:, None, None]
+
+    def _objectives(self, chunks: Chunks, columns: Columns) -> list[Objective]:
+        """Return what the models minimise: of all outputs together, or of each class."""
+        has_intercept, classes = self._estimators[0].fit_intercept, self._rows.classes
+        centre, scale = columns.mean[-1], columns.spread[-1]
+        if not has_intercept:
+            centre = np.zeros_like(centre)
+        of_classes = None if classes is None else self._class_weights(chunks, classes)
+        if classes is None or len(classes) in (2, self._loss.n_outputs):
+            every = [(self._rows, of_classes)]
+        else:
+            codes = self._rows.targets
+            assert codes is not None
+            every = []
+            for code in range(len(classes)):
+                of_class = replace(self._rows, targets=(codes == code).astype(codes.dtype))
+                # liblinear does not weigh the rest.
+                weights = None if of_classes is None else of_classes[:, [code, code]]
+                if weights is not None:
+                    weights[:, 0] = 1
+                every.append((of_class, weights))
+        return [
+            Objective(rows, chunks, self._loss, has_intercept, centre, scale, weights)
+            for rows, weights in every
+        ]
+
+    def _class_weights(self, chunks: Chunks, classes: np.ndarray) -> np.ndarray | None:
         """Return the weights of classes (n_chunks + 1, n_classes) in the training sets."""
-        class_weight, classes = (
-            getattr(self._estimators[0], "class_weight", None),
-            self._rows.classes,
-        )
-        if class_weight is None or classes is None:
+        class_weight = getattr(self._estimators[0], "class_weight", None)
+        of_classes: np.ndarray | None = None
+        if isinstance(class_weight, dict):
+            of_classes = np.array([weights_of_classes(class_weight, classes)])
+            of_classes = np.repeat(of_classes, chunks.n_chunks + 1, axis=0)
+        if class_weight is None and self._rows.weights is None:
             return None
-        if not isinstance(class_weight, str):
-            of_classes = weights_of_classes(class_weight, classes)
-            return np.tile(np.asarray(of_classes, dtype=np.float64), (chunks.n_chunks + 1, 1))
         k, codes, weights = len(classes), self._rows.targets, self._rows.weights
         assert codes is not None
         sets: list[list[RowNumbers]] = [chunks.train_parts(f) for f in range(chunks.n_chunks)]
@@ -123,7 +185,14 @@ class GLMFolds(Family):
         for of_set, parts in zip(counts, sets, strict=True):
             for part in parts:
                 of_set += np.bincount(codes[part], None if weights is None else weights[part], k)
-        return counts.sum(axis=1, keepdims=True) / (k * counts)
+        if isinstance(class_weight, str):
+            of_classes = counts.sum(axis=1, keepdims=True) / (k * counts)
+        if np.any((counts if of_classes is None else counts * of_classes) == 0):
+            raise ValueError(
+                "sample_weight and class_weight must leave each class some weight in every "
+                "training set, got a class without."
+            )
+        return of_classes
 
 
 class LogisticFolds(GLMFolds):
@@ -137,17 +206,16 @@ class LogisticFolds(GLMFolds):
         return Logistic() if n_classes == 2 else Multinomial(n_classes)
 
     def _strengths(self, totals: np.ndarray) -> np.ndarray:
-        of_points = np.array([1 / float(one.C) for one in self._estimators])
-        return np.tile(of_points[:, None], len(totals))
+        return np.outer([1 / float(one.C) for one in self._estimators], np.ones_like(totals))
 
     @classmethod
     def why_not(cls, estimator: LogisticRegression, facts: Facts) -> str:
         """Return the reasons of a classifier too."""
         if estimator.penalty not in ("deprecated", "l2") or estimator.l1_ratio not in (0, None):
             return "its penalty is not l2 alone"
-        if estimator.solver == "liblinear":
-            return "liblinear penalises the intercept"
-        if estimator.dual:
+        if estimator.solver == "liblinear" and facts.n_outputs > 2:
+            return "liblinear refuses more than two classes"
+        if estimator.solver != "liblinear" and estimator.dual:
             return "dual is True"
         if facts.n_of_class < 1:
             return "a training set has no row of a class"
@@ -155,34 +223,109 @@ class LogisticFolds(GLMFolds):
 
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or probabilities."""
-        is_binary = outputs.shape[1] == 1
-        if method == "predict":
-            return (outputs[:, 0] > 0).astype(np.intp) if is_binary else largest_class(outputs)
-        if method == "decision_function":
-            return outputs[:, 0] if is_binary else outputs
-        if is_binary:
+        if method != "predict_proba":
+            return _decisions(outputs, method)
+        if outputs.shape[1] == 1:
             return np.column_stack([expit(-outputs[:, 0]), expit(outputs[:, 0])])
         return softmax(outputs, axis=1)
 
 
-class PoissonFolds(GLMFolds):
-    """``PoissonRegressor`` of all folds and all alphas."""
+class TweedieFolds(GLMFolds):
+    """``PoissonRegressor``, ``GammaRegressor`` or ``TweedieRegressor`` of all folds and alphas."""
 
     parameters = ("alpha",)
 
     def _make_loss(self) -> PredictorLoss:
-        return Poisson()
+        estimator, y = self._estimators[0], self._rows.targets
+        power = _power(estimator)
+        if power == 0:
+            return SquaredDistance(0.0)
+        assert y is not None
+        if not (np.all(y > 0) if power == 2 else np.all(y >= 0)):
+            name = type(estimator).__name__.removesuffix("Regressor")
+            raise ValueError(
+                f"Some value(s) of y are out of the valid range of the loss 'Half{name}Loss'."
+            )
+        return Tweedie(power)
 
     def _strengths(self, totals: np.ndarray) -> np.ndarray:
         return np.outer([float(one.alpha) for one in self._estimators], totals)
 
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return the reasons of powers and links too."""
+        if facts.n_outputs > 1:
+            return "there are several targets"
+        if type(estimator) is TweedieRegressor:
+            power = estimator.power
+            if not isinstance(power, Real):
+                return "its power is no number"
+            if estimator.link == "identity" or (estimator.link == "auto" and float(power) <= 0):
+                if power != 0:
+                    return "it has a link without exponentials, and its power is not 0"
+            elif not 1 <= float(power) <= 2:
+                return "its loss is not convex for a power outside of 1 to 2"
+        return super().why_not(estimator, facts)
+
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the expected counts."""
-        return np.exp(outputs[:, 0])
+        """Return the expected targets."""
+        return outputs[:, 0] if _power(self._estimators[0]) == 0 else np.exp(outputs[:, 0])
+
+
+class LinearSVMFolds(GLMFolds):
+    """``LinearSVC`` and ``LinearSVR`` with squared losses, of all folds and all C."""
+
+    parameters = ("C",)
+    idle = ("dual", "random_state", "max_iter", "tol")
+
+    def _make_loss(self) -> PredictorLoss:
+        return SquaredDistance(getattr(self._estimators[0], "epsilon", None))
+
+    def _strengths(self, totals: np.ndarray) -> np.ndarray:
+        # The loss is half of that of liblinear.
+        return np.outer([0.5 / float(one.C) for one in self._estimators], np.ones_like(totals))
+
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return the reasons of both too."""
+        if not str(estimator.loss).startswith("squared"):
+            return f"loss={estimator.loss!r} has no derivative"
+        if type(estimator) is LinearSVR:
+            if facts.n_outputs > 1:
+                return "there are several targets"
+            if not (isinstance(estimator.epsilon, Real) and float(estimator.epsilon) >= 0):
+                return "epsilon is below 0"
+        else:
+            if estimator.penalty != "l2" or estimator.multi_class != "ovr":
+                return "its penalty is not l2 alone, or its classes are not one against the rest"
+            if facts.n_of_class < 1:
+                return "a training set has no row of a class"
+        return super().why_not(estimator, facts._replace(n_outputs=1))
+
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return class codes, decision values or numbers."""
+        return outputs[:, 0] if self._rows.classes is None else _decisions(outputs, method)
+
+
+def _decisions(outputs: np.ndarray, method: str) -> np.ndarray:
+    """Return class codes or decision values."""
+    if outputs.shape[1] > 1:
+        return largest_class(outputs) if method == "predict" else outputs
+    return (outputs[:, 0] > 0).astype(np.intp) if method == "predict" else outputs[:, 0]
+
+
+def _power(estimator: Any) -> float:
+    """Return the power of the variance of a distribution as a function of its mean."""
+    powers = {PoissonRegressor: 1.0, GammaRegressor: 2.0}
+    return powers[type(estimator)] if type(estimator) in powers else float(estimator.power)
 
 
 #: The families of estimators. A subclass may do something else, so that it has none.
 FAMILIES: dict[type, type[Family]] = {
     LogisticRegression: LogisticFolds,
-    PoissonRegressor: PoissonFolds,
+    PoissonRegressor: TweedieFolds,
+    GammaRegressor: TweedieFolds,
+    TweedieRegressor: TweedieFolds,
+    LinearSVC: LinearSVMFolds,
+    LinearSVR: LinearSVMFolds,
 }

@@ -7,7 +7,7 @@ from abc import abstractmethod
 
 import numpy as np
 from scipy.special import expit
-from scipy.special import logsumexp
+from scipy.special import softmax
 
 
 class PredictorLoss(ABC):
@@ -19,6 +19,10 @@ class PredictorLoss(ABC):
     """
 
     n_outputs = 1
+
+    def unit(self, y: np.ndarray) -> float:
+        """Return how large losses are in the units of the targets."""
+        return 1.0
 
     @abstractmethod
     def first(self, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -35,8 +39,8 @@ class PredictorLoss(ABC):
         """
 
     @abstractmethod
-    def bends(self, slopes: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the second derivatives in each predictor, from what ``differentiate`` leaves."""
+    def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the second derivatives in each predictor; all arrays as in ``differentiate``."""
 
     @abstractmethod
     def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -60,13 +64,11 @@ class Logistic(PredictorLoss):
         np.reciprocal(z, out=z)
         z -= y[:, None, None]
 
-    def bends(self, slopes: np.ndarray, y: np.ndarray) -> np.ndarray:
-        shares = slopes + y[:, None, None]
-        return shares * (1 - shares)
+    def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return expit(z) * expit(-z)
 
     def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        share = expit(z)
-        return (share * (1 - share))[:, :, None]
+        return (expit(z) * expit(-z))[:, :, None]
 
 
 class Multinomial(PredictorLoss):
@@ -86,30 +88,80 @@ class Multinomial(PredictorLoss):
         z /= z.sum(axis=2, keepdims=True)
         z[np.arange(len(y)), :, y] -= 1
 
-    def bends(self, slopes: np.ndarray, y: np.ndarray) -> np.ndarray:
-        shares = slopes + (y[:, None, None] == np.arange(self.n_outputs))
+    def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        shares = softmax(z, axis=2)
         return shares * (1 - shares)
 
     def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        shares = np.exp(z - logsumexp(z, axis=1, keepdims=True))
+        shares = softmax(z, axis=1)
         curvatures = -shares[:, :, None] * shares[:, None, :]
         diagonal = np.arange(self.n_outputs)
         curvatures[:, diagonal, diagonal] += shares
         return curvatures
 
 
-class Poisson(PredictorLoss):
-    """exp(z) - y z, half the deviance up to a constant."""
+class Tweedie(PredictorLoss):
+    """Half the deviance of a power p from 1 to 2, up to a constant, for the mean exp(z).
+
+    exp((2 - p) z) / (2 - p) - y exp((1 - p) z) / (1 - p), or its limit: that of Poisson's
+    distribution is exp(z) - y z, that of the gamma distribution z + y exp(-z). Beyond these powers
+    it is not convex.
+    """
+
+    def __init__(self, power: float) -> None:
+        self.power = power
+
+    def unit(self, y: np.ndarray) -> float:
+        return float(y.mean() ** (2 - self.power))
 
     def first(self, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         return np.array([np.log(np.average(y, weights=weights))])
 
     def differentiate(self, z: np.ndarray, y: np.ndarray) -> None:
+        y = y[:, None, None]
+        factor = np.exp((1 - self.power) * z) if self.power != 1 else None
         np.exp(z, out=z)
-        z -= y[:, None, None]
+        z -= y
+        if factor is not None:
+            z *= factor
 
-    def bends(self, slopes: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return slopes + y[:, None, None]
+    def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        p, y = self.power, y[:, None, None]
+        return (2 - p) * np.exp((2 - p) * z) + (p - 1) * np.exp((1 - p) * z) * y
 
     def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.exp(z)[:, :, None]
+        return self.bends(z[:, :, None], y)
+
+
+class SquaredDistance(PredictorLoss):
+    """1/2 d^2, with the distance d of z to an interval.
+
+    This is [y - epsilon, y + epsilon]; for the classes 0 and 1 without an epsilon those numbers
+    from which the hinge loss is 0, z <= -1 and z >= 1. The second derivative is 0 in the interval
+    and 1 outside of it.
+    """
+
+    def __init__(self, epsilon: float | None = None) -> None:
+        self.epsilon = epsilon
+
+    def unit(self, y: np.ndarray) -> float:
+        return 1.0 if self.epsilon is None else float(y.var()) or 1.0
+
+    def _interval(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if self.epsilon is None:
+            return np.where(y == 1, 1, -np.inf), np.where(y == 1, np.inf, -1)
+        return y - self.epsilon, y + self.epsilon
+
+    def first(self, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        share = np.average(y, weights=weights)
+        return np.array([2 * share - 1 if self.epsilon is None else share])
+
+    def differentiate(self, z: np.ndarray, y: np.ndarray) -> None:
+        z -= np.clip(z, *self._interval(y[:, None, None]))
+
+    def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        low, high = self._interval(y[:, None, None])
+        return ((z <= low) | (z >= high)).astype(np.float64)
+
+    def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return self.bends(z[:, :, None], y)

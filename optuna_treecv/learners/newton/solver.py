@@ -25,8 +25,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Iterator
 from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +40,7 @@ from optuna_treecv.learners.exact.moments import BLOCK
 from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import copy_rows
+from optuna_treecv.learners.exact.moments import is_rounding
 from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.newton.losses import PredictorLoss
@@ -46,6 +49,9 @@ from optuna_treecv.rows.data import PreparedRows
 #: What a lane's mean test loss may still change by, and what its last step may have changed.
 MOST_GAP = 1e-6
 _MOST_CHANGE = 1e-7
+
+# Both are for losses near 1, or are multiplied by this share of those of large targets.
+_LEAST_SHARE = 1e-3
 
 # The Newton decrement per row at which the model of all rows is near enough for the first steps.
 _NEAR = 1e-6
@@ -103,9 +109,9 @@ class Columns:
     totals : ndarray of shape (n_chunks + 1,)
         The sum of weights.
     mean, spread : ndarray of shape (n_chunks + 1, n_features)
-        ``spread`` is the standard deviation, or 1 where it is 0.
+        What a ``StandardScaler`` learns, in which all rows weigh alike.
     low, high : ndarray of shape (n_chunks + 1, n_features)
-        The least and the greatest number.
+        The least and the greatest number in rows with weight.
     """
 
     totals: np.ndarray
@@ -118,33 +124,34 @@ class Columns:
     def of(cls, rows: PreparedRows, chunks: Chunks) -> Columns:
         """Read all rows once, and merge what is known of chunks."""
         k, d = chunks.n_chunks, rows.n_features
-        totals, mean, M2 = np.zeros(k + 1), np.zeros((k + 1, d)), np.zeros((k + 1, d))
+        totals, sizes = np.zeros((2, k + 1))
+        mean, M2 = np.zeros((2, k + 1, d))
         low, high = np.full((k + 1, d), np.inf), np.full((k + 1, d), -np.inf)
         buffer = np.empty((BLOCK, d))
         for chunk, part in parts_of(chunks):
             for some in blocks(part):
                 X = buffer[: n_rows_of(some)]
                 copy_rows(rows, some, X)
-                weights = np.ones(len(X)) if rows.weights is None else rows.weights[some]
-                total = weights.sum()
-                if total == 0:
-                    continue
-                of_block = weights @ X / total
-                both = totals[chunk] + total
+                of_block = X.mean(axis=0)
+                share = len(X) / (sizes[chunk] + len(X))
                 delta = of_block - mean[chunk]
-                M2[chunk] += weights @ np.square(X - of_block)
-                M2[chunk] += np.square(delta) * (totals[chunk] * total / both)
-                mean[chunk] += delta * (total / both)
-                totals[chunk] = both
-                used = X[weights > 0]
-                low[chunk] = np.minimum(low[chunk], used.min(axis=0))
-                high[chunk] = np.maximum(high[chunk], used.max(axis=0))
+                M2[chunk] += np.square(X - of_block).sum(axis=0)
+                M2[chunk] += np.square(delta) * (sizes[chunk] * share)
+                mean[chunk] += delta * share
+                sizes[chunk] += len(X)
+                if rows.weights is None:
+                    totals[chunk] += len(X)
+                else:
+                    totals[chunk] += rows.weights[some].sum(dtype=np.float64)
+                    X = X[rows.weights[some] > 0]
+                low[chunk] = np.minimum(low[chunk], X.min(axis=0, initial=np.inf))
+                high[chunk] = np.maximum(high[chunk], X.max(axis=0, initial=-np.inf))
         # Nothing is subtracted, which would lose digits: each set is merged from its chunks.
         is_trained = 1 - np.eye(k + 1)
         is_trained[-1] = is_trained[:, -1] = 1
-        of_sets = is_trained * totals
-        sizes = of_sets.sum(axis=1)
-        means = of_sets @ mean / sizes[:, None]
+        of_sets = is_trained * sizes
+        n_rows = of_sets.sum(axis=1, keepdims=True)
+        means = of_sets @ mean / n_rows
         squares = is_trained @ M2 + np.einsum(
             "sc,scj->sj", of_sets, np.square(mean[None] - means[:, None])
         )
@@ -152,9 +159,9 @@ class Columns:
             np.array([end(values[one > 0], axis=0) for one in is_trained])
             for end, values in ((np.min, low), (np.max, high))
         ]
-        spread = np.sqrt(squares / sizes[:, None])
-        spread[ends[0] == ends[1]] = 1
-        return cls(sizes, means, spread, *ends)
+        spread = np.sqrt(squares / n_rows)
+        spread[is_rounding(squares / n_rows, n_rows, means)] = 1
+        return cls(is_trained @ totals, means, spread, *ends)
 
     @property
     def is_constant(self) -> np.ndarray:
@@ -194,6 +201,9 @@ class Objective:
         self.n_outputs = self.loss.n_outputs
         assert self.rows.targets is not None
         self.targets = self.rows.targets
+        unit = self.loss.unit(self.targets)
+        # Losses are summed in float64, where so small a part of large ones is still to be seen.
+        self.tolerance = float(np.clip(1, _LEAST_SHARE * unit, unit))
         self._buffer = np.ones((BLOCK, self.width))
 
     def read(self, part: RowNumbers) -> Iterator[tuple[RowNumbers, np.ndarray]]:
@@ -213,21 +223,21 @@ class Objective:
                 weights = None if self.rows.weights is None else self.rows.weights[some]
                 yield Block(chunk, X, self.targets[some], weights)
 
-    def _slopes(
+    def _predictors(
         self, models: np.ndarray, chunk_of: np.ndarray
     ) -> Iterator[tuple[Block, np.ndarray, np.ndarray]]:
-        """Yield blocks, the derivatives in predictors, and the lanes that the blocks test."""
+        """Yield blocks, the predictors of their rows, and the lanes that the blocks test."""
         W = models.reshape(-1, self.width)
         lanes_of = [np.flatnonzero(chunk_of == f) for f in range(-1, self.chunks.n_chunks)]
         for block in self.blocks():
             z = (block.X @ W.T).reshape(len(block.X), len(models), self.n_outputs)
-            self.loss.differentiate(z, block.y)
             yield block, z, lanes_of[block.chunk + 1]
 
     def sums(self, models: np.ndarray, chunk_of: np.ndarray) -> Sums:
         """Return the slopes of models (n_lanes, n_outputs, width)."""
         sums = Sums(np.zeros_like(models), np.zeros_like(models))
-        for block, z, tested in self._slopes(models, chunk_of):
+        for block, z, tested in self._predictors(models, chunk_of):
+            self.loss.differentiate(z, block.y)
             self._weigh(z, block, chunk_of)
             if len(tested):
                 sums.test[tested] += np.tensordot(z[:, tested], block.X, (0, 0))
@@ -238,7 +248,7 @@ class Objective:
     def diagonals(self, models: np.ndarray, chunk_of: np.ndarray) -> np.ndarray:
         """Return the diagonals of the Hessians of models, over their training rows."""
         diagonals = np.zeros_like(models)
-        for block, z, tested in self._slopes(models, chunk_of):
+        for block, z, tested in self._predictors(models, chunk_of):
             bends = self.loss.bends(z, block.y)
             self._weigh(bends, block, chunk_of)
             bends[:, tested] = 0
@@ -296,27 +306,31 @@ class Objective:
 
 @dataclass
 class Penalties:
-    """1/2 sum_j a_j w_j^2 for each lane.
+    """1/2 sum_j a_j w_j^2 + 1/2 (b.w)^2 for each lane.
 
-    Models of several outputs k also get 1/2 c sum_j (sum_k w_kj)^2. These sums are 0 at the
-    minimum of a multinomial loss anyway, which does not change if a number is added to all
-    outputs.
+    b penalises an intercept: that of columns as they are is a sum over centred ones. Models of
+    several outputs k also get 1/2 c sum_j (sum_k w_kj)^2. These sums are 0 at the minimum of a
+    multinomial loss anyway, which does not change if a number is added to all outputs.
 
     Attributes
     ----------
-    of_columns : ndarray of shape (n_lanes, width)
+    of_columns, of_intercepts : ndarray of shape (n_lanes, width)
+        a and b.
     of_sums : float
     """
 
     of_columns: np.ndarray
-    of_sums: float
+    of_intercepts: np.ndarray
+    of_sums: float = 0.0
 
-    def __getitem__(self, lanes: np.ndarray) -> Penalties:
-        return Penalties(self.of_columns[lanes], self.of_sums)
+    def __getitem__(self, lanes: Any) -> Penalties:
+        return Penalties(self.of_columns[lanes], self.of_intercepts[lanes], self.of_sums)
 
     def add(self, models: np.ndarray, slopes: np.ndarray) -> None:
         """Add the slopes of the penalties of models."""
         slopes += self.of_columns[:, None] * models
+        intercepts = np.einsum("lnd,ld->ln", models, self.of_intercepts)
+        slopes += intercepts[:, :, None] * self.of_intercepts[:, None]
         if self.of_sums:
             slopes += self.of_sums * models.sum(axis=1, keepdims=True)
 
@@ -325,38 +339,39 @@ class Penalties:
         total, columns = hessian.copy(), np.arange(hessian.shape[1])
         for a in range(len(total)):
             total[a, columns, a, columns] += self.of_columns[lane]
+            total[a, :, a] += np.outer(self.of_intercepts[lane], self.of_intercepts[lane])
             if self.of_sums:
                 total[a, columns, :, columns] += self.of_sums
         return total
 
 
-def solve(objective: Objective, penalties: np.ndarray, columns: Columns) -> np.ndarray:
+def solve(objective: Objective, penalties: Penalties, constants: np.ndarray) -> np.ndarray:
     """Return the models of all folds at all penalties.
 
     Parameters
     ----------
     objective : Objective
-    penalties : ndarray of shape (n_points, n_chunks + 1, width)
-        Those of each fold's model, and of the model of all rows.
-    columns : Columns
+    penalties : Penalties
+        Those of each point, and there of each fold's model, and of the model of all rows.
+    constants : ndarray of shape (n_chunks + 1, n_features)
+        The number of a column whose coefficient is 0, since it is the only one in the training
+        rows; NaN for all other columns.
 
     Returns
     -------
     ndarray of shape (n_points, n_chunks, n_outputs, width)
         NaN where a model was not found: F has no minimum, or not near enough.
     """
-    n_points, k = len(penalties), objective.chunks.n_chunks
+    n_points, k = len(penalties.of_columns), objective.chunks.n_chunks
     n, d = objective.n_outputs, objective.width
-    of_sums = objective.rows.X.shape[0] / n**2 if n > 1 else 0.0
+    if n > 1:
+        penalties = replace(penalties, of_sums=objective.rows.X.shape[0] / n**2)
     out = np.empty((n_points, k, n, d))
-    # A column of one number has the coefficient 0 beside an intercept, which has its part.
-    is_free = np.ones((k + 1, d), bool)
-    constants = np.zeros((k + 1, d))
-    if objective.has_intercept:
-        is_free[:, :-1] = ~columns.is_constant
-        numbers = (columns.low - objective.centre) / objective.scale
-        constants[:, :-1] = np.where(columns.is_constant, numbers, 0)
-    order = np.argsort(-penalties[:, -1].sum(axis=1), kind="stable")
+    is_free, numbers = np.ones((k + 1, d), bool), np.zeros((k + 1, d))
+    is_free[:, : constants.shape[1]] = np.isnan(constants)
+    if objective.has_intercept:  # it has the part of the columns that are left out
+        numbers[:, :-1] = np.nan_to_num((constants - objective.centre) / objective.scale)
+    order = np.argsort(-penalties.of_columns[:, -1].sum(axis=1), kind="stable")
     # Where a metric for each fold takes longer than further passes, folds share one.
     n_metrics = 1 if (n * d) ** 2 > _ROWS_PER_NUMBER * objective.rows.X.shape[0] else k
     at_once = max(1, _MOST_BYTES // (8 * n_metrics * (n * d) ** 2))
@@ -368,16 +383,16 @@ def solve(objective: Objective, penalties: np.ndarray, columns: Columns) -> np.n
         points = order[begin : begin + at_once]
         starts, metrics = np.empty((len(points), k, n, d)), list[Metric]()
         for i, point in enumerate(points):
-            of_all = Penalties(penalties[point, -1:], of_sums)
+            of_all = penalties[point, -1:]
             if here is not None:  # Newton's step from one point to the next reads no row
                 model = here.model - here.step(of_all, is_free[-1])[0]
             here = _near_minimum(objective, of_all, is_free[-1], model)
-            of_folds = Penalties(penalties[point, :-1], of_sums)
+            of_folds = penalties[point, :-1]
             metrics += _metrics(here, of_folds, is_free, n_metrics)
-            _write_starts(here, of_folds, is_free, constants, metrics[-n_metrics:], starts[i])
+            _write_starts(here, of_folds, is_free, numbers, metrics[-n_metrics:], starts[i])
         lanes = Lanes(
             np.tile(np.arange(k), len(points)),
-            Penalties(penalties[points, :-1].reshape(-1, d), of_sums),
+            penalties[np.repeat(points, k), np.tile(np.arange(k), len(points))],
             np.tile(is_free[:-1], (len(points), 1)),
             metrics,
         )
@@ -436,7 +451,8 @@ def _near_minimum(
     for _ in range(_MOST_STEPS):
         here = OfAllRows(model, *objective.curvature(model))
         step, decrement = here.step(penalty, is_free)
-        if not decrement < least or decrement < _NEAR * objective.rows.X.shape[0]:
+        near = _NEAR * objective.tolerance * objective.rows.X.shape[0]
+        if not decrement < least or decrement < near:
             break
         least, model = decrement, model - step
     return here
@@ -477,7 +493,7 @@ def _write_starts(
     here: OfAllRows,
     penalties: Penalties,
     is_free: np.ndarray,
-    constants: np.ndarray,
+    numbers: np.ndarray,
     metrics: list[Metric],
     starts: np.ndarray,
 ) -> None:
@@ -485,7 +501,7 @@ def _write_starts(
     slope_of_all = here.slopes.sum(axis=0)
     for f, start in enumerate(starts):
         start[:] = np.where(is_free[f], here.model, 0)
-        start[:, -1] += here.model @ constants[f]
+        start[:, -1] += here.model @ numbers[f]
         slope = slope_of_all - here.slopes[f]
         penalties[np.array([f])].add(start[None], slope[None])
         step = metrics[f % len(metrics)].inverse @ slope.ravel()
@@ -538,7 +554,8 @@ def _together(objective: Objective, of: Lanes, starts: np.ndarray) -> np.ndarray
         norms = np.sum(of_tests * _direction(history[:, :, near], of_tests, metric), axis=1)
         gaps = np.sqrt(np.abs(np.sum(steps[near] * slope, axis=1)) * norms)
         changes_of_tests = np.abs(np.sum(of_tests * steps[near], axis=1))
-        done = near[(gaps < MOST_GAP) & (changes_of_tests < _MOST_CHANGE)]
+        most_gap, most_change = MOST_GAP * objective.tolerance, _MOST_CHANGE * objective.tolerance
+        done = near[(gaps < most_gap) & (changes_of_tests < most_change)]
         solved[done] = models[done]
         active = np.setdiff1d(active, done)
     solved, steps = solved.reshape(starts.shape), steps.reshape(starts.shape)
@@ -546,11 +563,12 @@ def _together(objective: Objective, of: Lanes, starts: np.ndarray) -> np.ndarray
     # metric of the model of all rows, the way that is left then looks short.
     diagonals = np.stack([of.metrics[metric].diagonal for metric in of.metric_of])
     there = objective.diagonals(solved, of.chunk_of) + of.penalties.of_columns[:, None]
+    there += np.square(of.penalties.of_intercepts)[:, None]
     is_like = ~of.is_free[:, None] | (there > _LEAST_LIKENESS * diagonals)
     is_near = objective.reach(steps, of.chunk_of) < _MOST_REACH
     for lane in np.flatnonzero(~(np.all(is_like, axis=(1, 2)) & is_near)):
         penalty = of.penalties[np.array([lane])]
-        start = np.where(of.is_free[lane], starts[lane], 0)
+        start = np.where(of.is_free[lane], np.nan_to_num(starts[lane]), 0)
         solved[lane] = _alone(objective, penalty, int(of.chunk_of[lane]), of.is_free[lane], start)
     return solved
 
@@ -576,7 +594,8 @@ def _alone(
         step = (metric @ slope.ravel()).reshape(model.shape)
         model = model - step
         gap = np.sqrt(np.abs(np.sum(step * slope)) * (of_tests @ metric @ of_tests))
-        is_near = gap < MOST_GAP and abs(of_tests @ step.ravel()) < _MOST_CHANGE
+        change = abs(of_tests @ step.ravel())
+        is_near = max(gap / MOST_GAP, change / _MOST_CHANGE) < objective.tolerance
         if is_near and objective.reach(step[None], np.array([chunk]))[0] < _MOST_REACH:
             return model
     return np.full_like(model, np.nan)
