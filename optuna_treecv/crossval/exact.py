@@ -11,6 +11,7 @@ from collections.abc import Generator
 from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -38,6 +39,7 @@ from optuna_treecv.learners.exact.family import one_blas_thread
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.parts import unshared
+from optuna_treecv.learners.steps.tables import Table
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
@@ -88,20 +90,27 @@ class Exact(WholeRepeat):
             return "order='random' has no meaning for sums over rows"
         if why := job.metadata.why_not_by_sums(estimator) or why_not_scored(job):
             return why
-        try:  # what is true of the first row is true of all
-            first = _after(parts.steps, take_rows(task.data.X, slice(0, 1)))
-        except Exception:  # noqa: BLE001  # whatever steps raise; the fits will raise it again
-            return "the steps cannot transform the first row"
-        n_features, is_sparse = int(first.shape[1]), sparse.issparse(first)
-        if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
-            return "a StandardScaler cannot subtract a mean from sparse rows"
         has_weights = job.metadata.weights is not None
         counts = task.fewest_trained(is_classifier(estimator))
         n_outputs = len(task.data.classes()) if is_classifier(estimator) else task.n_targets
-        facts = Facts(
-            n_features, is_sparse, has_weights, *counts, task.n_folds, is_asked, n_outputs
-        )
-        return parts.family.why_not(parts.last, facts)
+        of_task = has_weights, *counts, task.n_folds, is_asked, n_outputs
+        # All rows pass the steps of a table, so that other reasons come first.
+        if parts.kinds and (why := parts.family.why_not(parts.last, Facts(1, False, *of_task))):
+            return why
+        table = table_of(job, parts)
+        if isinstance(table, str):
+            return table
+        if table is not None:
+            n_features, is_sparse = table.n_features, table.is_sparse
+        else:
+            try:  # what is true of the first row is true of all
+                first = _after(parts.steps, take_rows(task.data.X, slice(0, 1)))
+            except Exception:  # noqa: BLE001  # whatever steps raise; the fits will raise it again
+                return "the steps cannot transform the first row"
+            n_features, is_sparse = int(first.shape[1]), sparse.issparse(first)
+        if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
+            return "a StandardScaler cannot subtract a mean from sparse rows"
+        return parts.family.why_not(parts.last, Facts(n_features, is_sparse, *of_task))
 
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return the point's parameters, or all of an estimator that is of no family."""
@@ -112,8 +121,9 @@ class Exact(WholeRepeat):
         """Return the error."""
         return (
             f"method='exact' must have an estimator whose models follow from sums over rows "
-            f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after row-wise steps or "
-            f"a StandardScaler, but {why_not}; method='auto' would be right."
+            f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after steps that are "
+            f"alike in each fold or learn numbers of columns, but {why_not}; method='auto' would "
+            "be right."
         )
 
     def check(self, job: Job) -> None:
@@ -351,6 +361,13 @@ def _predictions(job: Job, parts: Parts, repeat: Repeat, method: str) -> np.ndar
     return in_given_order(prepared, rows.order, classes)
 
 
+def table_of(job: Job, parts: Parts) -> Table | str | None:
+    """Return the steps of a table, or why they must be fitted by fold; None if there is none."""
+    if not parts.kinds:
+        return None
+    return job.task.steps.table(parts.steps[0], parts.kinds, job.task.repeats)
+
+
 def chunks_of(cut: Cut) -> Chunks:
     """Return the training and test rows of each fold as numbers of prepared rows."""
     if isinstance(cut, Folds):
@@ -367,10 +384,17 @@ def _prepared(job: Job, parts: Parts, repeat: Repeat) -> PreparedRows:
     """Return the rows of a repeat after the row-wise steps."""
     target = "class" if is_classifier(parts.last) else "number"
     layout = RowLayout(padded=True, sparse=True, target=target)
-    if not parts.steps:
-        return job.task.rows_in(layout, repeat)
-    name = first_key(parts.steps, lasting_key)
-    return job.task.rows_in(layout, repeat, partial(_after, parts.steps), name)
+    table = table_of(job, parts)
+    if not isinstance(table, Table):
+        if not parts.steps:
+            return job.task.rows_in(layout, repeat)
+        name = first_key(parts.steps, lasting_key)
+        return job.task.rows_in(layout, repeat, partial(_after, parts.steps), name)
+    rows, maps = job.task.rows_in(layout, repeat, table.transform, table.name), None
+    if table.has_maps:
+        make = partial(table.maps, rows, chunks_of(repeat.cut))
+        maps = job.planned(("maps", repeat.number), make)
+    return replace(rows, n_features=table.n_features, maps=maps)
 
 
 def _after(steps: Sequence[Any], X: Any) -> Any:

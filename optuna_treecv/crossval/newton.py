@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact import idle_words
+from optuna_treecv.crossval.exact import table_of
 from optuna_treecv.learners.newton.glm import FAMILIES
+from optuna_treecv.learners.steps.tables import Table
 from optuna_treecv.rows.folds import Folds
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ class Newton(Exact):
         if not isinstance(job.task.repeats[0].cut, Folds):
             return "the folds are no partition of the rows"
         parts = self._parts(job)
+        table = table_of(job, parts)
+        if isinstance(table, Table) and table.has_maps:
+            return "a step learns other numbers of the columns in each fold"
         if parts.scaler is not None and parts.scaler.with_mean and not parts.last.fit_intercept:
             return "a StandardScaler subtracts other means in each fold, and there is no intercept"
         return ""

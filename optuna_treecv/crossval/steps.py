@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Mapping
 from collections.abc import Sequence
+from functools import partial
 from threading import Lock
 from typing import Any
 from typing import NamedTuple
+from typing import TypeVar
 
 import numpy as np
 from sklearn import get_config
+from sklearn.pipeline import Pipeline
 
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.learners.steps.decisions import Split
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.steps.decisions import split_in_python
 from optuna_treecv.learners.steps.fitted import FittedSteps
-from optuna_treecv.learners.steps.fitted import NotAheadError
-from optuna_treecv.learners.steps.fitted import with_placeholders
+from optuna_treecv.learners.steps.placeholders import NotAheadError
+from optuna_treecv.learners.steps.placeholders import with_placeholders
+from optuna_treecv.learners.steps.tables import Table
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.sharing.caches import ModelCache
@@ -28,6 +33,8 @@ from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import token
+
+T = TypeVar("T")
 
 # The most fitted steps that are kept, those asked for last.
 _MOST_FITTED = 16
@@ -73,7 +80,7 @@ class Steps:
         self._arguments = X, y, cache
         self._name = token()
         self._last_rows: tuple[Hashable, PreparedRows] | None = None
-        self._fitted: OrderedDict[bytes, FittedSteps | str] = OrderedDict()
+        self._fitted: OrderedDict[bytes, Any] = OrderedDict()
         self._fitting = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -123,19 +130,13 @@ class Steps:
         if name is None:
             return _NO_NAME
         name = digest(name, parts.prefix.encode(), encode(form))
-        with self._fitting:
-            if name not in self._fitted:
-                X, y, _ = self._arguments
-                try:
-                    fitted = FittedSteps(parts, X, y)
-                    why = fitted.why_form_varies([repeat.cut for repeat in repeats])
-                    self._fitted[name] = why or fitted
-                except NotAheadError as error:
-                    self._fitted[name] = str(error)
-            self._fitted.move_to_end(name)
-            if len(self._fitted) > _MOST_FITTED:
-                self._fitted.popitem(last=False)
-            steps = self._fitted[name]
+
+        def make() -> FittedSteps | str:
+            X, y, _ = self._arguments
+            fitted = FittedSteps(parts, X, y)
+            return fitted.why_form_varies([repeat.cut for repeat in repeats]) or fitted
+
+        steps = self._kept(name, make)
         if isinstance(steps, str):
             return steps
         n_known = steps.fewest_known(parts.last)
@@ -148,3 +149,29 @@ class Steps:
                 "fold may train on none of them, and keep_empty_features is False"
             )
         return Front(steps, name, steps.layout_for(parts.pipeline), parts.why_python)
+
+    def table(
+        self, steps: Pipeline, kinds: Mapping[str, str], repeats: Sequence[Repeat]
+    ) -> Table | str:
+        """Return steps before sums over rows, or why they must be fitted by fold, a clause."""
+        name = first_key((steps, dict(kinds)), encode, lasting_key)
+        if name is None:
+            return _NO_NAME
+        X, y, _ = self._arguments
+        cuts = [repeat.cut for repeat in repeats]
+        name = digest(b"table", name)
+        return self._kept(name, partial(Table, steps, kinds, X, y, cuts, name))
+
+    def _kept(self, name: bytes, make: Callable[[], T]) -> T | str:
+        """Return fitted steps, made if they are not kept, or why there are none, a clause."""
+        with self._fitting:
+            if name not in self._fitted:
+                try:
+                    self._fitted[name] = make()
+                except NotAheadError as error:
+                    self._fitted[name] = str(error)
+            self._fitted.move_to_end(name)
+            if len(self._fitted) > _MOST_FITTED:
+                self._fitted.popitem(last=False)
+            kept: T | str = self._fitted[name]
+            return kept

@@ -32,6 +32,7 @@ from optuna_treecv.rows.checks import first_missing
 from optuna_treecv.rows.checks import in_memory
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import naming_entries
+from optuna_treecv.rows.maps import ColumnMaps
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class PreparedRows:
     order : ndarray of shape (n_rows,), uint32
         Prepared row i is row ``order[i]`` of the data as given.
     n_features : int
+        As models see them; those of X are others where there are ``maps``.
     classes : ndarray of shape (n_classes,) or None
         Sorted labels; code c stands for ``classes[c]``.
     feature_names : ndarray of str or None
@@ -135,6 +137,8 @@ class PreparedRows:
         Whether values of padded rows may be missing (NaN).
     seconds : float
         The time in which they were prepared.
+    maps : ColumnMaps or None
+        What the steps of each fold do to the columns of X; None: nothing.
     """
 
     X: Any
@@ -148,6 +152,7 @@ class PreparedRows:
     score_weights: np.ndarray | None = None
     may_miss: bool = False
     seconds: float = 0.0
+    maps: ColumnMaps | None = None
     _products: WeakValueDictionary[tuple[float, ...], np.ndarray] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )

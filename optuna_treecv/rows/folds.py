@@ -12,6 +12,7 @@ from typing import NamedTuple
 from typing import TypeAlias
 
 import numpy as np
+from scipy import sparse
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
@@ -301,6 +302,42 @@ class Folds:
 
 #: How the rows are cut for one repeat.
 Cut: TypeAlias = Folds | Splits
+
+
+def trained_without(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:
+    """Return which columns have numbers in some row, but in none of a training set.
+
+    Parameters
+    ----------
+    cut : Folds or Splits
+    columns : sparse array of shape (n_rows, n_columns)
+        In the order of the rows as given.
+
+    Returns
+    -------
+    sparse array of shape (n_folds, n_columns), bool
+    """
+    n_of_column = np.diff(columns.indptr)
+    if isinstance(cut, Folds):
+        begins = cut.begins()
+        rows = cut.order[begins[0] :]
+        tested = sparse.csr_array((np.ones(len(rows)), rows, begins - begins[0]))
+        tested.resize(cut.n_folds, cut.n_rows)
+        ones = sparse.csc_array(
+            (np.ones(columns.nnz), columns.indices, columns.indptr), columns.shape
+        )
+        counts = tested @ ones
+        # A training set lacks a column if its chunk has all rows of it.
+        return sparse.csr_array(
+            (counts.data == n_of_column[counts.indices], counts.indices, counts.indptr),
+            counts.shape,
+        )
+    by_row, lacks = columns.tocsr(), []
+    for chunk in range(cut.n_folds):
+        is_lacked = n_of_column > 0
+        is_lacked[by_row[cut.split(chunk).train_rows()].indices] = False
+        lacks.append(is_lacked)
+    return sparse.csr_array(np.array(lacks))
 
 
 def even_folds(n_rows: int, n_folds: int, shuffle: bool, seed: int) -> Folds:

@@ -271,6 +271,20 @@ BREAKAGES = [
         "so_far = [moments]",
         "test_exact::test_regressors_score_as_fits_do test_exact_discriminants",
     ),
+    # Tables.
+    Breakage(
+        "tables: all rows tell the numbers of each training set",
+        "each = list(map(merge_spreads, before, [*behind, nothing]))",
+        "each = [[*before][-1]] * chunks.n_chunks",
+        "test_tables::test_scores_are_those_of_fits"
+        " test_tables::test_no_model_changes_with_the_rows_that_it_tests",
+    ),
+    Breakage(
+        "tables: categories are encoded once though a training set lacks some",
+        "if trained_without(cut, ",
+        "if False and trained_without(cut, ",
+        "test_tables::test_what_differs_between_folds_is_fitted",
+    ),
     # Trees of all folds.
     Breakage(
         "forest: a number on an edge goes to the next bin",

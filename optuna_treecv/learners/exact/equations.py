@@ -333,11 +333,11 @@ class RidgeRows(Source):
         n_groups: int = 1,
     ) -> None:
         if rows.classes is None:
-            self.n_targets = count_targets(rows.targets)
+            n_targets = count_targets(rows.targets)
         else:
-            self.n_targets = 1 if len(rows.classes) == 2 else len(rows.classes)
+            n_targets = 1 if len(rows.classes) == 2 else len(rows.classes)
         with_spread = scaler is not None
-        super().__init__(rows, n_groups, n_targets=self.n_targets, with_spread=with_spread)
+        super().__init__(rows, n_groups, n_targets=n_targets, with_spread=with_spread)
         self.fit_intercept, self.scaler = fit_intercept, scaler
         self.has_centre = fit_intercept or (scaler is not None and bool(scaler.with_mean))
         self.shift = np.zeros(self.n_columns)
@@ -357,11 +357,13 @@ class RidgeRows(Source):
             other.shift[X.shape[1] :] = np.median(y, axis=0)
         return other
 
-    def fill(self, part: RowNumbers, out: np.ndarray) -> np.ndarray | None:
+    def fill(
+        self, part: RowNumbers, out: np.ndarray, chunk: int | None = None
+    ) -> np.ndarray | None:
         """Copy shifted rows and their targets into an array, and return their weights."""
-        weights = super().fill(part, out)
+        weights = super().fill(part, out, chunk)
         assert self.rows.targets is not None
-        targets, y = self.rows.targets[part], out[:, self.rows.n_features :]
+        targets, y = self.rows.targets[part], out[:, -self.n_targets :]
         if self.rows.classes is None:
             y[:] = targets.reshape(y.shape)
         elif self.n_targets == 1:
@@ -446,6 +448,11 @@ class RidgeRows(Source):
             raise ValueError(
                 "X must have columns that can be told apart in floating point for "
                 "class_weight='balanced' with method='exact'; method='fit' would be right."
+            )
+        if self.rows.maps is not None:
+            raise ValueError(
+                "X must have columns that can be told apart in floating point after steps of each "
+                "fold with method='exact'; method='fit' would be right."
             )
         if np.any(alphas[failed] == 0):
             raise singular_error("a training set")

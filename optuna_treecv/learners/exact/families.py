@@ -21,10 +21,14 @@ from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFold
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.lasso import LassoFolds
 from optuna_treecv.learners.exact.ridge import RidgeFolds
+from optuna_treecv.learners.steps.decisions import adds_columns
 from optuna_treecv.learners.steps.decisions import BY_FOLD
-from optuna_treecv.learners.steps.decisions import decide
+from optuna_treecv.learners.steps.decisions import decisions_for
 from optuna_treecv.learners.steps.decisions import FROM_SUMS
 from optuna_treecv.learners.steps.decisions import ON_SUMS
+from optuna_treecv.learners.steps.decisions import ONCE
+from optuna_treecv.learners.steps.parts import COMPOSED
+from optuna_treecv.learners.steps.parts import is_passed
 
 #: The families of estimators. A subclass may do something else, so that it has none.
 FAMILIES: dict[type, type[Family]] = {
@@ -44,7 +48,7 @@ class Parts(NamedTuple):
     Attributes
     ----------
     steps : tuple of transformers
-        They come first and transform each row for itself.
+        They come first and transform each row for itself, or are one Pipeline with ``kinds``.
     scaler : StandardScaler or None
     last : estimator
         Of one of the ``FAMILIES``.
@@ -52,6 +56,9 @@ class Parts(NamedTuple):
         Its family.
     prefix : str
         What stands before the names of its parameters in those of the whole estimator.
+    kinds : mapping
+        How the parts of a Pipeline are treated that is done as a ``Table``, by their paths; empty
+        if none is needed.
     """
 
     steps: tuple[Any, ...]
@@ -59,6 +66,7 @@ class Parts(NamedTuple):
     last: Any
     family: type[Family]
     prefix: str
+    kinds: Mapping[str, str]
 
     @property
     def names(self) -> list[str]:
@@ -81,14 +89,24 @@ def parts_of(
     before, last, prefix = [], estimator, ""
     while type(last) is Pipeline:
         *some, (of_last, last) = last.steps
-        before += [(name, step) for name, step in some if step not in (None, "passthrough")]
+        before += [(name, step) for name, step in some if not is_passed(step)]
         prefix += f"{of_last}__"
     if type(last) not in families:
         return foreign.format(type(last).__name__)
-    kind, steps = "", [step for _, step in before]
-    for number, (name, step) in enumerate(before, 1):
-        kind, why = decide(step, FROM_SUMS, last, steps[number:])
-        if kind == BY_FOLD:
-            return f"the step {name!r} cannot be done before the folds: {why}"
-    scaler = steps.pop() if kind == ON_SUMS else None
-    return Parts(tuple(steps), scaler, last, families[type(last)], prefix)
+    if len(dict(before)) < len(before):  # names of nested Pipelines may be the same
+        before = [(f"{name}-{number}", step) for number, (name, step) in enumerate(before)]
+    decisions = decisions_for(Pipeline([*before, ("", last)]), FROM_SUMS)
+    for one in decisions:
+        if one.kind == BY_FOLD:
+            return f"the step {one.path!r} cannot be done before the folds: {one.why}"
+    scaler, n_on_sums = None, sum(one.kind == ON_SUMS for one in decisions)
+    if n_on_sums == 1 and type(before[-1][1]) is StandardScaler:
+        scaler, n_on_sums = before.pop()[1], 0
+        del decisions[-1]
+    steps = tuple(step for _, step in before)
+    # What these do follows from one row.
+    are_alike = all(one.kind == ONCE and not adds_columns(one.step) for one in decisions)
+    if are_alike and not any(type(step) in COMPOSED for step in steps):
+        return Parts(steps, scaler, last, families[type(last)], prefix, {})
+    kinds = {one.path: one.kind for one in decisions}
+    return Parts((Pipeline(before),), scaler, last, families[type(last)], prefix, kinds)

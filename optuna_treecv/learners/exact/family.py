@@ -33,6 +33,7 @@ from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import copy_rows
 from optuna_treecv.learners.exact.moments import in_order
 from optuna_treecv.learners.exact.moments import Keep
+from optuna_treecv.learners.exact.moments import mapped
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import moments_of_folds
 from optuna_treecv.learners.exact.moments import n_rows_of
@@ -310,8 +311,13 @@ class MomentFamily(Family):
             return record
 
         with_test = size > self.size
-        moments = moments_of_folds(self.source, chunks, self._n_jobs, with_test)
-        return in_order(self._n_jobs, record_of, moments)
+        of_folds = moments_of_folds(self.source, chunks, self._n_jobs, with_test)
+        if (maps := self._rows.maps) is not None:
+            of_folds = (
+                (mapped(train, maps, chunk), None if test is None else mapped(test, maps, chunk))
+                for chunk, (train, test) in enumerate(of_folds)
+            )
+        return in_order(self._n_jobs, record_of, of_folds)
 
     def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> TestedChunks:
         """Return what the models of a group of chunks say of their test rows."""
@@ -327,7 +333,7 @@ class MomentFamily(Family):
             for some in blocks(chunks.test_rows(chunk, chunk + 1), self.rows_at_once):
                 begin, end = end, end + n_rows_of(some)
                 block = buffer[: end - begin]
-                copy_rows(self._rows, some, block[:, :d])
+                copy_rows(self._rows, some, block[:, :d], chunk)
                 self.respond(models, block, out[:, :, begin:end])
         outputs = np.broadcast_to(out, (self.n_points, *out.shape[1:]))
         return slice(first, last), outputs.transpose(0, 2, 1)

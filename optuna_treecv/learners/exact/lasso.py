@@ -135,7 +135,7 @@ class LassoFolds(RidgeFolds):
 
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Test each chunk; least squares of single rows follow from those of all rows."""
-        if self._cutoff and chunks.are_single_rows:
+        if self._cutoff and chunks.are_single_rows and self._rows.maps is None:
             source = copy(self.source)
             source.cutoff = self._cutoff
             try:

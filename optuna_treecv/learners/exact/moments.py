@@ -30,6 +30,7 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.rows.maps import ColumnMaps
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -145,27 +146,36 @@ def n_rows_of(part: RowNumbers) -> int:
     return part.stop - part.start if isinstance(part, slice) else len(part)
 
 
-def copy_rows(rows: PreparedRows, part: RowNumbers, out: np.ndarray) -> None:
-    """Copy the features of some rows, dense or sparse, into an array (n_rows, n_features)."""
-    X = rows.X
-    if not isinstance(X, SparseRows):
-        out[:] = X[part, : rows.n_features]
-        return
-    if isinstance(part, slice):
-        out[:] = X.as_given(part.start, part.stop, rows.n_features).toarray()
-        return
-    low, high = int(part.min()), int(part.max()) + 1
-    out[:] = X.as_given(low, high, rows.n_features)[part.astype(np.intp) - low].toarray()
+def copy_rows(
+    rows: PreparedRows, part: RowNumbers, out: np.ndarray, chunk: int | None = None
+) -> None:
+    """Copy some rows, dense or sparse, into an array.
+
+    It gets as many of their columns as it has, or with the number of a chunk, their features as
+    the steps of this chunk's model make them.
+    """
+    X, n_columns = rows.X, out.shape[1]
+    if chunk is not None and rows.maps is not None:
+        columns = np.empty((len(out), rows.maps.n_columns))
+        copy_rows(rows, part, columns)
+        out[:] = rows.maps.apply(chunk, columns)
+    elif not isinstance(X, SparseRows):
+        out[:] = X[part, :n_columns]
+    elif isinstance(part, slice):
+        out[:] = X.as_given(part.start, part.stop, n_columns).toarray()
+    else:
+        low, high = int(part.min()), int(part.max()) + 1
+        out[:] = X.as_given(low, high, n_columns)[part.astype(np.intp) - low].toarray()
 
 
 class Spread(NamedTuple):
     """Number, mean, sum of squares about the mean, minimum and maximum of each column.
 
-    The sum of squares of a constant column need not be 0 in floating point. Its minimum and
-    maximum are equal.
+    The number may be one for each column. The sum of squares of a constant column need not be 0 in
+    floating point. Its minimum and maximum are equal.
     """
 
-    n_rows: int
+    n_rows: Any
     mean: np.ndarray
     squares: np.ndarray
     low: np.ndarray
@@ -184,13 +194,12 @@ def spread_of(block: np.ndarray) -> Spread:
 
 def merge_spreads(one: Spread, other: Spread) -> Spread:
     """Return the spread of two sets of rows together, as ``merge``."""
-    if one.n_rows == 0 or other.n_rows == 0:
-        return one if other.n_rows == 0 else other
     n_rows = one.n_rows + other.n_rows
+    share = other.n_rows / np.maximum(n_rows, 1)
     step = other.mean - one.mean
-    mean = one.mean + step * (other.n_rows / n_rows)
+    mean = one.mean + step * share
     squares = one.squares + other.squares
-    squares += step * step * (one.n_rows * other.n_rows / n_rows)
+    squares += step * step * (one.n_rows * share)
     low, high = np.minimum(one.low, other.low), np.maximum(one.high, other.high)
     return Spread(n_rows, mean, squares, low, high)
 
@@ -274,11 +283,18 @@ class Source:
     ) -> None:
         d, g = rows.n_features, n_groups
         self.rows, self.n_groups, self.with_spread = rows, n_groups, with_spread
-        self.n_columns = c = d + n_targets
-        self._shapes = [(g,), (g,), (g, c), (1 if are_pooled else g, c, c)]
+        self.n_columns, self.n_targets = d + n_targets, n_targets
+        #: Of the prepared rows, which may have others than the rows that models see.
+        self._n_read = n_targets + (d if rows.maps is None else rows.maps.n_columns)
+        self._n_scatters = 1 if are_pooled else g
+        self._shapes = self._shapes_of(self.n_columns)
         if with_spread:
             self._shapes += [(1,), (4, d)]
         self.n_numbers = sum(map(prod, self._shapes))
+
+    def _shapes_of(self, c: int) -> list[tuple[int, ...]]:
+        g = self.n_groups
+        return [(g,), (g,), (g, c), (self._n_scatters, c, c)]
 
     def view(self, memory: np.ndarray) -> Moments:
         """Return moments whose parts are views of a flat array."""
@@ -297,15 +313,22 @@ class Source:
 
     def nothing(self) -> Moments:
         """Return the moments of no rows."""
-        sums, spread = self.view(np.zeros(self.n_numbers)), None
+        shapes, spread = self._shapes_of(self._n_read), None
         if self.with_spread:
             zeros = np.zeros(self.rows.n_features)
             spread = Spread(0, zeros, zeros, zeros + np.inf, zeros - np.inf)
-        return sums._replace(spread=spread)
+        counts, weights, means, scatters = views(np.zeros(sum(map(prod, shapes))), shapes)
+        return Moments(counts, weights, means, scatters, spread)
 
-    def fill(self, part: RowNumbers, out: np.ndarray) -> np.ndarray | None:
-        """Copy rows into an array (n_rows, n_columns), and return their weights."""
-        copy_rows(self.rows, part, out[:, : self.rows.n_features])
+    def fill(
+        self, part: RowNumbers, out: np.ndarray, chunk: int | None = None
+    ) -> np.ndarray | None:
+        """Copy rows and their targets into an array, and return their weights.
+
+        The columns are those of the prepared rows, or with the number of a chunk, those that its
+        model sees.
+        """
+        copy_rows(self.rows, part, out[:, : out.shape[1] - self.n_targets], chunk)
         weights = self.rows.weights
         return None if weights is None else weights[part].astype(np.float64)
 
@@ -313,7 +336,7 @@ class Source:
         """Return the moments of some rows."""
         sums = self.nothing()
         spread = sums.spread
-        buffer = np.empty((min(BLOCK, n_rows_of(part)), self.n_columns))
+        buffer = np.empty((min(BLOCK, n_rows_of(part)), self._n_read))
         for group, numbers in self._by_group(part):
             for some in blocks(numbers):
                 block = buffer[: n_rows_of(some)]
@@ -417,6 +440,13 @@ def balanced(moments: Moments) -> Moments:
     scatter = np.tensordot(factors, moments.scatters, 1) + steps.T @ steps
     total = np.array([weights.sum()])
     return Moments(total, total, mean[None], scatter[None], moments.spread)
+
+
+def mapped(moments: Moments, maps: ColumnMaps, chunk: int) -> Moments:
+    """Return the moments of rows as the steps of a chunk's model make them."""
+    scatters = maps.apply(chunk, moments.scatters, is_centred=False).transpose(0, 2, 1)
+    scatters = maps.apply(chunk, scatters, is_centred=False)
+    return moments._replace(means=maps.apply(chunk, moments.means), scatters=scatters)
 
 
 def about(moments: Moments, origin: np.ndarray) -> np.ndarray:

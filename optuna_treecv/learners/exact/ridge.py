@@ -135,7 +135,7 @@ class RidgeFolds(MomentFamily):
             and not (has_scales or changes_mean)
             and np.mean(chunks.sizes) < self._rows.n_features / _COLUMNS_PER_SMALL_ROW
         )
-        if (are_single or are_small) and not self._is_balanced:
+        if (are_single or are_small) and not self._is_balanced and self._rows.maps is None:
             left_out = LeftOut(self.source, self._alphas, chunks, keep, self._n_jobs)
             return left_out.test(most_rows, are_single)
         return super().test(chunks, keep, most_rows)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from sklearn.compose import ColumnTransformer
+from sklearn.compose import make_column_selector
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -87,7 +88,19 @@ _LINEAR = {
     "SGDRegressor",
 }
 
+# Models with a penalty on coefficients, and the parameter that makes it one. Then a column that no
+# training row has gets the coefficient 0.
+_PENALISED = {
+    "ElasticNet": "alpha",
+    "Lasso": "alpha",
+    "LogisticRegression": "C",
+    "PoissonRegressor": "alpha",
+    "Ridge": "alpha",
+    "RidgeClassifier": "alpha",
+}
+
 ONCE = "once"
+ALIKE = "once, as in each fold"
 ON_SUMS = "on sums"
 COMPILED = "running, compiled"
 PYTHON = "running, in Python"
@@ -113,7 +126,7 @@ class Decision(NamedTuple):
         Its name, as in the names of parameters.
     step : transformer
     kind : str
-        ``ONCE``, ``ON_SUMS``, ``COMPILED``, ``PYTHON`` or ``BY_FOLD``.
+        ``ONCE``, ``ALIKE``, ``ON_SUMS``, ``COMPILED``, ``PYTHON`` or ``BY_FOLD``.
     why : str
         A clause; of steps that run, by what they do so.
     """
@@ -151,10 +164,13 @@ def _decisions(
         yield Decision(path, step, *decide(step, models, learner, behind))
         return
     is_row = type(step) is Pipeline
-    if not is_row and step.transformer_weights and models in (BY_KERNEL, BY_PARTIAL_FIT):
-        why = f"{type(step).__name__} has transformer_weights"
-        yield Decision(path, step, BY_FOLD, why)
-        return
+    if models in (BY_KERNEL, BY_PARTIAL_FIT, FROM_SUMS) and not is_row:
+        why = f"{type(step).__name__} has transformer_weights" if step.transformer_weights else ""
+        if models == FROM_SUMS and not why and type(step) is ColumnTransformer:
+            why = _why_columns_vary(step)
+        if why:
+            yield Decision(path, step, BY_FOLD, why)
+            return
     parts = parts_of(step)
     for number, (name, part, *_) in enumerate(parts, 1):
         others = (other for _, other, *_ in parts[number:] if is_row and not is_passed(other))
@@ -183,11 +199,8 @@ def decide(
     if models == IN_ROW:
         return PYTHON, _how_it_runs(step)
     if models == FROM_SUMS:
-        if type(step) is StandardScaler and not behind:
-            return ON_SUMS, "the means and scales of each training set follow from them"
-        kind, how = ONCE, _EACH_ROW
-        why_not = why_not_rowwise(step)
-    elif models == BY_PARTIAL_FIT and runs_in_python(step):
+        return _decide_for_sums(step, learner, behind)
+    if models == BY_PARTIAL_FIT and runs_in_python(step):
         kind, how = PYTHON, _how_it_runs(step)
         why_not = _why_not_trained(step, behind)
     elif type(step) is StandardScaler:
@@ -203,6 +216,51 @@ def decide(
         kind, how = ONCE, _EACH_ROW
         why_not = why_not_once(step)
     return (BY_FOLD, why_not) if why_not else (kind, how)
+
+
+def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[str, str]:
+    """Return as ``decide``; ``ALIKE`` holds only if each training set agrees with all rows."""
+    kind, why_not = type(step), why_not_rowwise(step)
+    # Behind an imputer on sums, missing values are still there, and another would note them.
+    leaves = [leaf for part in behind for _, leaf in leaves_of("", part)]
+    notes = kind is SimpleImputer and any(getattr(one, "add_indicator", False) for one in leaves)
+    if acts_on_columns(step) and all(map(acts_on_columns, behind)) and not notes:
+        if kind is StandardScaler:
+            return ON_SUMS, "the means and scales of each training set follow from them"
+        learnt = step.strategy if kind is SimpleImputer else "range"
+        return ON_SUMS, f"the {learnt} of a column is a number for each training set"
+    if why_not and kind is SimpleImputer:
+        return ALIKE, "what it fills in is the same in each training set"
+    if why_not and kind is OneHotEncoder:
+        if not behind and not why_not_once(step) and ignores_zero_columns(learner):
+            return ONCE, "a category that no training row has gets no coefficient"
+        return ALIKE, "each training set has the same categories"
+    return (BY_FOLD, why_not) if why_not else (ONCE, _EACH_ROW)
+
+
+def acts_on_columns(step: Any) -> bool:
+    """Return whether a step fills in, shifts and scales columns by numbers of training rows."""
+    if type(step) in COMPOSED:
+        if getattr(step, "transformer_weights", None):
+            return False
+        return all(is_passed(part) or acts_on_columns(part) for _, part, *_ in parts_of(step))
+    if type(step) is SimpleImputer:
+        return step.strategy in ("mean", "median", "most_frequent") and _fills_nan(step)
+    return type(step) is StandardScaler or (type(step) is MinMaxScaler and not step.clip)
+
+
+def _fills_nan(step: SimpleImputer) -> bool:
+    missing = step.missing_values
+    is_nan = isinstance(missing, Real) and bool(missing != missing)
+    return is_nan or repr(missing) == "<NA>"
+
+
+def _why_columns_vary(step: ColumnTransformer) -> str:
+    """Return why the columns of a branch may depend on the rows, a clause."""
+    for name, _, columns in step.transformers:
+        if callable(columns) and type(columns) is not make_column_selector:
+            return f"a function selects the columns of {name!r}, and may look at all rows"
+    return ""
 
 
 def _how_it_runs(step: Any) -> str:
@@ -228,9 +286,13 @@ def is_running_imputer(step: Any) -> bool:
 
 def ignores_zero_columns(learner: Any) -> bool:
     """Return whether a column that is zero in all training rows changes nothing in a learner."""
-    kind = type(learner)
-    from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
-    return isinstance(learner, LinearEstimator) or (from_sklearn and kind.__name__ in _LINEAR)
+    if isinstance(learner, LinearEstimator):
+        return True
+    name = type(learner).__name__
+    if not type(learner).__module__.startswith("sklearn.linear_model."):
+        return False
+    penalty = getattr(learner, _PENALISED.get(name, ""), None)
+    return name in _LINEAR or (isinstance(penalty, Real) and 0 < float(penalty) < np.inf)
 
 
 def _why_not_trained(step: Any, behind: Sequence[Any]) -> str:
@@ -251,10 +313,8 @@ def _why_not_compiled(
     if not is_scaler:
         if step.add_indicator:
             return "its add_indicator looks at all rows"
-        missing = step.missing_values
-        is_nan = isinstance(missing, Real) and bool(missing != missing)
-        if repr(missing) != "<NA>" and not is_nan:
-            return f"it takes {missing!r} for a missing value, and not NaN"
+        if not _fills_nan(step):
+            return f"it takes {step.missing_values!r} for a missing value, and not NaN"
         runs_behind = models == BY_PARTIAL_FIT and all(map(_only_runs, behind))
         can_stand = runs_behind or [type(part) for part in behind] in ([], [StandardScaler])
     if not can_stand:

@@ -1,21 +1,17 @@
 """The steps of a Pipeline before its learner, fitted on all rows: done once, or running.
 
-In the steps that are done once, a placeholder stands for each running step and lets the rows pass.
+In the steps that are done once, placeholders stand for the running steps (``placeholders.py``).
 A compiled learner scales the rows and fills in missing values itself, by the moments of the rows
 that a model has seen (``_kernels/moments.pxd``). In Python, ``Running`` trains the steps by
-``partial_fit`` on the rows of each phase. Afterwards the steps are put back as a model has them.
+``partial_fit`` on the rows of each phase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from contextlib import nullcontext
 from copy import copy
-from copy import deepcopy
 from dataclasses import replace
-from itertools import count
 from typing import Any
 from typing import Self
 
@@ -23,16 +19,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.base import clone
-from sklearn.base import OneToOneFeatureMixin
-from sklearn.base import TransformerMixin
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import MissingIndicator
-from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import _num_samples
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.scaled import MOST_NUMBERS
 from optuna_treecv._kernels.scaled import Scaled
@@ -40,268 +29,28 @@ from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.learners.exact.moments import is_rounding
 from optuna_treecv.learners.seeds import seeded
-from optuna_treecv.learners.steps.decisions import adds_columns
-from optuna_treecv.learners.steps.decisions import COMPILED
 from optuna_treecv.learners.steps.decisions import ignores_zero_columns
 from optuna_treecv.learners.steps.decisions import is_running_imputer
-from optuna_treecv.learners.steps.decisions import PYTHON
 from optuna_treecv.learners.steps.decisions import Split
-from optuna_treecv.learners.steps.parts import COMPOSED
-from optuna_treecv.learners.steps.parts import leaves_of
+from optuna_treecv.learners.steps.forms import why_form_varies
 from optuna_treecv.learners.steps.parts import naming_step
-from optuna_treecv.learners.steps.parts import parts_of
-from optuna_treecv.learners.steps.parts import path_to
-from optuna_treecv.learners.steps.parts import rows_after
 from optuna_treecv.learners.steps.parts import unshared
-from optuna_treecv.rows.checks import check_columns
+from optuna_treecv.learners.steps.placeholders import all_placeholders
+from optuna_treecv.learners.steps.placeholders import columns_of_placeholders
+from optuna_treecv.learners.steps.placeholders import ImputerPlaceholder
+from optuna_treecv.learners.steps.placeholders import NotAheadError
+from optuna_treecv.learners.steps.placeholders import with_placeholders
+from optuna_treecv.learners.steps.placeholders import without_placeholders
 from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.folds import Folds
 
 # Sparse rows are made dense before they are scaled, if they have at most so many columns.
 _MOST_DENSE = 96
-
-
-class NotAheadError(Exception):
-    """Raised where steps cannot be done ahead of the folds, with the reason, a clause."""
-
-
-class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Stands in the place of a running step and lets the rows pass, as numbers.
-
-    Parameters
-    ----------
-    step : transformer
-        A StandardScaler, or one that runs in Python.
-    in_python : bool
-        Whether it runs in Python.
-
-    Attributes
-    ----------
-    constant : int or None
-        What takes the place of the rows while it is found out which columns they become.
-    dtype : str
-        The type of the rows, if it runs in Python.
-    is_sparse : bool
-        Whether they are sparse.
-    """
-
-    constant: int | None = None
-
-    def __init__(self, step: Any, in_python: bool = False) -> None:
-        self.step = step
-        self.in_python = in_python
-        self._is_from_sklearn = type(step).__module__.startswith("sklearn.")
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Check the rows as the step does; one that runs in Python is tried on them."""
-        if not self.in_python:
-            if sparse.issparse(X) and self.step.with_mean:
-                clone(self.step).fit(X)  # raises its own error
-            self._checked(X, reset=True)
-            return self
-        # Steps of others may take strings, or need the names of the columns.
-        is_named = hasattr(X, "columns") and self._is_from_sklearn
-        try:
-            with naming_entries(X) if is_named else nullcontext():
-                self._try(self._checked(X, reset=True), y)
-        except NotAheadError:
-            raise
-        except Exception as error:  # of code that is not ours
-            if self._is_from_sklearn and isinstance(error, ValueError):
-                raise
-            name = type(self.step).__name__
-            raise NotAheadError(f"{name} raises an error on an array: {error}") from error
-        return self
-
-    def _try(self, rows: Any, y: Any) -> None:
-        """Try the step on the rows, since it must take an array and keep its columns."""
-        tried = clone(self.step).partial_fit(rows, *(() if y is None else (y,)))
-        # A copy, since a step with copy=False writes into the rows that it gets.
-        after = tried.transform(take_rows(rows, slice(0, 1)).copy())
-        name = type(self.step).__name__
-        if hasattr(after, "iloc"):
-            raise NotAheadError(f"{name} returns a data frame")
-        if sparse.issparse(after) != sparse.issparse(rows):
-            raise NotAheadError(f"{name} makes dense rows of sparse ones, or the reverse")
-        if np.shape(after) != (1, rows.shape[1]):
-            raise NotAheadError(f"{name} changes the number of columns")
-        self.dtype, self.is_sparse = rows.dtype.str, sparse.issparse(rows)
-        # The next step must not get integers where this one returns fractions.
-        self._returned = np.result_type(rows.dtype, getattr(after, "dtype", rows.dtype))
-
-    def transform(self, X: Any) -> Any:
-        """Return the rows, or ``constant`` in their place."""
-        rows = self._passed(X)
-        return rows if self.constant is None else np.full(rows.shape, self.constant)
-
-    def _passed(self, X: Any) -> Any:
-        """Return the rows, in a type that holds what the step makes of them too."""
-        rows = self._checked(X, reset=False)
-        return rows.astype(self._returned, copy=False) if self.in_python else rows
-
-    def _checked(self, X: Any, reset: bool) -> Any:
-        if self._is_from_sklearn:
-            check_columns(X)
-        takes_sparse = self.in_python or not self.step.with_mean
-        return validate_data(
-            self,
-            X,
-            accept_sparse="csr" if takes_sparse else False,
-            dtype="numeric" if self.in_python else [np.float64, np.float32],
-            ensure_all_finite=False,  # the step and the learner say what is wrong
-            reset=reset,
-        )
-
-    def put_back(self, trained: Any) -> Any:
-        """Return the step as a model has it.
-
-        Parameters
-        ----------
-        trained : transformer or tuple (n_rows, moments)
-            The step as it was trained, if it runs in Python. Otherwise the number of rows that the
-            model has seen and the moments of their columns, (3, n_columns): the means, the sums of
-            squared deviations, and the means of the values that are not missing, or 0.
-        """
-        fitted = copy(trained) if self.in_python else clone(self.step)
-        _copy_names(self, fitted)
-        if self.in_python:
-            return fitted
-        n_rows, (mean, M2, _) = trained
-        fitted.n_samples_seen_ = n_rows
-        fitted.mean_ = mean.copy() if fitted.with_mean or fitted.with_std else None
-        fitted.var_ = fitted.scale_ = None
-        if fitted.with_std:
-            fitted.var_ = M2 / n_rows
-            are_constant = is_rounding(fitted.var_, n_rows, mean)
-            fitted.scale_ = np.where(are_constant, 1.0, np.sqrt(fitted.var_))
-        return fitted
-
-
-def _copy_names(fitted: Any, other: Any) -> None:
-    """Set what a fitted transformer knows of the columns it has got."""
-    for name in ("n_features_in_", "feature_names_in_"):
-        if hasattr(fitted, name):
-            setattr(other, name, getattr(fitted, name))
-
-
-class ImputerPlaceholder(Placeholder):
-    """Stands in the place of a SimpleImputer.
-
-    That of an imputer by means lets the missing values pass. An imputer by a constant fills them
-    in. Both leave out a column that has no value in the rows that they are fitted on, so they can
-    stand before all folds only where each fold has a value of each column: they count the values.
-
-    Parameters
-    ----------
-    step : SimpleImputer
-    """
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the imputer, whose means are not used, and see which columns it keeps."""
-        self.like = clone(self.step).fit(X)
-        _copy_names(self.like, self)
-        self._kept = np.ones(self.n_features_in_, bool)
-        if not self.step.keep_empty_features:
-            missing = MissingIndicator(
-                missing_values=self.step.missing_values, features="all", sparse=False
-            )
-            n_known = (~missing.fit_transform(X)).sum(axis=0)
-            self._kept = n_known > 0
-            # In how few rows a column has values; those without any are left out in all folds.
-            self.fewest_known = int(n_known[self._kept].min(initial=_num_samples(X)))
-        return self
-
-    def _passed(self, X: Any) -> Any:
-        """Return the rows, as an array."""
-        if not is_running_imputer(self.step):
-            return self.like.transform(X)
-        check_columns(X)
-        X = validate_data(
-            self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
-        )
-        return X if self._kept.all() else X[:, self._kept]
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns that are kept."""
-        names: np.ndarray = self.like.get_feature_names_out(input_features)
-        return names
-
-    def put_back(self, trained: tuple[int, np.ndarray]) -> SimpleImputer:
-        """Return the imputer with the means of the values known in the rows of a model."""
-        imputer = deepcopy(self.like)
-        imputer.statistics_[self._kept] = trained[1][2]
-        return imputer
-
-
-def with_placeholders(path: str, step: Any, kinds: Mapping[str, str]) -> Any:
-    """Return a step, not fitted, with a placeholder for each running step.
-
-    Parameters
-    ----------
-    path : str
-    step : transformer
-    kinds : mapping
-        How the parts of the step are treated, by their paths.
-    """
-    if type(step) in COMPOSED:
-        copied = copy(step)
-        parts = [
-            (name, with_placeholders(path_to(path, name), part, kinds), *rest)
-            for name, part, *rest in parts_of(step)
-        ]
-        if type(step) is ColumnTransformer:
-            *parts, (_, copied.remainder) = parts
-        setattr(copied, COMPOSED[type(step)], parts)
-        return copied
-    kind = kinds.get(path)
-    if type(step) is SimpleImputer and (kind == COMPILED or not step.keep_empty_features):
-        return ImputerPlaceholder(step)
-    return Placeholder(step, kind == PYTHON) if kind in (COMPILED, PYTHON) else step
-
-
-def without_placeholders(step: Any, fitted: Any, trained: Mapping[Placeholder, Any]) -> Any:
-    """Return a fitted step with its running steps as they are for some model.
-
-    Parameters
-    ----------
-    step : transformer
-        As given.
-    fitted : transformer
-        From ``with_placeholders``, fitted.
-    trained : mapping
-        The running steps by their placeholders. A step that gets no columns has none.
-    """
-    if isinstance(fitted, Placeholder):
-        return trained.get(fitted, getattr(fitted, "like", fitted.step))
-    if not all_placeholders(fitted):
-        return fitted
-    whole = copy(fitted)
-    # The parameters of the fitted step hold placeholders, as does the remainder below.
-    vars(whole).update(clone(step).get_params(deep=False))
-    originals = {name: part for name, part, *_ in parts_of(step)}
-    parts = [
-        (name, without_placeholders(originals.get(name, part), part, trained), *rest)
-        for name, part, *rest in parts_of(fitted, is_fitted=True)
-    ]
-    if type(step) is ColumnTransformer:
-        whole.transformers_ = parts
-        whole._remainder = ("remainder", whole.remainder, *fitted._remainder[2:])
-    else:
-        setattr(whole, COMPOSED[type(step)], parts)
-    return whole
-
-
-def all_placeholders(fitted: Any) -> list[Placeholder]:
-    """Return the placeholders among the fitted parts of a step."""
-    leaves = leaves_of("", fitted, is_fitted=True)
-    return [leaf for _, leaf in leaves if isinstance(leaf, Placeholder)]
 
 
 class Running(BaseEstimator):
@@ -413,31 +162,15 @@ class FittedSteps:
                 "got sparse ones; sparse_output=False of a OneHotEncoder, or sparse_threshold=0 "
                 "of a ColumnTransformer, would be right."
             )
-        # An integer, since the rows may be of an integer type.
-        unused = next(number for number in count() if not np.any(_dense(some) == number))
         self._running = [
-            (part, at)
-            for part in all_placeholders(self._fitted)
-            if (at := self._written_by(part, unused)).start < at.stop
+            (part, slice(columns[0], columns[-1] + 1))
+            for part, columns in columns_of_placeholders(self._fitted, X)
+            if not isinstance(part, ImputerPlaceholder) or is_running_imputer(part.step)
         ]
         self._makes_dense = self._lies_beside = False
         self.settings: dict[str, Any] = {}
         if self.is_compiled:
             self._lay_out(some, takes_sparse)
-
-    def _written_by(self, part: Placeholder, unused: int) -> slice:
-        """Return which of the columns after all steps a running step writes; none if it does not.
-
-        They hold a number that is unused otherwise where the placeholder returns it, since no step
-        that is done once stands behind one that runs.
-        """
-        if isinstance(part, ImputerPlaceholder) and not is_running_imputer(part.step):
-            return slice(0, 0)
-        part.constant = unused
-        after = self._transform(take_rows(self.X, slice(0, 1)))
-        part.constant = None
-        columns = np.flatnonzero(_dense(after)[0] == unused).tolist()
-        return slice(columns[0], columns[-1] + 1) if columns else slice(0, 0)
 
     def _lay_out(self, some: Any, takes_sparse: bool) -> None:
         """Find out what a kernel does to which columns, and how the rows lie for it."""
@@ -502,33 +235,8 @@ class FittedSteps:
         return min(known, default=None)
 
     def why_form_varies(self, cuts: Iterable[Cut]) -> str:
-        """Return why some folds would get sparse rows and others not, a clause; "" if not.
-
-        A ColumnTransformer decides it by the density of what its branches return for the rows that
-        it is fitted on; done once, by all rows. Learners such as ``SGDClassifier`` treat sparse
-        rows in another way, but kernels give the same for both.
-        """
-        stacks: list[tuple[ColumnTransformer, list[tuple[Any, Any]]]] = []
-
-        def note(path: str, step: Any, X: Any, branches: list[tuple[Any, Any]]) -> Any:
-            if type(step) is ColumnTransformer and any(sparse.issparse(X) for _, X in branches):
-                stacks.append((step, branches))
-            return step.transform(unshared(step, X))
-
-        if self.is_compiled:
-            return ""
-        # One row tells whether any branch is sparse, before all rows are transformed.
-        rows_after("", self._fitted, take_rows(self.X, slice(0, 1)), note)
-        if stacks:
-            stacks.clear()
-            rows_after("", self._fitted, self.X, note)
-        for step, branches in stacks:
-            if not all(_is_sure(cut, step, branches) for cut in cuts):
-                return (
-                    "a ColumnTransformer returns sparse rows to some training sets and dense rows "
-                    f"to others (sparse_threshold={step.sparse_threshold})"
-                )
-        return ""
+        """Return as the function does; kernels give the same for sparse and dense rows."""
+        return "" if self.is_compiled else why_form_varies(self._fitted, self.X, cuts)
 
     def layout_for(self, pipeline: Pipeline) -> RowLayout:
         """Return the layout of the rows that the learner behind these steps needs."""
@@ -608,53 +316,3 @@ class FittedSteps:
 def _dense(rows: Any) -> np.ndarray:
     """Return rows, an array of them or a data frame, as a dense array."""
     return rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
-
-
-def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]) -> bool:
-    """Return whether each training set has the rows in the form that all rows have."""
-    n_rows = outputs[0][1].shape[0]
-    n_numbers, n_others = np.zeros(n_rows), 0  # of each row; of columns that all folds have
-    encoded = [sparse.csc_array((n_rows, 0))]  # the columns of values that encoders find
-    for part, after in outputs:
-        is_sparse = sparse.issparse(after)
-        # As in scikit-learn, the zeros of dense rows count as numbers.
-        n_numbers += np.diff(after.tocsr().indptr) if is_sparse else after.shape[1]
-        if is_sparse and any(adds_columns(leaf) for _, leaf in leaves_of("", part)):
-            encoded.append(sparse.csc_array(after))
-        else:
-            n_others += after.shape[1]
-    columns = sparse.hstack(encoded, format="csc")
-    n_trained, n_numbers, n_present = _of_training_sets(cut, n_numbers, columns)
-    # A column that no row of a training set has may be left out of its rows.
-    for n_columns in (n_others + n_present, n_others + columns.shape[1]):
-        density = n_numbers / np.maximum(n_trained * n_columns, 1)
-        if np.any((density < fitted.sparse_threshold) != fitted.sparse_output_):
-            return False
-    return True
-
-
-def _of_training_sets(
-    cut: Cut, n_numbers: np.ndarray, columns: sparse.csc_array
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each training set's number of rows, of numbers, and of such columns that it has."""
-    if isinstance(cut, Folds):
-        begins = cut.begins()
-        rows = cut.order[begins[0] :]
-        tested = sparse.csr_array((np.ones(len(rows)), rows, begins - begins[0]))
-        tested.resize(cut.n_folds, cut.n_rows)
-        n_of_column = np.diff(columns.indptr)
-        ones = sparse.csc_array(
-            (np.ones(columns.nnz), columns.indices, columns.indptr), columns.shape
-        )
-        counts = tested @ ones
-        # A training set lacks a column if its chunk has all rows of it.
-        counts.data = counts.data == n_of_column[counts.indices]
-        n_present = np.count_nonzero(n_of_column) - counts.sum(axis=1)
-        return cut.n_rows - np.diff(begins), n_numbers.sum() - tested @ n_numbers, n_present
-    by_row = columns.tocsr()
-    trains = [cut.split(chunk).train_rows() for chunk in range(cut.n_folds)]
-    return (
-        np.array([len(rows) for rows in trains]),
-        np.array([n_numbers[rows].sum() for rows in trains]),
-        np.array([len(np.unique(by_row[rows].indices)) for rows in trains]),
-    )

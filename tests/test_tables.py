@@ -1,0 +1,501 @@
+"""Tables before exact folds: the scores are those of fits of the same steps by fold."""
+
+from __future__ import annotations
+
+import warnings
+
+from hypothesis import given
+from hypothesis import HealthCheck
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.compose import make_column_selector
+from sklearn.compose import make_column_transformer
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import ElasticNet
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneOut
+from sklearn.model_selection import RepeatedKFold
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.pipeline import FeatureUnion
+from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
+
+N = 120
+NUMBERS, KINDS = ["small", "large", "count"], ["letter", "word"]
+
+
+def table(seed=0, n_rows=N, missing=0.15, rare=0):
+    """Return a table, and a number for each row; ``rare`` rows hold a letter of their own."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(
+        {
+            "small": rng.normal(size=n_rows),
+            "large": 100 + rng.exponential(size=n_rows),
+            "count": rng.integers(0, 4, n_rows).astype(float),
+            "letter": rng.choice(list("abc"), n_rows).astype(object),
+            "word": rng.choice(["yes", "no", None], n_rows, p=[0.5, 0.3, 0.2]),
+        }
+    )
+    y = X["small"] + X["count"] + (X["letter"] == "a") + rng.normal(size=n_rows)
+    for name in NUMBERS:
+        X.loc[rng.random(n_rows) < missing, name] = np.nan
+    X.loc[rng.choice(n_rows, rare, replace=False), "letter"] = "rare"
+    return X, y.to_numpy()
+
+
+X, Y = table()
+
+
+def encoder(**options):
+    return OneHotEncoder(**{"sparse_output": False, **options})
+
+
+def columns(numbers, kinds=None):
+    return ColumnTransformer(
+        [("numbers", numbers, NUMBERS), ("kinds", encoder() if kinds is None else kinds, KINDS)]
+    )
+
+
+def expected(model, X, y, cv, scoring="r2"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return cross_validate(model, X, y, cv=cv, scoring=scoring)["test_score"]
+
+
+def evaluated(model, X, y, cv, scoring="r2", **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tree_cross_validate(model, X, y, cv=cv, scoring=scoring, **options)
+
+
+CVS = {
+    "folds": KFold(4),
+    "mixed": KFold(5, shuffle=True, random_state=0),
+    "time": TimeSeriesSplit(3),
+    "any": ShuffleSplit(3, random_state=0),
+    "repeated": RepeatedKFold(n_splits=3, n_repeats=2, random_state=0),
+}
+FRONTS = {
+    "mean and scale": columns(make_pipeline(SimpleImputer(), StandardScaler())),
+    "median and range": columns(
+        make_pipeline(SimpleImputer(strategy="median"), MinMaxScaler((-1, 3))),
+        encoder(drop="first"),
+    ),
+    "scale, then fill in": columns(
+        make_pipeline(StandardScaler(), SimpleImputer(strategy="most_frequent")),
+        encoder(handle_unknown="ignore"),
+    ),
+    "range, mean, scale": columns(
+        make_pipeline(MinMaxScaler(), SimpleImputer(), StandardScaler(with_mean=False))
+    ),
+    "indicator": columns(SimpleImputer(add_indicator=True), encoder(drop="if_binary")),
+    "products": columns(
+        make_pipeline(SimpleImputer(strategy="constant", fill_value=1), PolynomialFeatures(2))
+    ),
+    "imputed kinds": columns(
+        SimpleImputer(),
+        make_pipeline(SimpleImputer(strategy="constant", fill_value="?"), encoder()),
+    ),
+    "no mean": columns(make_pipeline(SimpleImputer(), StandardScaler(with_mean=False))),
+    "infrequent": columns(
+        SimpleImputer(), encoder(min_frequency=5, handle_unknown="infrequent_if_exist")
+    ),
+    "sparse in part": make_column_transformer(
+        (OneHotEncoder(), ["letter"]), (SimpleImputer(), NUMBERS), sparse_threshold=0
+    ),
+    "nested": Pipeline(
+        [
+            ("table", columns(SimpleImputer(strategy="median"))),
+            ("all", FeatureUnion([("as it is", "passthrough"), ("scaled", StandardScaler())])),
+            ("again", StandardScaler()),
+        ]
+    ),
+    "remainder": ColumnTransformer(
+        [
+            ("kinds", encoder(), make_column_selector(dtype_include=object)),
+            ("dropped", "drop", ["count"]),
+        ],
+        remainder=make_pipeline(SimpleImputer(), StandardScaler()),
+    ),
+}
+
+
+@pytest.mark.parametrize("cv", CVS)
+@pytest.mark.parametrize("front", FRONTS)
+def test_scores_are_those_of_fits(front, cv):
+    model = make_pipeline(FRONTS[front], Ridge(0.3))
+    result = evaluated(model, X, Y, CVS[cv])
+    assert result.method == "exact"
+    np.testing.assert_allclose(
+        result.test_score, expected(model, X, Y, CVS[cv]), rtol=1e-9, atol=1e-11
+    )
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        RidgeClassifier(),
+        RidgeClassifier(class_weight="balanced"),
+        LinearDiscriminantAnalysis(),
+        LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.2),
+    ],
+    ids=["ridge", "balanced", "svd", "lsqr"],
+)
+def test_labels_are_those_of_fits(learner):
+    model, y = make_pipeline(FRONTS["mean and scale"], learner), np.where(Y > 2, "high", "low")
+    cv = CVS["mixed"]
+    assert evaluated(model, X, y, cv, "accuracy").method == "exact"
+    np.testing.assert_array_equal(
+        tree_cross_val_predict(model, X, y, cv=cv), cross_val_predict(model, X, y, cv=cv)
+    )
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [Lasso(0.01, tol=1e-12), ElasticNet(0.01, l1_ratio=0.3, tol=1e-12), LinearRegression()],
+    ids=["lasso", "elastic net", "least squares"],
+)
+def test_other_models_from_sums(learner):
+    kinds = encoder(drop="first", handle_unknown="ignore")
+    front = columns(make_pipeline(SimpleImputer(), StandardScaler()), kinds)
+    model = make_pipeline(front, learner)
+    for cv in (CVS["mixed"], LeaveOneOut()):
+        result = evaluated(model, X[:40], Y[:40], cv, "neg_mean_squared_error")
+        assert result.method == "exact"
+        of_fits = expected(model, X[:40], Y[:40], cv, "neg_mean_squared_error")
+        np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-8, atol=1e-9)
+
+
+def test_predictions_weights_and_several_targets():
+    model, cv = make_pipeline(FRONTS["mean and scale"], Ridge()), CVS["mixed"]
+    y = np.c_[Y, -2 * Y**2]
+    np.testing.assert_allclose(
+        tree_cross_val_predict(model, X, y, cv=cv),
+        cross_val_predict(model, X, y, cv=cv),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+    weights = np.random.default_rng(0).integers(0, 3, N).astype(float)
+    result = evaluated(model, X, Y, cv, params={"ridge__sample_weight": weights})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        of_fits = cross_validate(
+            model, X, Y, cv=cv, scoring="r2", params={"ridge__sample_weight": weights}
+        )
+    assert result.method == "exact"
+    np.testing.assert_allclose(result.test_score, of_fits["test_score"], rtol=1e-9)
+
+
+def test_each_row_left_out():
+    few, y = X[:40], Y[:40]
+    for front in (FRONTS["mean and scale"], make_pipeline(FRONTS["products"], StandardScaler())):
+        model = make_pipeline(front, Ridge())
+        result = evaluated(model, few, y, LeaveOneOut(), "neg_mean_squared_error")
+        assert result.method == "exact"
+        of_fits = expected(model, few, y, LeaveOneOut(), "neg_mean_squared_error")
+        np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-8, atol=1e-9)
+
+
+def test_a_grid_of_penalties_and_of_steps():
+    model = make_pipeline(FRONTS["mean and scale"], Ridge())
+    grid = {
+        "ridge__alpha": [0.01, 1.0, 100.0],
+        "columntransformer__numbers__simpleimputer__strategy": ["mean", "median"],
+    }
+    ours = TreeCVSearchCV(model, param_grid=grid, cv=CVS["mixed"], scoring="r2").fit(X, Y)
+    theirs = GridSearchCV(model, grid, cv=CVS["mixed"], scoring="r2").fit(X, Y)
+    assert ours.best_params_ == theirs.best_params_
+    of_points = {
+        str(sorted(params.items())): mean
+        for params, mean in zip(
+            theirs.cv_results_["params"], theirs.cv_results_["mean_test_score"], strict=True
+        )
+    }
+    for params, mean in zip(
+        ours.cv_results_["params"], ours.cv_results_["mean_test_score"], strict=True
+    ):
+        assert mean == pytest.approx(of_points[str(sorted(params.items()))], rel=1e-9)
+
+
+def test_arrays_integers_and_float32():
+    rng = np.random.default_rng(0)
+    rows = np.c_[rng.integers(0, 3, 90), rng.integers(0, 50, 90)]
+    y = rows.sum(axis=1) + rng.normal(size=90)
+    model = make_pipeline(
+        make_column_transformer((encoder(), [0]), (MinMaxScaler(), [1])), Ridge()
+    )
+    for kind, rtol in ((np.int64, 1e-9), (np.float32, 1e-4)):
+        result = evaluated(model, rows.astype(kind), y, KFold(3))
+        assert result.method == "exact"
+        of_fits = expected(model, rows.astype(kind), y, KFold(3))
+        np.testing.assert_allclose(result.test_score, of_fits, rtol=rtol)
+
+
+def test_a_category_that_only_test_rows_have():
+    """It has no coefficient before a penalty, if nothing else depends on it."""
+    rare = X.copy()
+    rare.loc[3, "letter"] = "rare"
+    model = make_pipeline(columns(SimpleImputer(), encoder(handle_unknown="ignore")), Ridge())
+    result = evaluated(model, rare, Y, KFold(4))
+    assert result.method == "exact"
+    np.testing.assert_allclose(result.test_score, expected(model, rare, Y, KFold(4)), rtol=1e-9)
+
+
+LACKS = "a training set lacks a category"
+
+
+@pytest.mark.parametrize(
+    ("front", "change", "why"),
+    [
+        (
+            columns(SimpleImputer(), encoder(handle_unknown="ignore", drop="first")),
+            "letter",
+            LACKS,
+        ),
+        (
+            make_pipeline(
+                columns(SimpleImputer(), encoder(handle_unknown="ignore")), StandardScaler()
+            ),
+            "letter",
+            LACKS,
+        ),
+        (
+            columns(
+                SimpleImputer(), encoder(min_frequency=27, handle_unknown="infrequent_if_exist")
+            ),
+            "",
+            "its infrequent_categories_ of a training set are others than those of all rows",
+        ),
+        (
+            columns(SimpleImputer(add_indicator=True)),
+            "indicator",
+            "a training set has no missing value in a column of its add_indicator",
+        ),
+        (columns(SimpleImputer()), "empty", "a column has no value in a training set"),
+        (
+            columns(make_pipeline(SimpleImputer(), PolynomialFeatures(2))),
+            "",
+            "its statistics_ of a training set are others than those of all rows",
+        ),
+        (
+            columns(make_pipeline(MinMaxScaler(clip=True), SimpleImputer())),
+            "",
+            "MinMaxScaler learns from the rows",
+        ),
+        (
+            columns(FunctionTransformer(lambda X: X.fillna(X.mean()))),
+            "",
+            "its function may look at all rows",
+        ),
+        (
+            ColumnTransformer(
+                [("some", SimpleImputer(), lambda X: list(X.columns[:2]))], remainder="drop"
+            ),
+            "",
+            "a function selects the columns of 'some', and may look at all rows",
+        ),
+        (
+            ColumnTransformer(
+                [("some", SimpleImputer(), NUMBERS)], transformer_weights={"some": 2.0}
+            ),
+            "",
+            "ColumnTransformer has transformer_weights",
+        ),
+    ],
+    ids=[
+        "drop",
+        "scaled",
+        "infrequent",
+        "indicator",
+        "empty",
+        "products",
+        "clip",
+        "function",
+        "selector",
+        "weights",
+    ],
+)
+def test_what_differs_between_folds_is_fitted(front, change, why):
+    """The scores are those of fits then, NaN and all."""
+    rows = X.copy()
+    if change == "letter":
+        rows.loc[3, "letter"] = "rare"
+    elif change == "indicator":
+        rows["small"] = np.arange(N) % 7.0
+        rows.loc[[2, 5], "small"] = np.nan
+    elif change == "empty":
+        rows["small"] = np.nan
+        rows.loc[[2, 5], "small"] = 1.0
+    model = make_pipeline(front, Ridge())
+    result = evaluated(model, rows, Y, KFold(4))
+    assert result.method == "fit"
+    assert result.why.endswith(f"cannot be done before the folds: {why}")
+    np.testing.assert_array_equal(result.test_score, expected(model, rows, Y, KFold(4)))
+
+
+def test_an_unknown_category_is_the_error_of_the_fit():
+    rare = X.copy()
+    rare.loc[3, "letter"] = "rare"
+    model = make_pipeline(columns(SimpleImputer()), Ridge())
+    lines = treecv_objective(
+        model, rare, Y, cv=KFold(4), param_grid={"ridge__alpha": [1.0]}
+    ).explain()
+    assert f"'columntransformer__kinds' cannot be done before the folds: {LACKS}" in lines
+    with pytest.raises(ValueError, match=r"Found unknown categories \['rare'\]"):
+        evaluated(model, rare, Y, KFold(4))
+
+
+def test_sparse_tables():
+    """Ridge is iterative on sparse rows, so that exact folds are another number."""
+    front = make_column_transformer(
+        (OneHotEncoder(), KINDS),
+        (make_pipeline(SimpleImputer(), StandardScaler()), NUMBERS),
+        sparse_threshold=1,
+    )
+    result = evaluated(make_pipeline(front, Ridge()), X, Y, KFold(4))
+    assert result.why == "for sparse rows scikit-learn takes an iterative solver"
+    result = evaluated(make_pipeline(front, Ridge()), X, Y, KFold(4), method="exact")
+    assert result.method == "exact"
+    dense = clone(front).set_params(sparse_threshold=0)
+    np.testing.assert_allclose(
+        result.test_score, expected(make_pipeline(dense, Ridge()), X, Y, KFold(4)), rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize("threshold", np.linspace(0.7, 0.95, 11))
+def test_the_form_of_the_rows_is_that_of_each_training_set(threshold):
+    front = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), KINDS),
+        (SimpleImputer(strategy="constant"), NUMBERS),
+        sparse_threshold=threshold,
+    )
+    rows, y = table(1, 60, rare=3)
+    model = make_pipeline(front, Ridge(1e-3, tol=0.5, solver="auto"))
+    result = evaluated(model, rows, y, KFold(4))
+    of_fits = expected(model, rows, y, KFold(4))
+    np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-9)
+
+
+def test_logistic_regression_behind_a_table():
+    y = (Y > 2).astype(int)
+    front = columns(SimpleImputer(strategy="constant"), encoder(handle_unknown="ignore"))
+    result = evaluated(make_pipeline(front, LogisticRegression()), X, y, KFold(4), "neg_log_loss")
+    assert result.method == "newton"
+    tight = LogisticRegression(solver="newton-cholesky", tol=1e-10)
+    of_fits = expected(make_pipeline(front, tight), X, y, KFold(4), "neg_log_loss")
+    np.testing.assert_allclose(result.test_score, of_fits, atol=1e-6)
+
+
+def test_explain_says_which_step_costs_what():
+    model = make_pipeline(FRONTS["median and range"], Ridge())
+    lines = treecv_objective(model, X, Y, param_grid={"ridge__alpha": [1.0]}).explain()
+    assert [line.strip() for line in lines.splitlines()[1:4]] == [
+        "columntransformer__numbers__simpleimputer (SimpleImputer): on sums, since the median of "
+        "a column is a number for each training set",
+        "columntransformer__numbers__minmaxscaler (MinMaxScaler): on sums, since the range of a "
+        "column is a number for each training set",
+        "columntransformer__kinds (OneHotEncoder): once, as in each fold, since each training set "
+        "has the same categories",
+    ]
+
+
+@pytest.mark.parametrize("front", sorted(FRONTS.keys() - {"imputed kinds", "products"}))
+def test_no_model_changes_with_the_rows_that_it_tests(front):
+    """Half of the rows of a fold change by 1e6; what is said of the other half stays."""
+    model, cv = make_pipeline(FRONTS[front], Ridge()), KFold(4)
+    _, test = list(cv.split(X))[1]
+    changed, y = X.copy(), Y.copy()
+    some = test[::2]
+    changed.loc[some, NUMBERS] += 1e6
+    changed.loc[some[:3], NUMBERS] = np.nan
+    y[some] -= 1e6
+    before = tree_cross_val_predict(model, X, Y, cv=cv)
+    after = tree_cross_val_predict(model, changed, y, cv=cv)
+    np.testing.assert_allclose(after[test[1::2]], before[test[1::2]], rtol=1e-9, atol=1e-9)
+    assert not np.any(after[some[3:]] == before[some[3:]])
+
+
+@st.composite
+def fronts(draw):
+    """Return steps for the numbers and the kinds of a table."""
+    numbers, is_filled = [], False
+    for _ in range(draw(st.integers(1, 3))):
+        step = draw(st.sampled_from(["fill", "scale", "range"]))
+        if step == "fill":
+            strategy = st.sampled_from(["mean", "median", "most_frequent", "constant"])
+            numbers.append(
+                SimpleImputer(
+                    strategy=draw(strategy),
+                    add_indicator=draw(st.booleans()),
+                    keep_empty_features=draw(st.booleans()),
+                )
+            )
+            is_filled = True
+        elif step == "scale":
+            numbers.append(StandardScaler(with_mean=draw(st.booleans())))
+        else:
+            numbers.append(MinMaxScaler(draw(st.sampled_from([(0, 1), (-2, 3)]))))
+    if not is_filled:
+        numbers.append(SimpleImputer(strategy=draw(st.sampled_from(["mean", "median"]))))
+    unknown = draw(st.sampled_from(["error", "ignore", "infrequent_if_exist"]))
+    kinds = encoder(
+        handle_unknown=unknown,
+        drop=draw(st.sampled_from([None, "first", "if_binary"])),
+        min_frequency=draw(st.sampled_from([None, None, 4, 0.2])),
+    )
+    front = columns(make_pipeline(*numbers), kinds)
+    last = draw(st.sampled_from([None, StandardScaler(), MinMaxScaler(), PolynomialFeatures(2)]))
+    return front if last is None else make_pipeline(front, last)
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+@given(
+    front=fronts(),
+    seed=st.integers(0, 2**16),
+    missing=st.sampled_from([0, 0.02, 0.3]),
+    rare=st.integers(0, 3),
+    learner=st.sampled_from(
+        [Ridge(), Ridge(1e-4), Ridge(fit_intercept=False), LinearDiscriminantAnalysis()]
+    ),
+    cv=st.sampled_from([KFold(2), KFold(5), TimeSeriesSplit(2), ShuffleSplit(2, random_state=0)]),
+)
+def test_random_tables(front, seed, missing, rare, learner, cv):
+    rows, y = table(seed, 60, missing, rare)
+    scoring = "r2"
+    if isinstance(learner, LinearDiscriminantAnalysis):
+        y, scoring = (y > np.median(y)).astype(int), "roc_auc"
+    model = make_pipeline(front, learner)
+    of_fits = expected(model, rows, y, cv, scoring)
+    try:
+        result = evaluated(model, rows, y, cv, scoring)
+    except ValueError:
+        assert np.isnan(of_fits).any()
+        return
+    np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-7, atol=1e-9)
