@@ -242,6 +242,18 @@ def test_a_grid_of_penalties_and_of_steps():
         assert mean == pytest.approx(of_points[str(sorted(params.items()))], rel=1e-9)
 
 
+def test_columns_that_depend_on_each_other():
+    """With so small a penalty, models follow from the rows of each fold, as its steps make them."""
+    rows = X.assign(copy=X["small"], large=X["large"] + 1e4)
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    model = make_pipeline(
+        make_column_transformer((numbers, [*NUMBERS, "copy"]), (encoder(), KINDS)),
+        Ridge(1e-12, solver="svd"),
+    )
+    result = evaluated(model, rows, Y, KFold(4), method="exact")
+    np.testing.assert_allclose(result.test_score, expected(model, rows, Y, KFold(4)), rtol=1e-8)
+
+
 def test_arrays_integers_and_float32():
     rng = np.random.default_rng(0)
     rows = np.c_[rng.integers(0, 3, 90), rng.integers(0, 50, 90)]

@@ -16,8 +16,8 @@ from optuna_treecv._kernels.lapack import pivoted_cholesky
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.family import MomentFamily
+from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import scaled
 from optuna_treecv.learners.exact.moments import Source
 
@@ -212,7 +212,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             return np.where(is_null, 0, 1 / shrunk)
 
     def models(
-        self, parts: list[np.ndarray], trained: list[RowNumbers]
+        self, parts: list[np.ndarray], chunks: Chunks, chunk: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the coefficients with intercepts of all points and outputs, and an origin."""
         counts, means, centre, scale, *bases = parts
@@ -349,7 +349,7 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
             )
         return regularised
 
-    def models(self, parts: list[np.ndarray], trained: list[RowNumbers]) -> list[Any]:
+    def models(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> list[Any]:
         """Return a matrix, a mean, inverse eigenvalues and constants of each class."""
         counts, means, centre, scale, vectors, values, noise = parts
         log_priors = np.log(counts / counts.sum() if self._priors is None else self._priors)

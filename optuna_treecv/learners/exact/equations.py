@@ -24,6 +24,7 @@ from optuna_treecv._kernels.lapack import solve_tridiagonal
 from optuna_treecv._kernels.lapack import tridiagonal
 from optuna_treecv.learners.exact.moments import about
 from optuna_treecv.learners.exact.moments import blocks
+from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import is_constant
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import n_rows_of
@@ -375,11 +376,16 @@ class RidgeRows(Source):
             out -= self.shift
         return weights
 
-    def copy(self, part: RowNumbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return shifted X and targets, and the weights, of some rows as float64."""
+    def copy(
+        self, part: RowNumbers, chunk: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return shifted X and targets, and the weights, of some rows as float64.
+
+        ``chunk`` is that of the model whose steps the rows pass.
+        """
         d, n_rows = self.rows.n_features, n_rows_of(part)
         both = np.empty((n_rows, self.n_columns))
-        weights = self.fill(part, both)
+        weights = self.fill(part, both, chunk)
         return both[:, :d], both[:, d:], np.ones(n_rows) if weights is None else weights
 
     def equations(self, moments: Moments) -> Equations:
@@ -405,7 +411,11 @@ class RidgeRows(Source):
         return Equations(gram, second[:d, d:] / scale[:, None], origin, scale, are_constant)
 
     def triangle(
-        self, parts: Sequence[RowNumbers], origin: np.ndarray, scale: np.ndarray
+        self,
+        parts: Sequence[RowNumbers],
+        origin: np.ndarray,
+        scale: np.ndarray,
+        chunk: int | None = None,
     ) -> np.ndarray:
         """Return R of [X, y] = QR, of centred and scaled rows, with the columns of both.
 
@@ -416,7 +426,7 @@ class RidgeRows(Source):
         triangle: np.ndarray = np.zeros((0, self.n_columns))  # as many rows as columns at most
         for part in parts:
             for some in blocks(part):
-                X, y, weights = self.copy(some)
+                X, y, weights = self.copy(some, chunk)
                 both = np.hstack([(X - origin[:d]) / scale, y - origin[d:]])
                 both *= np.sqrt(weights)[:, None]
                 triangle = np.asarray(np.linalg.qr(np.vstack([triangle, both]), mode="r"))
@@ -426,7 +436,8 @@ class RidgeRows(Source):
         self,
         penalties: Penalties,
         alphas: np.ndarray,
-        parts: Sequence[RowNumbers],
+        chunks: Chunks,
+        chunk: int,
         origin: np.ndarray,
         scale: np.ndarray,
     ) -> np.ndarray:
@@ -449,15 +460,10 @@ class RidgeRows(Source):
                 "X must have columns that can be told apart in floating point for "
                 "class_weight='balanced' with method='exact'; method='fit' would be right."
             )
-        if self.rows.maps is not None:
-            raise ValueError(
-                "X must have columns that can be told apart in floating point after steps of each "
-                "fold with method='exact'; method='fit' would be right."
-            )
         if np.any(alphas[failed] == 0):
             raise singular_error("a training set")
         d = self.rows.n_features
-        triangle = self.triangle(parts, origin, scale)
+        triangle = self.triangle(chunks.train_parts(chunk), origin, scale, chunk)
         left, values, right = np.linalg.svd(triangle[:d, :d])
         projected = left.T @ triangle[:d, d:]
         shrinks = values / (np.square(values) + alphas[failed, None])

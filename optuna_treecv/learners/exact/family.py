@@ -37,7 +37,6 @@ from optuna_treecv.learners.exact.moments import mapped
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import moments_of_folds
 from optuna_treecv.learners.exact.moments import n_rows_of
-from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import Source
 from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.exact.moments import TrainAndTest
@@ -242,15 +241,16 @@ class MomentFamily(Family):
         """
 
     @abstractmethod
-    def models(self, parts: list[np.ndarray], trained: list[RowNumbers]) -> Any:
+    def models(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> Any:
         """Return the models of all points, as ``respond`` takes them.
 
         Parameters
         ----------
         parts : list of ndarray
             Those of a record.
-        trained : list of slice or ndarray of int
-            The training rows.
+        chunks : Chunks
+        chunk : int
+            The one whose training rows the record is of.
 
         Raises
         ------
@@ -329,7 +329,7 @@ class MomentFamily(Family):
         most = min(self.rows_at_once, int(np.diff(bounds).max()))
         buffer = np.ones((most, d + 1 if self.has_ones else d))
         for chunk, record in enumerate(records, first):
-            models = self.models(views(record, self.shapes), chunks.train_parts(chunk))
+            models = self.models(views(record, self.shapes), chunks, chunk)
             for some in blocks(chunks.test_rows(chunk, chunk + 1), self.rows_at_once):
                 begin, end = end, end + n_rows_of(some)
                 block = buffer[: end - begin]

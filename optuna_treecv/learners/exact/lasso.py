@@ -35,7 +35,6 @@ from optuna_treecv.learners.exact.moments import about
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.exact.moments import views
 from optuna_treecv.learners.exact.ridge import RidgeFolds
@@ -159,7 +158,7 @@ class LassoFolds(RidgeFolds):
                 )
             yield first, records
 
-    def _coef(self, parts: list[np.ndarray], trained: list[RowNumbers]) -> np.ndarray:
+    def _coef(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> np.ndarray:
         """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
         assert self._starts is not None
         _, q, norms, _ = views(parts[0], self._of_equations)

@@ -263,9 +263,9 @@ class LeftOut:
         d, t = self._of.rows.n_features, self._of.n_targets
         equations = self._of.equations(moments)
         penalties = Penalties(np.empty(Penalties.size(d, t)), d, t)
-        alphas, parts = self._alphas[points], self._chunks.train_parts(chunk)
+        alphas, chunks = self._alphas[points], self._chunks
         penalties.factor(equations.gram, equations.b, alphas)
-        coef = self._of.solve(penalties, alphas, parts, equations.origin, equations.scale)
+        coef = self._of.solve(penalties, alphas, chunks, chunk, equations.origin, equations.scale)
         X, _, _ = self._of.copy(rows)
         X -= equations.origin[:d]
         X /= equations.scale

@@ -20,7 +20,6 @@ from optuna_treecv.learners.exact.moments import balanced
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.exact.moments import views
 from optuna_treecv.rows.data import times_classes
@@ -95,16 +94,16 @@ class RidgeFolds(MomentFamily):
         penalties.factor(equations.gram, equations.b, self._alphas)
 
     def models(
-        self, parts: list[np.ndarray], trained: list[RowNumbers]
+        self, parts: list[np.ndarray], chunks: Chunks, chunk: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the coefficients of all points one below the other, and what is subtracted."""
-        return np.ascontiguousarray(self._coef(parts, trained).T), parts[1]
+        return np.ascontiguousarray(self._coef(parts, chunks, chunk).T), parts[1]
 
-    def _coef(self, parts: list[np.ndarray], trained: list[RowNumbers]) -> np.ndarray:
+    def _coef(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> np.ndarray:
         """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
         memory, origin, scale = parts
         penalties = Penalties(memory, len(scale), self.n_outputs)
-        solved = self.source.solve(penalties, self._alphas, trained, origin, scale)
+        solved = self.source.solve(penalties, self._alphas, chunks, chunk, origin, scale)
         return solved.transpose(1, 0, 2).reshape(len(scale), -1) / scale[:, None]
 
     def respond(
@@ -171,7 +170,7 @@ class RidgeFolds(MomentFamily):
         d, n_folds = self._rows.n_features, len(records)
         coef = np.stack(
             [
-                self._coef(views(record, self.shapes), chunks.train_parts(chunk))
+                self._coef(views(record, self.shapes), chunks, chunk)
                 for chunk, record in enumerate(records, first)
             ]
         )
