@@ -2,7 +2,7 @@
 
 Covertype and 20 newsgroups are read from scikit-learn's data folder ($SCIKIT_LEARN_DATA), and
 nycflights13.npz, a9a.svm.bz2, w8a.svm.bz2, fashion_mnist.npz, letter.npz, magic.npz,
-protein_casp.npz, elec2.npz and kin40k.npz from the folder $OPTUNA_TREECV_DATA. Nothing is
+protein_casp.npz, elec2.npz, kin40k.npz and higgs_7k5.npz from the folder $OPTUNA_TREECV_DATA. Nothing is
 downloaded. A missing data set is replaced by a synthetic one with the same shape, density and
 task, drawn from a fixed seed; its name says so.
 
@@ -146,6 +146,17 @@ def magic() -> DataSet:
     except FileNotFoundError:
         X, y = make_classification(19_020, 10, flip_y=0.3, random_state=0)
         X, name = X * np.geomspace(0.1, 100, 10), "synthetic, like magic"
+    return *shuffle(X, y, random_state=0), name
+
+
+def higgs() -> DataSet:
+    """2 classes that are hard to tell apart, measured and derived quantities: 7,500 x 28."""
+    try:
+        with np.load(file_of("higgs_7k5.npz")) as file:
+            X, y, name = file["X"].astype(float), file["y"].astype(int), "higgs"
+    except FileNotFoundError:
+        X, y = make_classification(7_500, 28, n_informative=6, flip_y=0.5, random_state=0)
+        name = "synthetic, like higgs"
     return *shuffle(X, y, random_state=0), name
 
 
