@@ -8,12 +8,15 @@ import numpy as np
 from optuna.distributions import IntDistribution
 from pairs import pairs
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneOut
+from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -159,7 +162,6 @@ def test_folds_without_a_minimum_are_fitted() -> None:
         (LogisticRegression(dual=True), 4, "dual is True"),
         (LogisticRegression(warm_start=True), 4, "warm_start is True"),
         (LogisticRegression(), LeaveOneOut(), "there are more than 100 folds"),
-        (LogisticRegression(), TimeSeriesSplit(4), "the folds are no partition"),
         (
             make_pipeline(StandardScaler(), LogisticRegression(fit_intercept=False)),
             4,
@@ -214,3 +216,54 @@ def test_indicators_of_few_rows_are_those_of_converged_fits() -> None:
             converged(LogisticRegression(C=C)), X, y, cv=KFold(5), scoring="neg_log_loss"
         )["test_score"]
         np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
+
+
+@pytest.mark.parametrize(
+    "cv",
+    [
+        TimeSeriesSplit(4, gap=3),
+        ShuffleSplit(4, test_size=0.3, random_state=0),
+        ShuffleSplit(15, train_size=0.6, random_state=0),  # hundreds of kinds of rows
+        PredefinedSplit(np.arange(N_ROWS) % 5 - 1),  # some rows train all models
+    ],
+    ids=["time", "shuffle", "kinds", "predefined"],
+)
+@pytest.mark.parametrize(
+    "model", [LogisticRegression(C=10), LogisticRegression(class_weight="balanced")]
+)
+def test_splits_of_any_kind(cv: Any, model: Any) -> None:
+    X, y = rows_of(3)
+    X[:, 0] = 0
+    X[cv.split(X, y).__next__()[1], 0] = 1  # constant in a training set
+    for scaler in ("passthrough", StandardScaler()):
+        ours = make_pipeline(scaler, model)
+        result = tree_cross_validate(ours, X, y, cv=cv, scoring="neg_log_loss")
+        assert result.method == "newton"
+        expected = cross_validate(
+            make_pipeline(scaler, converged(model)), X, y, cv=cv, scoring="neg_log_loss"
+        )["test_score"]
+        np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
+
+
+@pytest.mark.parametrize("n_columns", [40, 400])
+@pytest.mark.parametrize("density", [0.05, 0.3])
+def test_sparse_rows_have_the_models_of_dense_ones(n_columns: int, density: float) -> None:
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((300, n_columns), density=density, format="csr", rng=rng)
+    X.data += 0.5
+    y = (X @ rng.normal(size=n_columns) + rng.normal(size=300) > 0).astype(int)
+    for C in (0.1, 10.0):
+        result = tree_cross_validate(
+            LogisticRegression(C=C), X, y, cv=4, scoring="neg_log_loss", shuffle=False
+        )
+        expected = tree_cross_validate(
+            converged(LogisticRegression(C=C)),
+            X.toarray(),
+            y,
+            cv=4,
+            scoring="neg_log_loss",
+            method="fit",
+            shuffle=False,
+        )
+        np.testing.assert_allclose(result.test_score, expected.test_score, rtol=0, atol=PROMISED)
+        assert result.method == "newton"

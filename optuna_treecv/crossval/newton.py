@@ -13,7 +13,6 @@ from optuna_treecv.crossval.exact import idle_words
 from optuna_treecv.crossval.exact import table_of
 from optuna_treecv.learners.newton.glm import FAMILIES
 from optuna_treecv.learners.steps.tables import Table
-from optuna_treecv.rows.folds import Folds
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job
@@ -33,8 +32,6 @@ class Newton(Exact):
         """Return why the models of folds are not solved for together, a clause."""
         if why := super().why_not(job):
             return why
-        if not isinstance(job.task.repeats[0].cut, Folds):
-            return "the folds are no partition of the rows"
         parts = self._parts(job)
         table = table_of(job, parts)
         if isinstance(table, Table) and table.has_maps:

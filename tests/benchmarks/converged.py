@@ -7,9 +7,9 @@ table of medians of RUNS runs (default 3). The programs take turns, with one thr
 OpenMP, on rows that are in memory. datasets.py describes the data; the folds are ranges of rows.
 
 * Ours is one call of ``tree_cross_validate_many`` with its checks and copies.
-* ``GridSearchCV`` is measured by 6 of its fits with their scores, spread over the grid and over the
-  folds; the mean is multiplied by the number of values and folds. Fits that take longer than a
-  minute together are not run again.
+* ``GridSearchCV`` is measured by 6 of its fits with their scores, spread over the grid and over
+  the folds; the mean is multiplied by the number of values and folds. A program that has taken a
+  minute is not run again.
 * ``LogisticRegressionCV`` and ``LassoCV`` run whole. The paths of ``LassoCV`` alone are its time
   without that of its last fit.
 * *Difference* is the largest difference between our score of a fold and theirs, where theirs is

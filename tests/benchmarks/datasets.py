@@ -2,9 +2,9 @@
 
 Covertype and 20 newsgroups are read from scikit-learn's data folder ($SCIKIT_LEARN_DATA), and
 nycflights13.npz, a9a.svm.bz2, w8a.svm.bz2, fashion_mnist.npz, letter.npz, magic.npz,
-protein_casp.npz, elec2.npz, kin40k.npz and higgs_7k5.npz from the folder $OPTUNA_TREECV_DATA. Nothing is
-downloaded. A missing data set is replaced by a synthetic one with the same shape, density and
-task, drawn from a fixed seed; its name says so.
+protein_casp.npz, elec2.npz, kin40k.npz and higgs_7k5.npz from the folder $OPTUNA_TREECV_DATA.
+Nothing is downloaded. A missing data set is replaced by a synthetic one with the same shape,
+density and task, drawn from a fixed seed; its name says so.
 
 Each function returns X, y and the name to show. The rows are in random order, so the first ones
 are a sample and no method has to shuffle again. Numbers are scaled, except in ``letter``,

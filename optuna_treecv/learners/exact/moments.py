@@ -221,7 +221,7 @@ def is_constant(spread: Spread) -> np.ndarray:
     return (spread.low == spread.high) | is_rounding(variance, spread.n_rows, spread.mean)
 
 
-def is_rounding(variance: np.ndarray, n_rows: int, mean: np.ndarray) -> np.ndarray:
+def is_rounding(variance: np.ndarray, n_rows: int | np.ndarray, mean: np.ndarray) -> np.ndarray:
     """Return whether variances are below the rounding errors of their means."""
     tiny = n_rows * np.finfo(np.float64).eps
     return np.asarray(variance <= tiny * variance + np.square(tiny * mean))

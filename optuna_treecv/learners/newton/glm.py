@@ -23,6 +23,7 @@ from optuna_treecv.learners.base import weights_of_classes
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import largest_class
+from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import RowNumbers
@@ -32,15 +33,24 @@ from optuna_treecv.learners.newton.losses import Multinomial
 from optuna_treecv.learners.newton.losses import PredictorLoss
 from optuna_treecv.learners.newton.losses import SquaredDistance
 from optuna_treecv.learners.newton.losses import Tweedie
-from optuna_treecv.learners.newton.solver import Columns
-from optuna_treecv.learners.newton.solver import Objective
-from optuna_treecv.learners.newton.solver import Penalties
+from optuna_treecv.learners.newton.objective import are_sparse
+from optuna_treecv.learners.newton.objective import MOST_COLUMNS
+from optuna_treecv.learners.newton.objective import Objective
+from optuna_treecv.learners.newton.objective import Penalties
+from optuna_treecv.learners.newton.sets import Columns
+from optuna_treecv.learners.newton.sets import Sets
 from optuna_treecv.learners.newton.solver import solve
 
-# Each fold and value has an inverse Hessian, and each pair of outputs a block of it. Where a model
-# has more coefficients, a few fits take less time.
+# Each fold and value has an inverse Hessian.
 _MOST_FOLDS = 100
-_MOST_COEFFICIENTS = 100
+
+# Each pair of outputs has a block of a Hessian. Where a model of several has more coefficients, a
+# few fits take less time.
+_MOST_COEFFICIENTS = 400
+
+# Columns are centred and scaled if their mean is so many times their scale, or their scale so far
+# from 1.
+_MOST_OFFSET, _MOST_SCALE = 30, 1e6
 
 
 class GLMFolds(Family):
@@ -72,18 +82,20 @@ class GLMFolds(Family):
         """Return why the folds of an estimator are not solved together, a clause."""
         if getattr(estimator, "warm_start", False):
             return "warm_start is True"
-        if facts.is_sparse:
-            return "X is sparse"
         if facts.n_folds > _MOST_FOLDS:
             return f"there are more than {_MOST_FOLDS} folds"
-        if facts.n_features * (facts.n_outputs if facts.n_outputs > 2 else 1) > _MOST_COEFFICIENTS:
+        n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
+        if n_outputs > 1 and facts.n_features * n_outputs > _MOST_COEFFICIENTS:
             return f"a model has more than {_MOST_COEFFICIENTS} coefficients"
+        if facts.n_features > MOST_COLUMNS:
+            return f"X has more than {MOST_COLUMNS} columns"
         return ""
 
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Solve for the models of all folds, and yield what they say of their test rows."""
-        columns = Columns.of(self._rows, chunks)
-        objectives = self._objectives(chunks, columns)
+        sets = Sets.of(chunks)
+        columns = Columns.of(self._rows, sets)
+        objectives = self._objectives(chunks, sets, columns)
         is_left_out = columns.is_constant
         if not objectives[0].has_intercept:
             is_left_out = is_left_out & (columns.low == 0)
@@ -94,10 +106,10 @@ class GLMFolds(Family):
         if self._intercept_scaling != np.inf:
             self._share_intercepts(models, columns, objectives[0])
         for chunk in range(chunks.n_chunks):
-            weights = models[:, chunk].reshape(-1, models.shape[-1])
+            of_chunk = models[:, chunk]
             parts = [
-                (X @ weights.T).reshape(-1, len(models), models.shape[2])
-                for _, X in objectives[0].read(chunks.test_rows(chunk, chunk + 1))
+                objectives[0].predictors(objectives[0].read(some), of_chunk)
+                for some in blocks(chunks.test_rows(chunk, chunk + 1))
             ]
             yield slice(chunk, chunk + 1), np.concatenate(parts).transpose(1, 0, 2)
 
@@ -143,12 +155,18 @@ class GLMFolds(Family):
         models[..., :-1] += totals * shares[:, None]
         models[..., -1:] -= totals * np.sum(shares * at, axis=1)[:, None, None]
 
-    def _objectives(self, chunks: Chunks, columns: Columns) -> list[Objective]:
+    def _objectives(self, chunks: Chunks, sets: Sets, columns: Columns) -> list[Objective]:
         """Return what the models minimise: of all outputs together, or of each class."""
         has_intercept, classes = self._estimators[0].fit_intercept, self._rows.classes
         centre, scale = columns.mean[-1], columns.spread[-1]
+        # Where numbers are near 1 anyway, rows are read as they are.
+        is_near = np.abs(centre) <= _MOST_OFFSET * scale
+        is_near &= (scale < _MOST_SCALE) & (scale > 1 / _MOST_SCALE)
+        if np.all(is_near) or are_sparse(self._rows):
+            centre, scale = np.zeros_like(centre), np.ones_like(scale)
         if not has_intercept:
             centre = np.zeros_like(centre)
+        is_diagonal = self._rows.n_features > MOST_COLUMNS
         of_classes = None if classes is None else self._class_weights(chunks, classes)
         if classes is None or len(classes) in (2, self._loss.n_outputs):
             every = [(self._rows, of_classes)]
@@ -164,7 +182,9 @@ class GLMFolds(Family):
                     weights[:, 0] = 1
                 every.append((of_class, weights))
         return [
-            Objective(rows, chunks, self._loss, has_intercept, centre, scale, weights)
+            Objective(
+                *(rows, sets, self._loss, has_intercept, centre, scale, weights, is_diagonal)
+            )
             for rows, weights in every
         ]
 

@@ -96,7 +96,8 @@ class Multinomial(PredictorLoss):
         shares = softmax(z, axis=1)
         curvatures = -shares[:, :, None] * shares[:, None, :]
         diagonal = np.arange(self.n_outputs)
-        curvatures[:, diagonal, diagonal] += shares
+        # Rounding may leave less than 0 of a share of 1.
+        curvatures[:, diagonal, diagonal] = shares * np.maximum(1 - shares, 0)
         return curvatures
 
 

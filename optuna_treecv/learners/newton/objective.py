@@ -1,0 +1,336 @@
+"""What generalised linear models minimise: sums over the training rows of each fold.
+
+The model of a *lane*, one set of training rows at one penalty, minimises
+
+    F(w) = sum_i u_i loss(x_i.w, y_i) + 1/2 sum_j a_j w_j^2        over its training rows i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from optuna_treecv.learners.exact.moments import BLOCK
+from optuna_treecv.learners.exact.moments import copy_rows
+from optuna_treecv.learners.exact.moments import n_rows_of
+from optuna_treecv.learners.exact.moments import RowNumbers
+from optuna_treecv.learners.newton.losses import PredictorLoss
+from optuna_treecv.learners.newton.sets import Sets
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import SparseRows
+
+#: Models of more columns have no Hessians.
+MOST_COLUMNS = 1500
+
+# Sparse rows are made dense, a block at a time, if a larger part of their numbers is not 0.
+_LEAST_DENSITY = 0.1
+
+# Promises are for losses near 1, or are multiplied by this share of those of large targets.
+_LEAST_SHARE = 1e-3
+
+# The predictors that are held at once: of dense rows as many as a cache holds, and of wide ones so
+# many that adding up slopes, which have the width of rows, takes no time beside the products.
+_MOST_PREDICTORS, _MOST_WIDE_PREDICTORS = 2**18, 2**24
+
+
+def are_sparse(rows: PreparedRows) -> bool:
+    """Return whether rows stay sparse, so that they are neither centred nor scaled."""
+    X, d = rows.X, rows.n_features
+    return isinstance(X, SparseRows) and (
+        d > MOST_COLUMNS or len(X.values) < _LEAST_DENSITY * len(X) * d
+    )
+
+
+@dataclass
+class Objective:
+    """What models minimise, on rows whose columns may be centred and scaled.
+
+    The same constants for all sets change no model, since intercepts are free and penalties are
+    scaled too. They only keep numbers near 1.
+
+    Attributes
+    ----------
+    rows : PreparedRows
+    sets : Sets
+    loss : PredictorLoss
+    has_intercept : bool
+    centre, scale : ndarray of shape (n_features,)
+    class_weights : ndarray of shape (n_sets, n_classes) or None
+        Of the rows of each class in the training sets.
+    is_diagonal : bool
+        Whether only the diagonals of Hessians are summed.
+    """
+
+    rows: PreparedRows
+    sets: Sets
+    loss: PredictorLoss
+    has_intercept: bool
+    centre: np.ndarray
+    scale: np.ndarray
+    class_weights: np.ndarray | None
+    is_diagonal: bool
+
+    def __post_init__(self) -> None:
+        self.width = self.rows.n_features + self.has_intercept
+        self.n_outputs = self.loss.n_outputs
+        assert self.rows.targets is not None
+        self.targets = self.rows.targets
+        unit = self.loss.unit(self.targets)
+        # Losses are summed in float64, where so small a part of large ones is still to be seen.
+        self.tolerance = float(np.clip(1, _LEAST_SHARE * unit, unit))
+        d = self.rows.n_features
+        self._is_sparse = are_sparse(self.rows)
+        is_moved = bool(np.any(self.centre != 0) or np.any(self.scale != 1))
+        self._is_plain = (
+            not isinstance(self.rows.X, SparseRows)
+            and self.rows.X.dtype == np.float64
+            and not is_moved
+        )
+        self._buffer = np.empty((0 if self._is_plain or self._is_sparse else BLOCK, d))
+
+    def read(self, part: RowNumbers) -> Any:
+        """Return some rows, at most ``BLOCK``; an array may be overwritten by the next one."""
+        d, X = self.rows.n_features, self.rows.X
+        if self._is_sparse:
+            low = part.start if isinstance(part, slice) else int(part.min())
+            high = part.stop if isinstance(part, slice) else int(part.max()) + 1
+            begins = X.begins[low : high + 1]
+            within = slice(begins[0], begins[-1])
+            block = sparse.csr_array(
+                (X.values[within], X.columns[within], begins - begins[0]), shape=(high - low, d)
+            )
+            return block if isinstance(part, slice) else block[part.astype(np.intp) - low]
+        if self._is_plain and isinstance(part, slice):
+            return X[part, :d]
+        if self._is_plain:
+            return X[part][:, :d]
+        block = self._buffer[: n_rows_of(part)]
+        copy_rows(self.rows, part, block)
+        block -= self.centre
+        block /= self.scale
+        return block
+
+    def predictors(self, X: Any, models: np.ndarray) -> np.ndarray:
+        """Return the predictors of models (n_lanes, n_outputs, width), the same after n_rows."""
+        (n_lanes, n, _), d = models.shape, self.rows.n_features
+        # Outputs are far from each other in memory, so that a loss works on lanes side by side.
+        W = models.transpose(2, 1, 0).reshape(self.width, -1)
+        z = np.asarray(X @ W[:d])
+        if self.has_intercept:
+            z += W[d]
+        return z.reshape(X.shape[0], n, n_lanes).transpose(0, 2, 1)
+
+    def _blocks(self, n_lanes: int) -> Iterator[tuple[int, RowNumbers, np.ndarray, np.ndarray]]:
+        """Yield all rows with what ``Sets.blocks`` says of them."""
+        n_columns = n_lanes * self.n_outputs
+        if self._is_sparse:
+            return self.sets.blocks(max(1, _MOST_WIDE_PREDICTORS // n_columns))
+        return self.sets.blocks(min(max(128, _MOST_PREDICTORS // n_columns), BLOCK))
+
+    def _sums_of(self, X: Any, z: np.ndarray) -> np.ndarray:
+        """Return sums over rows of numbers times columns (n_lanes, n_outputs, width)."""
+        n_rows, n_lanes, n = z.shape
+        of_columns = z.transpose(0, 2, 1).reshape(n_rows, -1)
+        sums = np.empty((self.width, n * n_lanes))
+        sums[: self.rows.n_features] = X.T @ of_columns
+        if self.has_intercept:
+            sums[-1] = of_columns.sum(axis=0)
+        return sums.reshape(self.width, n, n_lanes).transpose(2, 1, 0)
+
+    def _weigh(self, numbers: np.ndarray, some: RowNumbers, set_of: np.ndarray) -> None:
+        """Multiply numbers (n_rows, n_lanes, ...) by the weights of rows and classes."""
+        of_rows = None if self.rows.weights is None else self.rows.weights[some][:, None]
+        if self.class_weights is not None:
+            of_classes = self.class_weights[set_of][:, self.targets[some]].T
+            of_rows = of_classes if of_rows is None else of_rows * of_classes
+        if of_rows is not None:
+            numbers *= of_rows[:, :, None]
+
+    def slopes(self, models: np.ndarray, set_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the slopes of models, summed over their training rows and over their test rows.
+
+        Test rows have no weights here.
+
+        Parameters
+        ----------
+        models : ndarray of shape (n_lanes, n_outputs, width)
+        set_of : ndarray of shape (n_lanes,)
+            The training set of each.
+        """
+        train, test = np.zeros_like(models), np.zeros_like(models)
+        for _, some, is_trained, is_tested in self._blocks(len(models)):
+            X = self.read(some)
+            z = self.predictors(X, models)
+            self.loss.differentiate(z, self.targets[some])
+            of_lanes = is_tested[:, set_of]
+            tested = np.flatnonzero(of_lanes.any(axis=0))
+            if len(tested):
+                test[tested] += self._sums_of(X, z[:, tested] * of_lanes[:, tested, None])
+            self._weigh(z, some, set_of)
+            _clear(z, is_trained[:, set_of])
+            train += self._sums_of(X, z)
+        return train, test
+
+    def closeness(
+        self, models: np.ndarray, steps: np.ndarray, set_of: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the diagonals of Hessians, and how far steps move predictors, over training rows.
+
+        Returns
+        -------
+        diagonals : ndarray of shape (n_lanes, n_outputs, width)
+        reach : ndarray of shape (n_lanes,)
+        """
+        diagonals, reach = np.zeros_like(models), np.zeros(len(models))
+        for _, some, is_trained, _ in self._blocks(len(models)):
+            X, y = self.read(some), self.targets[some]
+            moved = np.abs(self.predictors(X, steps))
+            if self.rows.weights is not None:
+                moved[self.rows.weights[some] == 0] = 0
+            bends = self.loss.bends(self.predictors(X, models), y)
+            self._weigh(bends, some, set_of)
+            for numbers in (moved, bends):
+                _clear(numbers, is_trained[:, set_of])
+            diagonals += self._sums_of(_squared(X), bends)
+            np.maximum(reach, moved.max(axis=(0, 2)), out=reach)
+        return diagonals, reach
+
+    def curvature(
+        self, models: np.ndarray, set_of: np.ndarray, by_group: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the slopes and Hessians of models over training rows.
+
+        Returns
+        -------
+        slopes : ndarray of shape (n_lanes, n_groups or 1, n_outputs, width)
+        hessians : ndarray of shape (n_lanes, n_groups or 1, size, size)
+            With size = n_outputs * width; (n_lanes, n_groups or 1, size) if they are diagonal.
+        """
+        n_groups = self.sets.shares.shape[1] if by_group else 1
+        slopes = np.zeros((len(models), n_groups, *models.shape[1:]))
+        hessians = np.zeros((len(models), n_groups, *(models[0].size,) * (2 - self.is_diagonal)))
+        for group, some, is_trained, _ in self._blocks(len(models)):
+            X, y = self.read(some), self.targets[some]
+            z = self.predictors(X, models)
+            n_rows, n_lanes, n = z.shape
+            if self.is_diagonal:
+                bends = self.loss.bends(z, y)
+            else:
+                bends = self.loss.curvatures(z.reshape(-1, n), np.repeat(y, n_lanes))
+                bends = bends.reshape(n_rows, n_lanes, n * n)
+            self.loss.differentiate(z, y)
+            for numbers in (z, bends):
+                self._weigh(numbers, some, set_of)
+                _clear(numbers, is_trained[:, set_of])
+            at = group if by_group else 0
+            slopes[:, at] += self._sums_of(X, z)
+            if self.is_diagonal:
+                hessians[:, at] += self._sums_of(_squared(X), bends).reshape(n_lanes, -1)
+            else:
+                self._add_products(X, bends, hessians[:, at])
+        return slopes, hessians
+
+    def _add_products(self, X: Any, bends: np.ndarray, hessians: np.ndarray) -> None:
+        """Add X' diag(bends) X to Hessians, for each pair of outputs.
+
+        Hessians only choose steps: products of float32 are near enough.
+        """
+        n, size = self.n_outputs, self.width
+        if not self._is_sparse:
+            ones = np.ones((X.shape[0], size), np.float32)
+            ones[:, : self.rows.n_features] = X
+            X, bends = ones, bends.astype(np.float32)
+        for lane, hessian in enumerate(hessians):
+            if not bends[:, lane].any():
+                continue
+            of_pairs = hessian.reshape(n, size, n, size)
+            for a in range(n):
+                of_pairs[a, :, a] += _products(X, bends[:, lane, a * n + a], size)
+                for b in range(a):
+                    product = _products(X, bends[:, lane, a * n + b], size)
+                    of_pairs[a, :, b] += product
+                    of_pairs[b, :, a] += product
+
+
+def _products(X: Any, weights: np.ndarray, size: int) -> np.ndarray:
+    """Return X' diag(weights) X, where sparse rows get a column of ones."""
+    if isinstance(X, np.ndarray):
+        if weights.min() < 0:
+            return np.asarray((X * weights[:, None]).T @ X)
+        root = X * np.sqrt(weights)[:, None]
+        return np.asarray(root.T @ root)  # which takes half the time
+    products, d = np.empty((size, size)), X.shape[1]
+    of_numbers = X.data * np.repeat(weights, np.diff(X.indptr))
+    weighted = sparse.csr_array((of_numbers, X.indices, X.indptr), shape=X.shape)
+    products[:d, :d] = (weighted.T @ X).toarray()
+    if size > d:
+        products[d, :d] = products[:d, d] = X.T @ weights
+        products[d, d] = weights.sum()
+    return products
+
+
+def _squared(X: Any) -> Any:
+    return X.power(2) if sparse.issparse(X) else np.square(X)
+
+
+def _clear(numbers: np.ndarray, is_kept: np.ndarray) -> None:
+    """Set numbers (n_rows, n_lanes, ...) to 0 but where ``is_kept`` (n_rows or 1, n_lanes)."""
+    if len(is_kept) == 1:
+        numbers[:, ~is_kept[0]] = 0
+    else:
+        np.copyto(numbers, 0, where=~is_kept[:, :, None])
+
+
+@dataclass
+class Penalties:
+    """1/2 sum_j a_j w_j^2 + 1/2 (b.w)^2 for each lane.
+
+    b penalises an intercept: that of columns as they are is a sum over centred ones. Models of
+    several outputs k also get 1/2 c sum_j (sum_k w_kj)^2. These sums are 0 at the minimum of a
+    multinomial loss anyway, which does not change if a number is added to all outputs.
+
+    Attributes
+    ----------
+    of_columns, of_intercepts : ndarray of shape (n_lanes, width)
+        a and b.
+    of_sums : float
+    """
+
+    of_columns: np.ndarray
+    of_intercepts: np.ndarray
+    of_sums: float = 0.0
+
+    def __getitem__(self, lanes: Any) -> Penalties:
+        return Penalties(self.of_columns[lanes], self.of_intercepts[lanes], self.of_sums)
+
+    @property
+    def diagonals(self) -> np.ndarray:
+        """What the penalties add to the diagonals of Hessians, (n_lanes, width)."""
+        return self.of_columns + np.square(self.of_intercepts) + self.of_sums
+
+    def add(self, models: np.ndarray, slopes: np.ndarray) -> None:
+        """Add the slopes of the penalties of models."""
+        slopes += self.of_columns[:, None] * models
+        intercepts = np.einsum("lnd,ld->ln", models, self.of_intercepts)
+        slopes += intercepts[:, :, None] * self.of_intercepts[:, None]
+        if self.of_sums:
+            slopes += self.of_sums * models.sum(axis=1, keepdims=True)
+
+    def added_to(self, hessian: np.ndarray, lane: int) -> np.ndarray:
+        """Return a Hessian (size, size), or its diagonal (size,), with the penalty of a lane."""
+        d = self.of_columns.shape[1]
+        n, columns = len(hessian) // d, np.arange(d)
+        if hessian.ndim == 1:
+            return hessian + np.tile(self.diagonals[lane], n)
+        total = hessian.copy()
+        of_pairs = total.reshape(n, d, n, d)
+        for a in range(n):
+            of_pairs[a, columns, a, columns] += self.of_columns[lane]
+            of_pairs[a, :, a] += np.outer(self.of_intercepts[lane], self.of_intercepts[lane])
+            if self.of_sums:
+                of_pairs[a, columns, :, columns] += self.of_sums
+        return total

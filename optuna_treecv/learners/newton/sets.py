@@ -1,0 +1,185 @@
+"""The training rows of each fold as unions of groups, and what is known of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from optuna_treecv.learners.exact.moments import BLOCK
+from optuna_treecv.learners.exact.moments import blocks
+from optuna_treecv.learners.exact.moments import Chunks
+from optuna_treecv.learners.exact.moments import copy_rows
+from optuna_treecv.learners.exact.moments import is_rounding
+from optuna_treecv.learners.exact.moments import merge_spreads
+from optuna_treecv.learners.exact.moments import n_rows_of
+from optuna_treecv.learners.exact.moments import RowNumbers
+from optuna_treecv.learners.exact.moments import Spread
+from optuna_treecv.learners.exact.moments import spread_of
+from optuna_treecv.rows.data import PreparedRows
+
+# Sums are kept for so many groups of rows.
+_MOST_GROUPS = 128
+
+
+class Sets(NamedTuple):
+    """The training set of each fold, and last all rows.
+
+    Rows that train and test the same models have the same *kind*.
+
+    Attributes
+    ----------
+    rows : list of slice or ndarray of int
+        The rows of each kind, or all rows in the order of their kinds if there are many.
+    kinds : list of (int or ndarray of int)
+        The kind of each part of ``rows``, or of each of its rows.
+    is_trained, is_tested : ndarray of shape (n_sets, n_kinds), bool
+        Which kinds train the model of each set, and which test it.
+    shares : ndarray of shape (n_sets, n_groups)
+        The part of each group that trains. Groups are the kinds, or one of all rows.
+    n_tested : ndarray of shape (n_sets,)
+        The number of test rows; 1 if there are none.
+    """
+
+    rows: list[RowNumbers]
+    kinds: list[int | np.ndarray]
+    is_trained: np.ndarray
+    is_tested: np.ndarray
+    shares: np.ndarray
+    n_tested: np.ndarray
+
+    @classmethod
+    def of(cls, chunks: Chunks) -> Sets:
+        """Return the training sets of chunks."""
+        k, n = chunks.n_chunks, chunks.n_rows
+        n_tested = np.append(np.maximum(chunks.sizes, 1), 1)
+        if chunks.trains is None:  # a partition; the rows before the first chunk train all models
+            rows = [slice(*ends) for ends in pairwise([0, *chunks.bounds.tolist()])]
+            is_tested = np.vstack([np.eye(k + 1, dtype=bool)[1:], np.zeros(k + 1, bool)])
+            if rows[0].stop == 0:
+                rows, is_tested = rows[1:], is_tested[:, 1:]
+            shares = (~is_tested).astype(float)
+            return cls([*rows], [*range(len(rows))], ~is_tested, is_tested, shares, n_tested)
+        of_rows = np.zeros((n, 2, k), bool)
+        for chunk in range(k):
+            of_rows[chunks.train_parts(chunk)[0], 0, chunk] = True
+            of_rows[chunks.test_rows(chunk, chunk + 1), 1, chunk] = True
+        bits = np.packbits(of_rows.reshape(n, -1), axis=1)
+        _, first, kind_of = np.unique(bits, axis=0, return_index=True, return_inverse=True)
+        kind_of = kind_of.ravel()
+        of_kinds = of_rows[first].transpose(1, 2, 0)
+        is_trained = np.vstack([of_kinds[0], np.ones(len(first), bool)])
+        is_tested = np.vstack([of_kinds[1], np.zeros(len(first), bool)])
+        order = np.argsort(kind_of, kind="stable")
+        ends = np.cumsum(np.bincount(kind_of))
+        if len(first) > _MOST_GROUPS:
+            shares = (is_trained @ np.bincount(kind_of) / n)[:, None]
+            return cls([order], [kind_of[order]], is_trained, is_tested, shares, n_tested)
+        parts = np.split(order, ends[:-1])
+        shares = is_trained.astype(float)
+        return cls([*parts], [*range(len(first))], is_trained, is_tested, shares, n_tested)
+
+    def blocks(self, size: int) -> Iterator[tuple[int, RowNumbers, np.ndarray, np.ndarray]]:
+        """Yield a group, at most ``size`` of its rows, and which sets they train and test.
+
+        The latter are arrays of shape (n_rows or 1, n_sets).
+        """
+        for group, (part, kinds) in enumerate(zip(self.rows, self.kinds, strict=True)):
+            begin = 0
+            for some in blocks(part, size):
+                end = begin + n_rows_of(some)
+                kind = kinds[begin:end] if isinstance(kinds, np.ndarray) else [kinds]
+                yield group, some, self.is_trained[:, kind].T, self.is_tested[:, kind].T
+                begin = end
+
+    def train_rows(self, number: int) -> Iterator[RowNumbers]:
+        """Yield the training rows of a set, in parts."""
+        for part, kinds in zip(self.rows, self.kinds, strict=True):
+            if isinstance(kinds, np.ndarray) and isinstance(part, np.ndarray):
+                yield part[self.is_trained[number, kinds]]
+            elif self.is_trained[number, kinds]:
+                yield part
+
+
+class Columns(NamedTuple):
+    """What is known of the columns in each training set.
+
+    Attributes
+    ----------
+    totals : ndarray of shape (n_sets,)
+        The sum of weights.
+    mean, spread : ndarray of shape (n_sets, n_features)
+        What a ``StandardScaler`` learns, in which all rows weigh alike.
+    low, high : ndarray of shape (n_sets, n_features)
+        The least and the greatest number of rows that have a weight.
+    """
+
+    totals: np.ndarray
+    mean: np.ndarray
+    spread: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def is_constant(self) -> np.ndarray:
+        """Whether a column has one number, (n_sets, n_features)."""
+        return self.low == self.high
+
+    @classmethod
+    def of(cls, rows: PreparedRows, sets: Sets) -> Columns:
+        """Read all rows once where their groups are few, or else the rows of each set."""
+        n_sets = len(sets.shares)
+        are_few = not isinstance(sets.kinds[0], np.ndarray)
+        units = [[part] for part in sets.rows]
+        if not are_few:
+            units = [list(sets.train_rows(number)) for number in range(n_sets)]
+        of_units = [_unit(rows, parts) for parts in units]
+        spreads, ends = zip(*of_units, strict=True)
+        totals, low, high = (np.array(some) for some in zip(*ends, strict=True))
+        counts, mean, squares = (
+            np.array(some) for some in zip(*(s[:3] for s in spreads), strict=True)
+        )
+        if not are_few:
+            return cls(totals, mean, _deviation(squares, counts[:, None], mean), low, high)
+        # Nothing is subtracted, which would lose digits: each set is merged from its groups.
+        of_sets = sets.is_trained * counts
+        sizes = of_sets.sum(axis=1)[:, None]
+        means = of_sets @ mean / sizes
+        squares = sets.is_trained @ squares + np.einsum(
+            "sg,sgj->sj", of_sets, np.square(mean[None] - means[:, None])
+        )
+        low = np.array([low[one].min(axis=0) for one in sets.is_trained])
+        high = np.array([high[one].max(axis=0) for one in sets.is_trained])
+        spread = _deviation(squares, sizes, means)
+        return cls(sets.is_trained @ totals, means, spread, low, high)
+
+
+def _deviation(squares: np.ndarray, sizes: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    variance = squares / sizes
+    return np.where(is_rounding(variance, sizes, mean), 1, np.sqrt(variance))
+
+
+def _unit(
+    rows: PreparedRows, parts: list[RowNumbers]
+) -> tuple[Spread, tuple[float, np.ndarray, np.ndarray]]:
+    """Return what is known of the columns of some rows: all, and those that have a weight."""
+    d = rows.n_features
+    nothing = np.zeros(d)
+    spread = Spread(0, nothing, nothing, nothing + np.inf, nothing - np.inf)
+    total, low, high = 0.0, spread.low, spread.high
+    buffer = np.empty((BLOCK, d))
+    for part in parts:
+        for some in blocks(part):
+            X = buffer[: n_rows_of(some)]
+            copy_rows(rows, some, X)
+            spread = merge_spreads(spread, spread_of(X))
+            if rows.weights is None:
+                total, low, high = float(spread.n_rows), spread.low, spread.high
+                continue
+            weights = rows.weights[some]
+            total += float(weights.sum())
+            low = np.minimum(low, X[weights > 0].min(axis=0, initial=np.inf))
+            high = np.maximum(high, X[weights > 0].max(axis=0, initial=-np.inf))
+    return spread, (total, low, high)
