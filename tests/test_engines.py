@@ -131,6 +131,7 @@ def test_each_engine_has_a_name_and_ways_to_ask_for_it():
         "forest",
         "exact",
         "newton",
+        "neighbors",
         "treecv",
         "chain",
         "fit",

@@ -19,6 +19,7 @@ from optuna_treecv.crossval.forest import FOREST
 from optuna_treecv.crossval.forest import Forest
 from optuna_treecv.crossval.forest import ForestOneByOne
 from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.neighbors import Neighbors
 from optuna_treecv.crossval.newton import Newton
 from optuna_treecv.crossval.progressive import Progressive
 from optuna_treecv.crossval.standard import Standard
@@ -36,7 +37,6 @@ from optuna_treecv.learners.steps.decisions import BY_FIT
 from optuna_treecv.learners.steps.decisions import BY_KERNEL
 from optuna_treecv.learners.steps.decisions import BY_PARTIAL_FIT
 from optuna_treecv.learners.steps.decisions import decisions_for
-from optuna_treecv.learners.steps.decisions import FROM_SUMS
 from optuna_treecv.learners.steps.decisions import has_branches
 from optuna_treecv.learners.steps.decisions import IN_ROW
 from optuna_treecv.learners.steps.decisions import split
@@ -54,6 +54,7 @@ ENGINES: tuple[Engine, ...] = (
     FOREST,
     Exact(),
     Newton(),
+    Neighbors(),
     TreeCV(),
     Chain(),
     Fit(),
@@ -251,7 +252,7 @@ def _steps(job: Job) -> list[str]:
     """Return a line for each step before the last one of a Pipeline."""
     if not isinstance(job.estimator, Pipeline):
         return []
-    models = FROM_SUMS if isinstance(job.engine, Exact) else BY_FIT
+    models = job.engine.models if isinstance(job.engine, Exact) else BY_FIT
     if job.engine.trains_further:
         models = IN_ROW
         if not isinstance(job.front, str):

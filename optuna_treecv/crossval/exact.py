@@ -38,6 +38,7 @@ from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import one_blas_thread
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.names import name_of
+from optuna_treecv.learners.steps.decisions import FROM_SUMS
 from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.learners.steps.tables import Table
 from optuna_treecv.rows.data import PreparedRows
@@ -76,12 +77,13 @@ class Exact(WholeRepeat):
     why_one_epoch = "its models follow from sums over rows, which more passes do not change"
     families = FAMILIES
     foreign = "models of {} do not follow from sums over rows"
+    models = FROM_SUMS
 
     def why_not(self, job: Job) -> str:
         """Return why an estimator has no exact folds, a clause."""
         task, estimator = job.task, job.estimator
         is_asked = task.settings.method == self.name
-        parts = parts_of(estimator, self.families, self.foreign)
+        parts = self._divide(estimator)
         if isinstance(parts, str):
             return parts
         if idle := [name for name in parts.family.idle if parts.prefix + name in task.searched]:
@@ -114,7 +116,7 @@ class Exact(WholeRepeat):
 
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return the point's parameters, or all of an estimator that is of no family."""
-        parts = parts_of(job.estimator, self.families)
+        parts = self._divide(job.estimator)
         return parts.parameters if isinstance(parts, Parts) else job.estimator.get_params()
 
     def refusal(self, job: Job, why_not: str) -> str:
@@ -142,10 +144,28 @@ class Exact(WholeRepeat):
             setattr(last, name, None)
         return [*parts.steps, parts.scaler, last]
 
+    def _divide(self, estimator: Any) -> Parts | str:
+        """Return the parts of an estimator, or why it is of none of the families, a clause."""
+        return parts_of(estimator, self.families, self.foreign)
+
     def _parts(self, job: Job) -> Parts:
-        parts = parts_of(job.estimator, self.families)
+        parts = self._divide(job.estimator)
         assert isinstance(parts, Parts)
         return parts
+
+    def _rows(self, job: Job, repeat: Repeat) -> PreparedRows:
+        """Return the rows of a repeat after the steps that are done once."""
+        return _prepared(job, self._parts(job), repeat)
+
+    def _bind(
+        self, job: Job, repeat: Repeat, rows: PreparedRows, points: Sequence[Any], method: str = ""
+    ) -> Family:
+        """Return estimators bound to rows.
+
+        They answer by ``method``, or else by those that the scores need.
+        """
+        parts = self._parts(job)
+        return parts.family(points, rows, parts.scaler, job.task.settings.n_threads)
 
     def point(self, job: Job, repeat: Repeat) -> Any:
         """Return the value of the point's parameter, or a tuple of several values or none."""
@@ -189,7 +209,7 @@ class Exact(WholeRepeat):
 
     def parameters_beside(self, estimator: Any) -> tuple[str, ...]:
         """Return the parameters in which estimators may differ."""
-        parts = parts_of(estimator, self.families)
+        parts = self._divide(estimator)
         return parts.parameters if isinstance(parts, Parts) else ()
 
     def missing(self, job: Job) -> Missing | None:
@@ -225,9 +245,8 @@ class Exact(WholeRepeat):
 
     def evaluate(self, jobs: Sequence[Job], repeat: Repeat) -> list[RepeatScores]:
         """Compute the scores of jobs that differ in their points alone."""
-        job, parts, chunks = jobs[0], self._parts(jobs[0]), chunks_of(repeat.cut)
-        metrics, n_threads = job.scoring.metrics, job.task.settings.n_threads
-        rows = _prepared(job, parts, repeat)
+        job, chunks, metrics = jobs[0], chunks_of(repeat.cut), jobs[0].scoring.metrics
+        rows = self._rows(job, repeat)
         began = perf_counter()
         sums = KeptSums(job.task.shared.memory, self.kept(job, repeat).of_sums)
         every = [self.new_scores(job, repeat) for _ in jobs]
@@ -241,7 +260,7 @@ class Exact(WholeRepeat):
             for begin in range(0, len(jobs), size):
                 scores = every[begin : begin + size]
                 points = [self._parts(one).last for one in jobs[begin : begin + size]]
-                family = parts.family(points, rows, parts.scaler, n_threads)
+                family = self._bind(job, repeat, rows, points)
                 squares = family.squares(chunks, sums) if has_squares else None
                 of_points = None if squares is None else scores_from_squares(metrics, *squares)
                 if of_points is None:
@@ -289,7 +308,9 @@ class Exact(WholeRepeat):
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models that follow from sums, or else of fits."""
         try:
-            return _predictions(job, self._parts(job), repeat, method)
+            rows = self._rows(job, repeat)
+            family = self._bind(job, repeat, rows, [self._parts(job).last], method)
+            return _predictions(job, family, rows, repeat, method)
         except Exception as error:
             if not job.why:
                 raise
@@ -346,11 +367,11 @@ def _follows_from_squares(job: Job, rows: PreparedRows, chunks: Chunks) -> bool:
     )
 
 
-def _predictions(job: Job, parts: Parts, repeat: Repeat, method: str) -> np.ndarray:
+def _predictions(
+    job: Job, family: Family, rows: PreparedRows, repeat: Repeat, method: str
+) -> np.ndarray:
     """Return the responses; refuse those that are not finite if "auto" has chosen exact folds."""
-    rows = _prepared(job, parts, repeat)
     with _computing():
-        family = parts.family([parts.last], rows, parts.scaler, job.task.settings.n_threads)
         tested = family.test(chunks_of(repeat.cut), KeptSums(), _ROWS)
         outputs = np.concatenate([outputs[0] for _, outputs in tested])
         prepared = family.response(outputs, method)

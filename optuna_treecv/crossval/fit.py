@@ -127,7 +127,7 @@ class Fit(Engine):
         why = data.why_only_fit(is_classifier(job.estimator))
         if method != "predict" and why.startswith("y has"):
             raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
-        fold_task = _fold_task(job, repeat)
+        fold_task = fold_task_of(job, repeat)
         chunks, n_jobs = range(cut.n_folds), task.settings.n_jobs
         with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):
             responses = Parallel(n_jobs)(
@@ -185,7 +185,7 @@ class Fits:
         self._n_metrics = len(job.scoring.metrics)
         self._metrics = scoring.metrics
         self._by_fold = [not isinstance(metric, Pooled) for metric in self._metrics]
-        self._fold_task = _fold_task(job, repeat, self._metrics)
+        self._fold_task = fold_task_of(job, repeat, self._metrics)
         estimator = self._fold_task.estimator
         data = task.data_name()
         named = under_configuration(data[0]), data[1]
@@ -329,7 +329,7 @@ class Fits:
         return fitted
 
 
-def _fold_task(job: Job, repeat: Repeat, metrics: tuple[Metric, ...] = ()) -> FoldTask:
+def fold_task_of(job: Job, repeat: Repeat, metrics: tuple[Metric, ...] = ()) -> FoldTask:
     """Return what the fits of the folds have in common; without metrics they only respond."""
     task, metadata, cache = job.task, job.metadata, job.task.shared.cache
     estimator = seeded(clone(job.estimator), (task.settings.seed + repeat.number) % 2**32)

@@ -137,7 +137,7 @@ class FoldTask:
         try:
             began = perf_counter()
             train = split.train_rows()
-            fitted, X, y = self._fitted(name, train, split.test)
+            fitted, X, y = self.fitted(name, train, split.test)
             scores = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
             return FoldResult(*scores, len(train), perf_counter() - began)
         except Exception as error:  # noqa: BLE001  # whatever fits may raise
@@ -194,7 +194,7 @@ class FoldTask:
     def respond(self, split: Split, method: str) -> np.ndarray:
         """Fit a clone on the training rows and return its response to the test rows."""
         end_with(self.owner)
-        fitted, X, _ = self._fitted(b"", split.train_rows(), split.test)
+        fitted, X, _ = self.fitted(b"", split.train_rows(), split.test)
         if fitted is None:
             raise ValueError(f"{name_of(self.estimator)} diverges: its model is not finite.")
         with _explaining(fitted):
@@ -207,7 +207,7 @@ class FoldTask:
         in_columns(predicted, method, fitted, self.classes, self.n_targets)
         return predicted
 
-    def _fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
+    def fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
         """Return a fitted clone, None if its model is not finite, and the test rows."""
         estimator = clone(self.estimator)
         X, y = map(_protected, _safe_split(estimator, self.X, self.y, train))

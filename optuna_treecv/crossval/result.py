@@ -140,8 +140,8 @@ class CVResult:
     row_losses : ndarray of shape (n_rows,), float32, or None
         With ``row_losses=True``, the score of each row of X by the model that has not seen it,
         averaged over repeats; NaN for rows that no fold tests.
-    method : {"exact", "newton", "forest", "treecv", "chain", "fit", "standard", "holdout", \
-            "progressive"}
+    method : {"exact", "newton", "neighbors", "forest", "treecv", "chain", "fit", "standard", \
+            "holdout", "progressive"}
         How the folds were evaluated. "chain" is what the tree becomes for a splitter of time
         series.
     why : str

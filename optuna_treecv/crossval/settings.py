@@ -37,7 +37,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Report = Literal["auto", "folds", "mean", "progressive", "blocks"] | None
 MethodName = Literal[
-    "auto", "exact", "newton", "forest", "treecv", "fit", "standard", "holdout", "progressive"
+    "auto",
+    "exact",
+    "newton",
+    "neighbors",
+    "forest",
+    "treecv",
+    "fit",
+    "standard",
+    "holdout",
+    "progressive",
 ]
 
 #: The most repeats. The mean of so many has a hundredth of one repeat's standard deviation.
@@ -101,16 +110,17 @@ class Settings:
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in the order in which they lie, or in a new random
         order. The random order takes longer (1.6 times on Covertype).
-    method : {"auto", "exact", "newton", "forest", "treecv", "fit", "standard", "holdout", \
-            "progressive"}
+    method : {"auto", "exact", "newton", "neighbors", "forest", "treecv", "fit", "standard", \
+            "holdout", "progressive"}
         "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier`` and
         discriminant analysis of scikit-learn, alone or after row-wise steps or a
         ``StandardScaler``. "newton" solves for the models of all folds together, for
-        ``LogisticRegression`` and ``PoissonRegressor`` in the same places. "forest" grows the
-        trees of all folds together, for ``HistTreeClassifier`` and ``HistTreeRegressor``.
-        "treecv" trains models further along a tree; for time series it is a chain, in which one
-        model walks forward. "fit" calls ``fit``
-        of any estimator on each fold's training rows. "auto", the default, takes the first of
+        ``LogisticRegression`` and ``PoissonRegressor`` in the same places. "neighbors" searches
+        once per fold for the neighbours of ``KNeighborsClassifier`` and ``KNeighborsRegressor``.
+        "forest" grows the trees of all folds together, for ``HistTreeClassifier`` and
+        ``HistTreeRegressor``. "treecv" trains models further along a tree; for time series it is a
+        chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on each
+        fold's training rows. "auto", the default, takes the first of
         these that is possible and makes the models of ``fit``. "standard" is k trainings from
         scratch of one pass each, the baseline of the paper; of decision trees, k trees that are
         grown one by one. "holdout" is "auto" on the first fold alone. "progressive" is progressive

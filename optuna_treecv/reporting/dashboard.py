@@ -54,6 +54,7 @@ METHODS_IN_WORDS = {
     "fit": "fit (the estimator is fitted for each fold)",
     "exact": "exact (all folds from sums over the rows)",
     "newton": "newton (the models of all folds are solved for together)",
+    "neighbors": "neighbors (one search serves all values of n_neighbors and weights)",
     "forest": "forest (the decision trees of all folds are grown together)",
     "standard": "standard (one pass over the training rows of each fold)",
     "holdout": "holdout (the first fold alone)",

@@ -128,8 +128,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         (study, trial) -> None, called after each trial.
     order : {"fixed", "random"}, default="fixed"
         The order of the rows in a training phase, see ``treecv_objective``.
-    method : {"auto", "exact", "newton", "forest", "treecv", "fit", "standard", "holdout", \
-            "progressive"}
+    method : {"auto", "exact", "newton", "neighbors", "forest", "treecv", "fit", "standard", \
+            "holdout", "progressive"}
         How the folds are evaluated, see ``treecv_objective``.
     n_repeats : int, default=1
         Cross-validate each trial this many times.
@@ -236,7 +236,16 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     callbacks: Sequence[Callable[[optuna.Study, FrozenTrial], None]] | None = None
     order: Literal["fixed", "random"] = "fixed"
     method: Literal[
-        "auto", "exact", "newton", "forest", "treecv", "fit", "standard", "holdout", "progressive"
+        "auto",
+        "exact",
+        "newton",
+        "neighbors",
+        "forest",
+        "treecv",
+        "fit",
+        "standard",
+        "holdout",
+        "progressive",
     ] = "auto"
     n_repeats: int = 1
     n_epochs: int | None = None

@@ -166,6 +166,19 @@ BREAKAGES = [
         "        of_columns = np.square(spread[-1:] / objective.scale) + 0 * spread\n",
         "test_newton::test_folds_are_those_of_converged_fits",
     ),
+    Breakage(
+        "neighbors: the choice among equal distances is that of a larger search",
+        "            doubts[number, rows] |= is_split[:, last]\n",
+        "",
+        "test_neighbors::test_all_settings_are_those_of_fits",
+    ),
+    Breakage(
+        "neighbors: a row that is left out is its own neighbour",
+        "        is_other = indices != own[:, None]\n",
+        "        is_other = (np.arange(size + 2) <= size) & (indices >= 0)\n",
+        "test_neighbors::test_no_row_reaches_the_model_that_tests_it"
+        " test_neighbors::test_all_settings_are_those_of_fits",
+    ),
     # The tree.
     Breakage(
         "tree: the compiled walk splits in other places",

@@ -6,6 +6,7 @@ from abc import ABC
 from abc import abstractmethod
 
 import numpy as np
+from scipy.special import expit
 from scipy.special import softmax
 
 
@@ -64,12 +65,10 @@ class Logistic(PredictorLoss):
         z -= y[:, None, None]
 
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        shares = np.exp(-np.abs(z))
-        shares /= np.square(1 + shares)
-        return shares
+        return expit(z) * expit(-z)
 
     def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self.bends(z, y)[:, :, None]
+        return (expit(z) * expit(-z))[:, :, None]
 
 
 class Multinomial(PredictorLoss):

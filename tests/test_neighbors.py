@@ -1,0 +1,295 @@
+"""One search for neighbours answers all settings as scikit-learn's fits do, number for number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.distributions import IntDistribution
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneOut
+from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.crossval.engines import job_for
+from optuna_treecv.crossval.exact import chunks_of
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.task import Task
+from optuna_treecv.learners import neighbors
+from optuna_treecv.sharing.repeat_scores import KeptSums
+
+SIZES = [1, 2, 5, 9]
+
+
+def table(n: int, d: int, kind: str, seed: int) -> Any:
+    """Return rows; many distances of those that are not normal are equal."""
+    rng = np.random.default_rng(seed)
+    if kind == "normal":
+        return rng.normal(size=(n, d))
+    X = rng.integers(0, 3 if d < 5 else 2, (n, d))
+    X[0, 0] = 2
+    if kind == "sparse":
+        return sparse.csr_array(X.astype(float))
+    if kind == "tenths":  # products of these are rounded
+        return X * 0.1 + 0.7
+    return X.astype(kind)
+
+
+def splitter(kind: str, n: int, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    return {
+        "folds": KFold(4, shuffle=True, random_state=seed),
+        "groups": PredefinedSplit(np.concatenate([[0, 1, 2], rng.integers(-1, 3, n - 3)])),
+        "time": TimeSeriesSplit(3),
+        "random": ShuffleSplit(3, test_size=0.3, random_state=seed),
+        "one": LeaveOneOut(),
+    }[kind]
+
+
+def together(models: list[Any], X: Any, y: Any, cv: Any, method: str) -> Any:
+    """Yield for each fold its test rows, and what models that share a search say of them."""
+    task = Task(X, y, Settings(cv=cv, method="neighbors"))
+    jobs = [job_for(task, model) for model in models]
+    repeat, engine = task.repeats[0], jobs[0].engine
+    points = [engine._parts(job).last for job in jobs]
+    rows = engine._rows(jobs[0], repeat)
+    family = engine._bind(jobs[0], repeat, rows, points, method)
+    chunks = chunks_of(repeat.cut)
+    for folds, outputs in family.test(chunks, KeptSums(), 50):
+        for chunk in range(folds.start, folds.stop):
+            part = slice(*(chunks.bounds[[chunk, chunk + 1]] - chunks.bounds[folds.start]))
+            tested = repeat.cut.tested_from(chunk, chunk + 1)
+            responses = [family.response(one[part], method) for one in outputs]
+            yield repeat.cut.number(chunk), tested, responses
+
+
+def same_as_fits(models: list[Any], X: Any, y: Any, cv: Any, is_close: bool = False) -> None:
+    """Assert that models which share a search say what their fits say."""
+    every = list(cv.split(X, y))
+    for method in ["predict", "predict_proba"] if is_classifier(models[0]) else ["predict"]:
+        n_folds = 0
+        for number, tested, responses in together(models, X, y, cv, method):
+            train, test = every[number]
+            places = np.argsort(test)[np.searchsorted(np.sort(test), tested)]
+            for model, ours in zip(models, responses, strict=True):
+                fitted = clone(model).fit(X[train], y[train])
+                theirs = getattr(fitted, method)(X[test])[places]
+                if method == "predict_proba":
+                    ours = ours[:, fitted.classes_]
+                if is_close and ours.dtype.kind == "f":
+                    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+                else:
+                    np.testing.assert_array_equal(ours, theirs)
+            n_folds += 1
+        assert n_folds == len(every)
+
+
+@st.composite
+def cases(draw: Any) -> Any:
+    """Draw estimators that differ in their points, rows, targets and a splitter."""
+    n, seed = draw(st.integers(12, 60)), draw(st.integers(0, 999))
+    kind = draw(st.sampled_from(["int64", "float64", "float32", "tenths", "normal", "sparse"]))
+    X = table(n, draw(st.sampled_from([1, 2, 3, 16])), kind, seed)
+    rng = np.random.default_rng(seed)
+    of = draw(st.sampled_from(["classes", "integers", "numbers", "float32", "columns"]))
+    y: np.ndarray = {
+        "classes": np.concatenate([[0, 1, 2], rng.integers(0, 3, n - 3)]),
+        "integers": rng.integers(0, 4, n),
+        "numbers": rng.normal(size=n),
+        "float32": rng.normal(size=n).astype(np.float32),
+        "columns": rng.normal(size=(n, 2)),
+    }[of]
+    many = ["folds", "groups", "time", "random"]
+    cv = splitter(draw(st.sampled_from([*many, "one"] if n < 25 else many)), n, seed)
+    metric = {"metric": "minkowski", "p": draw(st.sampled_from([1, 2, 2, 3]))}
+    if kind == "sparse":
+        metric["p"] = min(metric["p"], 2)
+    else:
+        metric |= draw(st.sampled_from([{}, {}, {"metric": "canberra"}, {"metric": "cosine"}]))
+        metric["algorithm"] = draw(st.sampled_from(["auto", "auto", "brute", "kd_tree"]))
+    if metric["metric"] != "minkowski":
+        metric["algorithm"] = "auto"
+    model = KNeighborsClassifier if of == "classes" else KNeighborsRegressor
+    fewest = min(len(train) for train, _ in cv.split(X, y))
+    sizes = [k for k in SIZES if k <= fewest]
+    models = [model(k, weights=w, **metric) for k in sizes for w in ("uniform", "distance")]
+    if kind != "sparse" and draw(st.sampled_from([False, False, True])):
+        models = [make_pipeline(StandardScaler(), one) for one in models]
+    return models, X, y, cv
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases())
+def test_all_settings_are_those_of_fits(case: Any) -> None:
+    models, X, y, cv = case
+    # The products of a single row are rounded in another way than those of many.
+    same_as_fits(models, X, y, cv, is_close=isinstance(cv, LeaveOneOut))
+
+
+def test_a_grid_has_the_scores_of_grid_search() -> None:
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:400], y[:400]
+    grid = {"n_neighbors": [1, 4, 7], "weights": ["uniform", "distance"], "p": [1, 2]}
+    options: dict[str, Any] = {"cv": KFold(3), "scoring": "accuracy", "refit": False}
+    ours = TreeCVSearchCV(KNeighborsClassifier(), grid, n_trials=12, **options).fit(X, y)
+    theirs = GridSearchCV(KNeighborsClassifier(), grid, **options).fit(X, y)
+    by_params = {str(sorted(one.items())): i for i, one in enumerate(ours.cv_results_["params"])}
+    for i, params in enumerate(theirs.cv_results_["params"]):
+        for split in range(3):
+            scores = ours.cv_results_[f"split{split}_test_score"]
+            theirs_here = theirs.cv_results_[f"split{split}_test_score"][i]
+            assert scores[by_params[str(sorted(params.items()))]] == theirs_here
+
+
+@pytest.mark.parametrize("steps", [(), (StandardScaler(),), (PCA(2),)])
+def test_predictions_are_those_of_fits(steps: Any) -> None:
+    X = table(90, 3, "normal", 0)
+    y = np.repeat(["a", "b", "c"], 30)
+    model = make_pipeline(*steps, KNeighborsClassifier(6, weights="distance"))
+    for method in ("predict", "predict_proba"):
+        options = {"cv": KFold(4, shuffle=True, random_state=0)}
+        ours = tree_cross_val_predict(
+            model, X, y, method="neighbors", response_method=method, **options
+        )
+        theirs = cross_val_predict(model, X, y, method=method, **options)
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_no_row_reaches_the_model_that_tests_it() -> None:
+    X = table(80, 3, "normal", 1)
+    y = X[:, 0] + table(80, 1, "normal", 2)[:, 0]
+    last = KNeighborsRegressor(5, weights="distance")
+    for model, cv in ((make_pipeline(StandardScaler(), last), KFold(4)), (last, LeaveOneOut())):
+        before = tree_cross_val_predict(model, X, y, cv=cv, method="neighbors")
+        for _, test in list(cv.split(X))[:4]:
+            X_new, y_new = X.copy(), y.copy()
+            y_new[test] += 1e6
+            X_new[test[1:]] += 1e6  # one row stays, and is predicted by the same model
+            after = tree_cross_val_predict(model, X_new, y_new, cv=cv, method="neighbors")
+            assert after[test[0]] == before[test[0]]
+
+
+def count_searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by the chunk of each search of a fold."""
+    chunks: list[int] = []
+    search = neighbors.NeighborFolds._search_chunk
+
+    def counting(self: Any, chunk: int) -> Any:
+        chunks.append(chunk)
+        return search(self, chunk)
+
+    monkeypatch.setattr(neighbors.NeighborFolds, "_search_chunk", counting)
+    return chunks
+
+
+@pytest.mark.parametrize("most_bytes", [2**27, 1])
+def test_trials_share_the_searches_of_the_largest_size(
+    monkeypatch: pytest.MonkeyPatch, most_bytes: int
+) -> None:
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:200], y[:200]
+    chunks = count_searches(monkeypatch)
+    monkeypatch.setattr(neighbors, "_MOST_BYTES", most_bytes)
+    space = {
+        "n_neighbors": IntDistribution(1, 20),
+        "weights": CategoricalDistribution(["uniform", "distance"]),
+    }
+    objective = treecv_objective(
+        KNeighborsClassifier(), X, y, param_distributions=space, cv=KFold(4), scoring="accuracy"
+    )
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(objective, n_trials=6)
+    assert len(chunks) == 4 if most_bytes > 1 else len(chunks) > 4
+    for trial in study.trials:
+        model = KNeighborsClassifier(**trial.params)
+        theirs = cross_validate(model, X, y, cv=KFold(4), scoring="accuracy")["test_score"]
+        assert trial.value == theirs.mean()
+
+
+def test_more_neighbours_than_before_are_searched_for_anew() -> None:
+    X, y = table(60, 2, "int64", 0), np.arange(60) % 3
+
+    def model(trial: optuna.Trial) -> Any:
+        return KNeighborsClassifier(trial.suggest_int("k", 1, 20))
+
+    objective = treecv_objective(model, X, y, cv=KFold(3), scoring="accuracy")
+    study = optuna.create_study(direction="maximize")
+    for k in (3, 12, 5):
+        study.enqueue_trial({"k": k})
+    study.optimize(objective, n_trials=3)
+    for trial in study.trials:
+        theirs = cross_validate(KNeighborsClassifier(trial.params["k"]), X, y, cv=KFold(3))
+        assert trial.value == theirs["test_score"].mean()
+
+
+@pytest.mark.parametrize("k", [0, 41, 2.5])
+def test_wrong_numbers_of_neighbours_are_errors_of_fits(k: Any) -> None:
+    X, y = table(60, 2, "normal", 0), np.arange(60) % 3
+    with pytest.raises(ValueError, match="n_neighbors"):
+        tree_cross_validate(KNeighborsClassifier(k), X, y, cv=KFold(3))
+    grid = {"n_neighbors": [5, k]}
+    options: dict[str, Any] = {"cv": KFold(3), "refit": False, "error_score": np.nan}
+    search = TreeCVSearchCV(KNeighborsClassifier(), grid, n_trials=2, **options).fit(X, y)
+    theirs = GridSearchCV(KNeighborsClassifier(), grid, **options).fit(X, y)
+    ours = {str(one): i for i, one in enumerate(search.cv_results_["params"])}
+    for i, params in enumerate(theirs.cv_results_["params"]):
+        np.testing.assert_equal(
+            search.cv_results_["mean_test_score"][ours[str(params)]],
+            theirs.cv_results_["mean_test_score"][i],
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (KNeighborsClassifier(weights=np.square), "weights is a function"),
+        (KNeighborsClassifier(metric="precomputed"), "X holds distances"),
+        (KNeighborsClassifier(p=np.inf), "p is infinite"),
+        (PCA(2), "PCA does not search for nearest neighbours"),
+    ],
+)
+def test_others_are_refused_with_a_reason(model: Any, why: str) -> None:
+    X = np.abs(table(30, 30, "normal", 0))
+    with pytest.raises(ValueError, match=f"method='neighbors' must have.*{why}"):
+        tree_cross_validate(model, X + X.T, np.arange(30) % 2, cv=KFold(3), method="neighbors")
+
+
+def test_what_is_done_is_explained() -> None:
+    X, y = table(60, 2, "normal", 0), np.arange(60) % 3
+    objective = treecv_objective(
+        make_pipeline(StandardScaler(), KNeighborsClassifier()),
+        X,
+        y,
+        param_distributions={"kneighborsclassifier__n_neighbors": IntDistribution(1, 9)},
+        cv=3,
+    )
+    assert "method='neighbors'" in objective.explain()
+    assert "standardscaler (StandardScaler): by fold" in objective.explain()
+    assert (
+        "kneighborsclassifier__n_neighbors and kneighborsclassifier__weights"
+        in objective.explain()
+    )
