@@ -46,8 +46,8 @@ from optuna_treecv.rows.data import PreparedRows
 # The bytes of the records of all folds that are held, and kept.
 _MOST_BYTES = 2**27
 
-# A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
-_MOST_COLUMNS = 5000
+#: A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
+MOST_COLUMNS = 5000
 
 
 class Facts(NamedTuple):
@@ -224,8 +224,8 @@ class MomentFamily(Family):
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
         """Return why an estimator has no exact folds, a clause."""
-        if facts.n_features > _MOST_COLUMNS:
-            return f"X has more than {_MOST_COLUMNS} columns"
+        if facts.n_features > MOST_COLUMNS:
+            return f"X has more than {MOST_COLUMNS} columns"
         if facts.n_features >= facts.n_trained:
             return "X has more columns than a training set has rows"
         return ""

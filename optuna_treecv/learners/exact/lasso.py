@@ -24,24 +24,28 @@ from typing import Any
 import numpy as np
 from scipy.linalg.lapack import dpotrf
 from scipy.linalg.lapack import dpotri
+from scipy.linalg.lapack import dpotrs
 from sklearn.linear_model import LinearRegression
 
 from optuna_treecv.learners.exact.equations import nearly_dependent_error
 from optuna_treecv.learners.exact.equations import RidgeRows
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import MomentFamily
+from optuna_treecv.learners.exact.family import MOST_COLUMNS
 from optuna_treecv.learners.exact.left_out import LeftOut
 from optuna_treecv.learners.exact.moments import about
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import Keep
+from optuna_treecv.learners.exact.moments import mapped
 from optuna_treecv.learners.exact.moments import Moments
 from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.exact.moments import views
 from optuna_treecv.learners.exact.ridge import RidgeFolds
 
-# With more columns, and more than a training set has rows, coordinate descent on the rows takes
-# less time than moments.
-_MOST_WIDE = 500
+# With fewer training rows for each column beyond the first few, one fit of scikit-learn takes less
+# time than moments.
+_FEW_COLUMNS = 50
+_LEAST_ROWS_PER_COLUMN = 10
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -63,6 +67,10 @@ _MOST_STEPS = 30
 
 # ``LinearRegression`` leaves out singular values below this share of the largest.
 _CUTOFF = 1e-6
+
+# The turns of guessing all active columns at once.
+_MOST_TURNS = 15
+_FIRST = 16
 
 #: The active columns, and the inverse of their part of A.
 Active = tuple[np.ndarray, np.ndarray]
@@ -106,15 +114,19 @@ class LassoFolds(RidgeFolds):
             return "warm_start is True"
         elif not isinstance(estimator.precompute, bool):
             return "precompute is a matrix"
-        elif facts.is_sparse and not facts.is_asked:
-            return "coordinate descent takes less time for sparse rows"
         elif not np.isscalar(estimator.alpha) or not np.isscalar(estimator.l1_ratio):
             return "alpha or l1_ratio is not one number"
-        elif estimator.alpha == 0 and not facts.is_asked:
-            return "coordinate descent hardly converges with alpha=0"
-        elif facts.n_trained <= facts.n_features <= _MOST_WIDE:
-            return ""
-        return super(RidgeFolds, cls).why_not(estimator, facts)
+        elif not facts.is_asked:
+            if estimator.alpha == 0:
+                return "coordinate descent hardly converges with alpha=0"
+            if facts.is_sparse:
+                return "coordinate descent takes less time for sparse rows"
+            n_others = facts.n_features - _FEW_COLUMNS
+            if facts.n_trained < _LEAST_ROWS_PER_COLUMN * n_others:
+                return "coordinate descent takes less time for so few rows with so many columns"
+        if facts.n_features > MOST_COLUMNS or isinstance(estimator, LinearRegression):
+            return super(RidgeFolds, cls).why_not(estimator, facts)
+        return ""
 
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
         """Write the equations of one fold."""
@@ -153,23 +165,22 @@ class LassoFolds(RidgeFolds):
         for first, records in super().records(chunks, keep, most_rows, with_test):
             if self._starts is None:
                 zeros = np.zeros((self.n_points, self._rows.n_features, self.n_outputs))
-                self._starts = np.nan_to_num(
-                    self._solutions(views(records[0, : self.size], self.shapes), zeros)
-                )
+                parts = views(records[0, : self.size], self.shapes)
+                self._starts = np.nan_to_num(self._solutions(parts, first, zeros))
             yield first, records
 
     def _coef(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> np.ndarray:
         """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
         assert self._starts is not None
         _, q, norms, _ = views(parts[0], self._of_equations)
-        solved = self._solutions(parts, self._starts) * np.abs(q).max(axis=0)
+        solved = self._solutions(parts, chunk, self._starts) * np.abs(q).max(axis=0)
         solved = solved.transpose(1, 0, 2).reshape(len(norms), -1)
         return np.asarray(solved / (_divisors(norms) * parts[2])[:, None])
 
-    def _solutions(self, parts: list[np.ndarray], starts: np.ndarray) -> np.ndarray:
+    def _solutions(self, parts: list[np.ndarray], chunk: int, starts: np.ndarray) -> np.ndarray:
         """Return the coefficients of normed columns, as shares of the largest q of a target.
 
-        Parameters and result have the shape (n_points, d, n_targets).
+        ``starts`` and the result have the shape (n_points, d, n_targets).
         """
         gram, q, norms, weight = views(parts[0], self._of_equations)
         if not np.all(np.isfinite(gram)) or not np.all(np.isfinite(q)):
@@ -184,56 +195,63 @@ class LassoFolds(RidgeFolds):
                 l1 = np.where(norms > 0, l1 / divisors / largest, np.inf)
                 near = [starts[point, :, target], before]
                 w, active, excess = minimum(A, q[:, target] / largest, l1, self._is_positive, near)
-                self._check(A, w, active, excess, norms, parts[2])
+                # What rounding errors decide, or the choice among columns that depend on others.
+                error = _EPS * (1 + np.abs(w).sum()) * active[1].diagonal().max(initial=0)
+                free, rank = _free_directions(A, active, excess)
+                if (
+                    not error < _MOST_ERROR
+                    or np.any(excess > _SAME)
+                    or self._change_predictions(free / (divisors * parts[2]), chunk)
+                    or (self._cutoff and not self._has_rank(rank, A * norms * norms[:, None]))
+                ):
+                    raise nearly_dependent_error()
                 before = out[point, :, target] = w
         return out
 
-    def _check(
-        self,
-        A: np.ndarray,
-        w: np.ndarray,
-        active: Active,
-        excess: np.ndarray,
-        norms: np.ndarray,
-        scale: np.ndarray,
-    ) -> None:
-        """Refuse a minimum that depends on rounding errors, or that is one of several.
-
-        Where columns depend on each other, one may take the place of others, and no prediction
-        changes as long as they do so in the test rows too.
-        """
-        error = _EPS * (1 + np.abs(w).sum()) * active[1].diagonal().max(initial=0)
-        if not error < _MOST_ERROR or np.any(excess > _SAME):
-            raise nearly_dependent_error()
-        for j in np.flatnonzero(excess > -_SAME).tolist():
-            shares, pivot = _regression(A, active, j)
-            if pivot > _LEAST_PIVOT:
-                active = _with_column(active, j, shares, pivot)
-                continue
-            direction = np.zeros(len(w))
-            direction[active[0]], direction[j] = -shares, 1
-            direction /= _divisors(norms) * scale
-            scatter = self._scatter_of_all_rows()
-            most = np.abs(direction) @ np.sqrt(scatter.diagonal())
-            if not direction @ scatter @ direction < _LEAST_PIVOT * most**2:
-                raise nearly_dependent_error()
-        if self._cutoff:  # least squares have all columns that do not depend on others
-            values = np.linalg.eigvalsh(A * norms * norms[:, None])
-            for share in (10 * len(w) * _EPS, 4 * self._cutoff**2):
-                if np.count_nonzero(values > share * values[-1]) != len(active[0]):
-                    raise nearly_dependent_error()
-
-    def _scatter_of_all_rows(self) -> np.ndarray:
-        """Return the second moments of X in all rows, which weigh alike."""
-        d = self._rows.n_features
+    def _change_predictions(self, directions: np.ndarray, chunk: int) -> bool:
+        """Return whether a direction of coefficients changes predictions of any rows."""
+        if not len(directions):
+            return False
+        rows, d = self._rows, self._rows.n_features
+        source = RidgeRows(replace(rows, weights=None), True, None)
+        c = source.nothing().means.shape[1]
 
         def fill(memory: np.ndarray) -> None:
-            source = RidgeRows(replace(self._rows, weights=None), True, None)
-            moments = source.collect(slice(0, len(self._rows.order)))
-            origin = moments.means[0] if self.source.has_centre else np.zeros(source.n_columns)
-            memory.reshape(d, d)[:] = about(moments, origin)[:d, :d]
+            moments = source.collect(slice(0, len(rows.order)))
+            memory.reshape(c + 1, c)[:] = np.vstack([moments.means, moments.scatters[0]])
 
-        return self._keep("all rows", d * d, fill).reshape(d, d)
+        sums, n_rows = self._keep("all rows", (c + 1) * c, fill).reshape(c + 1, c), len(rows.order)
+        moments = Moments(np.array([n_rows]), np.array([n_rows]), sums[:1], sums[None, 1:], None)
+        if rows.maps is not None:
+            moments = mapped(moments, rows.maps, chunk)
+        origin = moments.means[0] if self.source.has_centre else np.zeros_like(moments.means[0])
+        second = about(moments, origin)[:d, :d]
+        most = np.abs(directions) @ np.sqrt(second.diagonal())
+        changes = np.sum(directions @ second * directions, axis=1)
+        return not bool(np.all(changes < _LEAST_PIVOT * np.square(most)))
+
+    def _has_rank(self, rank: int, gram: np.ndarray) -> bool:
+        """Return whether ``lstsq`` finds this rank in X, and rounding errors do not matter."""
+        values = np.linalg.eigvalsh(gram)
+        least = np.array([10 * len(gram) * _EPS, 4 * self._cutoff**2]) * values[-1]
+        return bool(np.all(np.count_nonzero(values > least[:, None], axis=1) == rank))
+
+
+def _free_directions(A: np.ndarray, active: Active, excess: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return directions of w that change nothing in the training rows, and the rank of the rest.
+
+    Only columns whose slope is as large as their penalty have a part in them.
+    """
+    directions = []
+    for j in np.flatnonzero(excess > -_SAME).tolist():
+        shares, pivot = _regression(A, active, j)
+        if pivot > _LEAST_PIVOT:
+            active = _with_column(active, j, shares, pivot)
+            continue
+        direction = np.zeros(len(A))
+        direction[active[0]], direction[j] = -shares, 1
+        directions.append(direction)
+    return np.array(directions).reshape(-1, len(A)), len(active[0])
 
 
 def _divisors(norms: np.ndarray) -> np.ndarray:
@@ -268,7 +286,9 @@ def minimum(
     """
     is_open = np.isfinite(l1)
     has_signs = is_positive or bool(np.any(l1[is_open]))
-    w, active = _begin(A, [np.where(is_open, one, 0) for one in near])
+    near = [np.where(is_open, one, 0) for one in near]
+    start = next((one for one in near if one.any()), near[0])
+    w, active = _begin(A, [_guess(A, q, l1, is_positive, start), *near])
     for step in range(_MOST_STEPS * (len(q) + 1)):
         columns, inverse = active
         here = w[columns]
@@ -304,6 +324,35 @@ def minimum(
             continue
         active = _with_column(active, j, shares, pivot)
     raise nearly_dependent_error()
+
+
+def _guess(
+    A: np.ndarray, q: np.ndarray, l1: np.ndarray, is_positive: bool, start: np.ndarray
+) -> np.ndarray:
+    """Return coefficients that mostly are the minimum, or else near it.
+
+    Columns that should be active become so at once, and those that should not leave at once (a
+    primal-dual active set method), which need not end. At most as many come as there are.
+    """
+    w, signs = start, np.sign(start)
+    for _ in range(_MOST_TURNS):
+        columns = np.flatnonzero(signs)
+        if len(columns):
+            factor, info = dpotrf(A[np.ix_(columns, columns)].T, overwrite_a=True)
+            if info or np.any(np.square(factor.diagonal()) < _LEAST_PIVOT):
+                break
+            solution = dpotrs(factor, q[columns] - l1[columns] * signs[columns])[0]
+            w = np.zeros(len(q))
+            w[columns] = np.where(solution * signs[columns] > 0, solution, 0)
+        slope = q - A @ w
+        excess = np.where(signs == 0, (slope if is_positive else np.abs(slope)) - l1, 0)
+        if np.all(excess <= 0) and np.all(w[columns]):
+            break
+        signs = np.sign(w)
+        some = np.argsort(-excess)[: max(_FIRST, len(columns))]
+        some = some[excess[some] > 0]
+        signs[some] = np.sign(slope[some])
+    return w
 
 
 def _begin(A: np.ndarray, near: Sequence[np.ndarray]) -> tuple[np.ndarray, Active]:

@@ -6,7 +6,6 @@ from abc import ABC
 from abc import abstractmethod
 
 import numpy as np
-from scipy.special import expit
 from scipy.special import softmax
 
 
@@ -65,10 +64,12 @@ class Logistic(PredictorLoss):
         z -= y[:, None, None]
 
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return expit(z) * expit(-z)
+        shares = np.exp(-np.abs(z))
+        shares /= np.square(1 + shares)
+        return shares
 
     def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return (expit(z) * expit(-z))[:, :, None]
+        return self.bends(z, y)[:, :, None]
 
 
 class Multinomial(PredictorLoss):

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from optuna_treecv.learners.exact.moments import BLOCK
 from optuna_treecv.learners.exact.moments import copy_rows
 from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
@@ -31,6 +30,9 @@ _LEAST_DENSITY = 0.1
 
 # Promises are for losses near 1, or are multiplied by this share of those of large targets.
 _LEAST_SHARE = 1e-3
+
+# The most dense rows that are read at once.
+BLOCK = 4096
 
 # The predictors that are held at once: of dense rows as many as a cache holds, and of wide ones so
 # many that adding up slopes, which have the width of rows, takes no time beside the products.

@@ -270,7 +270,8 @@ class Descent:
             minima[ends] = self._models[ends]
             lanes = np.setdiff1d(lanes, ends)
             lanes = lanes[self._n_metrics[lanes] < _MOST_METRICS]
-            self._renew(lanes[~self._goes_on[lanes]])
+            if not np.all(self._goes_on[lanes]):
+                self._renew(lanes[~self._goes_on[lanes]])
             lanes = lanes[np.all(np.isfinite(self._models[lanes]), axis=1)]
         return minima.reshape(-1, *self._shape)
 
@@ -353,11 +354,12 @@ class Descent:
     def _renew(self, lanes: np.ndarray) -> None:
         """Take lanes back to where their slopes are known, and give them the metrics there."""
         self._models[lanes] = self._before[lanes]
-        for lane in lanes:
-            one = np.array([lane])
-            _, hessians = self._objective.curvature(self._at(one), self._set_of[one], False)
-            total = self._penalties.added_to(hessians[0, 0], lane)
-            self._metrics[lane] = _metric(total, self._is_free[lane])
+        at_once = max(1, _MOST_BYTES // (8 * self._metrics[0][0].size))
+        for some in np.split(lanes, range(at_once, len(lanes), at_once)):
+            _, hessians = self._objective.curvature(self._at(some), self._set_of[some], False)
+            for lane, hessian in zip(some, hessians[:, 0], strict=True):
+                total = self._penalties.added_to(hessian, lane)
+                self._metrics[lane] = _metric(total, self._is_free[lane])
         self._history[:, :, lanes], self._age[lanes], self._has_step[lanes] = 0, 0, False
         self._n_metrics[lanes] += 1
 
