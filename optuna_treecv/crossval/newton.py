@@ -35,7 +35,10 @@ class Newton(Exact):
         parts = self._parts(job)
         table = table_of(job, parts)
         if isinstance(table, Table) and table.has_maps:
-            return "a step learns other numbers of the columns in each fold"
+            if table.is_sparse:
+                return "a step fills in or scales sparse rows by fold"
+            if not parts.last.fit_intercept:
+                return "a step learns other numbers in each fold, and there is no intercept"
         if parts.scaler is not None and parts.scaler.with_mean and not parts.last.fit_intercept:
             return "a StandardScaler subtracts other means in each fold, and there is no intercept"
         return ""
@@ -44,8 +47,9 @@ class Newton(Exact):
         """Return the error."""
         return (
             "method='newton' must have a generalised linear model "
-            f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after row-wise steps or "
-            f"a StandardScaler, but {why_not}; method='auto' would be right."
+            f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after steps that are "
+            f"alike in each fold or learn numbers of columns, but {why_not}; method='auto' would "
+            "be right."
         )
 
     def cost(self, job: Job) -> str:

@@ -106,25 +106,34 @@ class GLMFolds(Family):
         if self._intercept_scaling != np.inf:
             self._share_intercepts(models, columns, objectives[0])
         for chunk in range(chunks.n_chunks):
-            of_chunk = models[:, chunk]
+            of_chunk, set_of = models[:, chunk], np.full(len(models), chunk)
             parts = [
-                objectives[0].predictors(objectives[0].read(some), of_chunk)
+                objectives[0].predictors(objectives[0].read(some), of_chunk, set_of)
                 for some in blocks(chunks.test_rows(chunk, chunk + 1))
             ]
             yield slice(chunk, chunk + 1), np.concatenate(parts).transpose(1, 0, 2)
 
     def _penalties(self, columns: Columns, objective: Objective) -> Penalties:
         """Return the penalties of each point and training set, and last of all rows."""
-        spread = columns.spread
-        if self._scaler is None or not self._scaler.with_std:
-            spread = np.ones_like(spread)
         strengths = self._strengths(columns.totals)[:, :, None]
-        of_columns = strengths * np.square(spread / objective.scale)
+        of_columns = strengths * np.square(self._moves(columns)[1] / objective.scale)
         if not objective.has_intercept:
             return Penalties(of_columns, np.zeros_like(of_columns))
         of_columns = np.pad(of_columns, ((0, 0), (0, 0), (0, 1)))
         intercepts, _, squares = self._intercepts(columns, objective)
         return Penalties(of_columns, np.sqrt(strengths / squares[:, None]) * intercepts)
+
+    def _moves(self, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+        """Return what steps subtract from columns in each set, and by what they divide them."""
+        if (maps := self._rows.maps) is not None:
+            # What the set of all rows has does not matter: its models are where others begin.
+            centre, scale = (np.vstack([one, one[:1]]) for one in (maps.centre, maps.scale))
+            return centre, scale
+        centre, scale = np.zeros_like(columns.mean), np.ones_like(columns.mean)
+        if self._scaler is not None:
+            centre = columns.mean if self._scaler.with_mean else centre
+            scale = columns.spread if self._scaler.with_std else scale
+        return centre, scale
 
     def _intercepts(
         self, columns: Columns, objective: Objective
@@ -135,12 +144,10 @@ class GLMFolds(Family):
         further intercepts: their numbers follow, 0 for other columns, and the square by which
         liblinear divides the penalty of all of them together.
         """
-        shift = columns.mean
-        if self._scaler is None or not self._scaler.with_mean:
-            shift = np.zeros_like(shift)
+        shift, scale = self._moves(columns)
         intercepts = np.pad((shift - objective.centre) / objective.scale, ((0, 0), (0, 1)))
         intercepts[:, -1] = 1
-        numbers = np.where(columns.is_constant, columns.low - shift, 0)
+        numbers = np.where(columns.is_constant, (columns.low - shift) / scale, 0)
         squares = self._intercept_scaling**2 + np.square(numbers).sum(axis=1)
         return intercepts, numbers, squares
 

@@ -52,7 +52,9 @@ class Objective:
     """What models minimise, on rows whose columns may be centred and scaled.
 
     The same constants for all sets change no model, since intercepts are free and penalties are
-    scaled too. They only keep numbers near 1.
+    scaled too. They only keep numbers near 1. Where values are missing, rows hold the same number
+    for all sets; the difference from what a set fills in, times the coefficient, is added to the
+    predictors of these rows.
 
     Attributes
     ----------
@@ -84,18 +86,29 @@ class Objective:
         unit = self.loss.unit(self.targets)
         # Losses are summed in float64, where so small a part of large ones is still to be seen.
         self.tolerance = float(np.clip(1, _LEAST_SHARE * unit, unit))
-        d = self.rows.n_features
+        d, maps = self.rows.n_features, self.rows.maps
+        self.filled, fill = np.zeros(0, int), np.zeros((len(self.sets.shares), 0))
+        if maps is not None:
+            self.filled = maps.filled
+            # The last set, that of all rows, is filled in by what is common to the others.
+            fill = np.vstack([maps.fill, maps.fill.mean(axis=0)]) / self.scale[self.filled]
+        self._fill, self._common = fill - fill[-1], fill[-1]
         self._is_sparse = are_sparse(self.rows)
         is_moved = bool(np.any(self.centre != 0) or np.any(self.scale != 1))
         self._is_plain = (
             not isinstance(self.rows.X, SparseRows)
             and self.rows.X.dtype == np.float64
             and not is_moved
+            and not len(self.filled)
         )
-        self._buffer = np.empty((0 if self._is_plain or self._is_sparse else BLOCK, d))
+        n_rows = 0 if self._is_plain or self._is_sparse else BLOCK
+        self._buffer = np.empty((n_rows, d + len(self.filled)))
 
     def read(self, part: RowNumbers) -> Any:
-        """Return some rows, at most ``BLOCK``; an array may be overwritten by the next one."""
+        """Return some rows, at most ``BLOCK``; an array may be overwritten by the next one.
+
+        Behind the features there is a column for each of ``filled``, 1 where it is missing.
+        """
         d, X = self.rows.n_features, self.rows.X
         if self._is_sparse:
             low = part.start if isinstance(part, slice) else int(part.min())
@@ -112,18 +125,32 @@ class Objective:
             return X[part][:, :d]
         block = self._buffer[: n_rows_of(part)]
         copy_rows(self.rows, part, block)
-        block -= self.centre
-        block /= self.scale
+        block[:, :d] -= self.centre
+        block[:, :d] /= self.scale
+        block[:, self.filled] += block[:, d:] * self._common
         return block
 
-    def predictors(self, X: Any, models: np.ndarray) -> np.ndarray:
+    def _features(self, X: Any, number: int = -1) -> Any:
+        """Return features, filled in as in the training set of this number."""
+        if not len(self.filled):
+            return X
+        features, is_missing = np.split(X, [self.rows.n_features], axis=1)
+        if self._fill[number].any():
+            features = features.copy()
+            features[:, self.filled] += is_missing * self._fill[number]
+        return features
+
+    def predictors(self, X: Any, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return the predictors of models (n_lanes, n_outputs, width), the same after n_rows."""
         (n_lanes, n, _), d = models.shape, self.rows.n_features
         # Outputs are far from each other in memory, so that a loss works on lanes side by side.
-        W = models.transpose(2, 1, 0).reshape(self.width, -1)
-        z = np.asarray(X @ W[:d])
+        W = models.transpose(2, 1, 0)
+        z = np.asarray(self._features(X) @ W[:d].reshape(d, -1))
+        if len(self.filled):
+            of_missing = W[self.filled] * self._fill[set_of].T[:, None]
+            z += X[:, d:] @ of_missing.reshape(len(self.filled), -1)
         if self.has_intercept:
-            z += W[d]
+            z += W[d].ravel()
         return z.reshape(X.shape[0], n, n_lanes).transpose(0, 2, 1)
 
     def _blocks(self, n_lanes: int) -> Iterator[tuple[int, RowNumbers, np.ndarray, np.ndarray]]:
@@ -133,15 +160,35 @@ class Objective:
             return self.sets.blocks(max(1, _MOST_WIDE_PREDICTORS // n_columns))
         return self.sets.blocks(min(max(128, _MOST_PREDICTORS // n_columns), BLOCK))
 
-    def _sums_of(self, X: Any, z: np.ndarray) -> np.ndarray:
-        """Return sums over rows of numbers times columns (n_lanes, n_outputs, width)."""
-        n_rows, n_lanes, n = z.shape
+    def _sums_of(self, X: Any, z: np.ndarray, set_of: np.ndarray | None = None) -> np.ndarray:
+        """Return sums over rows of numbers times columns (n_lanes, n_outputs, width).
+
+        Without ``set_of`` the columns are as they are for all rows.
+        """
+        (n_rows, n_lanes, n), d = z.shape, self.rows.n_features
         of_columns = z.transpose(0, 2, 1).reshape(n_rows, -1)
-        sums = np.empty((self.width, n * n_lanes))
-        sums[: self.rows.n_features] = X.T @ of_columns
+        sums = np.empty((self.width, n, n_lanes))
+        sums[:d] = (self._features(X).T @ of_columns).reshape(d, n, n_lanes)
+        if set_of is not None and len(self.filled):
+            of_missing = (X[:, d:].T @ of_columns).reshape(-1, n, n_lanes)
+            sums[self.filled] += of_missing * self._fill[set_of].T[:, None]
         if self.has_intercept:
-            sums[-1] = of_columns.sum(axis=0)
-        return sums.reshape(self.width, n, n_lanes).transpose(2, 1, 0)
+            sums[-1] = of_columns.sum(axis=0).reshape(n, n_lanes)
+        return sums.transpose(2, 1, 0)
+
+    def _sums_of_squares(self, X: Any, bends: np.ndarray, set_of: np.ndarray) -> np.ndarray:
+        """Return sums over rows of numbers times squared columns (n_lanes, n_outputs, width)."""
+        features = self._features(X)
+        sums = self._sums_of(features.power(2) if sparse.issparse(X) else features**2, bends)
+        if len(self.filled):  # (x + fill)^2 is x^2 + fill (2 x + fill)
+            of_columns, is_missing = bends.reshape(len(X), -1), X[:, self.rows.n_features :]
+            fill = self._fill[set_of][:, None]
+            first, second = (
+                (numbers.T @ of_columns).reshape(-1, *bends.shape[1:]).transpose(1, 2, 0)
+                for numbers in (2 * features[:, self.filled] * is_missing, is_missing)
+            )
+            sums[:, :, self.filled] += fill * (first + fill * second)
+        return sums
 
     def _weigh(self, numbers: np.ndarray, some: RowNumbers, set_of: np.ndarray) -> None:
         """Multiply numbers (n_rows, n_lanes, ...) by the weights of rows and classes."""
@@ -166,15 +213,16 @@ class Objective:
         train, test = np.zeros_like(models), np.zeros_like(models)
         for _, some, is_trained, is_tested in self._blocks(len(models)):
             X = self.read(some)
-            z = self.predictors(X, models)
+            z = self.predictors(X, models, set_of)
             self.loss.differentiate(z, self.targets[some])
             of_lanes = is_tested[:, set_of]
             tested = np.flatnonzero(of_lanes.any(axis=0))
             if len(tested):
-                test[tested] += self._sums_of(X, z[:, tested] * of_lanes[:, tested, None])
+                of_tests = z[:, tested] * of_lanes[:, tested, None]
+                test[tested] += self._sums_of(X, of_tests, set_of[tested])
             self._weigh(z, some, set_of)
             _clear(z, is_trained[:, set_of])
-            train += self._sums_of(X, z)
+            train += self._sums_of(X, z, set_of)
         return train, test
 
     def closeness(
@@ -190,14 +238,14 @@ class Objective:
         diagonals, reach = np.zeros_like(models), np.zeros(len(models))
         for _, some, is_trained, _ in self._blocks(len(models)):
             X, y = self.read(some), self.targets[some]
-            moved = np.abs(self.predictors(X, steps))
+            moved = np.abs(self.predictors(X, steps, set_of))
             if self.rows.weights is not None:
                 moved[self.rows.weights[some] == 0] = 0
-            bends = self.loss.bends(self.predictors(X, models), y)
+            bends = self.loss.bends(self.predictors(X, models, set_of), y)
             self._weigh(bends, some, set_of)
             for numbers in (moved, bends):
                 _clear(numbers, is_trained[:, set_of])
-            diagonals += self._sums_of(_squared(X), bends)
+            diagonals += self._sums_of_squares(X, bends, set_of)
             np.maximum(reach, moved.max(axis=(0, 2)), out=reach)
         return diagonals, reach
 
@@ -217,7 +265,7 @@ class Objective:
         hessians = np.zeros((len(models), n_groups, *(models[0].size,) * (2 - self.is_diagonal)))
         for group, some, is_trained, _ in self._blocks(len(models)):
             X, y = self.read(some), self.targets[some]
-            z = self.predictors(X, models)
+            z = self.predictors(X, models, set_of)
             n_rows, n_lanes, n = z.shape
             if self.is_diagonal:
                 bends = self.loss.bends(z, y)
@@ -229,31 +277,36 @@ class Objective:
                 self._weigh(numbers, some, set_of)
                 _clear(numbers, is_trained[:, set_of])
             at = group if by_group else 0
-            slopes[:, at] += self._sums_of(X, z)
+            slopes[:, at] += self._sums_of(X, z, set_of)
             if self.is_diagonal:
-                hessians[:, at] += self._sums_of(_squared(X), bends).reshape(n_lanes, -1)
+                squares = self._sums_of_squares(X, bends, set_of)
+                hessians[:, at] += squares.reshape(n_lanes, -1)
             else:
-                self._add_products(X, bends, hessians[:, at])
+                self._add_products(X, bends, hessians[:, at], set_of)
         return slopes, hessians
 
-    def _add_products(self, X: Any, bends: np.ndarray, hessians: np.ndarray) -> None:
+    def _add_products(
+        self, X: Any, bends: np.ndarray, hessians: np.ndarray, set_of: np.ndarray
+    ) -> None:
         """Add X' diag(bends) X to Hessians, for each pair of outputs.
 
         Hessians only choose steps: products of float32 are near enough.
         """
-        n, size = self.n_outputs, self.width
+        n, size, d = self.n_outputs, self.width, self.rows.n_features
+        columns = X
         if not self._is_sparse:
-            ones = np.ones((X.shape[0], size), np.float32)
-            ones[:, : self.rows.n_features] = X
-            X, bends = ones, bends.astype(np.float32)
+            bends, columns = bends.astype(np.float32), np.ones((len(X), size), np.float32)
+            columns[:, :d] = self._features(X)
         for lane, hessian in enumerate(hessians):
             if not bends[:, lane].any():
                 continue
+            if len(self.filled):
+                columns[:, :d] = self._features(X, set_of[lane])
             of_pairs = hessian.reshape(n, size, n, size)
             for a in range(n):
-                of_pairs[a, :, a] += _products(X, bends[:, lane, a * n + a], size)
+                of_pairs[a, :, a] += _products(columns, bends[:, lane, a * n + a], size)
                 for b in range(a):
-                    product = _products(X, bends[:, lane, a * n + b], size)
+                    product = _products(columns, bends[:, lane, a * n + b], size)
                     of_pairs[a, :, b] += product
                     of_pairs[b, :, a] += product
 
@@ -273,10 +326,6 @@ def _products(X: Any, weights: np.ndarray, size: int) -> np.ndarray:
         products[d, :d] = products[:d, d] = X.T @ weights
         products[d, d] = weights.sum()
     return products
-
-
-def _squared(X: Any) -> Any:
-    return X.power(2) if sparse.issparse(X) else np.square(X)
 
 
 def _clear(numbers: np.ndarray, is_kept: np.ndarray) -> None:

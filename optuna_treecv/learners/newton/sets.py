@@ -113,7 +113,7 @@ class Columns(NamedTuple):
     mean, spread : ndarray of shape (n_sets, n_features)
         What a ``StandardScaler`` learns, in which all rows weigh alike.
     low, high : ndarray of shape (n_sets, n_features)
-        The least and the greatest number of rows that have a weight.
+        The least and the greatest number of rows that have a weight, where it is not missing.
     """
 
     totals: np.ndarray
@@ -165,21 +165,25 @@ def _unit(
     rows: PreparedRows, parts: list[RowNumbers]
 ) -> tuple[Spread, tuple[float, np.ndarray, np.ndarray]]:
     """Return what is known of the columns of some rows: all, and those that have a weight."""
-    d = rows.n_features
+    d, maps = rows.n_features, rows.maps
     nothing = np.zeros(d)
     spread = Spread(0, nothing, nothing, nothing + np.inf, nothing - np.inf)
     total, low, high = 0.0, spread.low, spread.high
-    buffer = np.empty((BLOCK, d))
+    buffer = np.empty((BLOCK, d if maps is None else maps.n_columns))
     for part in parts:
         for some in blocks(part):
-            X = buffer[: n_rows_of(some)]
-            copy_rows(rows, some, X)
+            block = buffer[: n_rows_of(some)]
+            copy_rows(rows, some, block)
+            X = block[:, :d]
             spread = merge_spreads(spread, spread_of(X))
-            if rows.weights is None:
-                total, low, high = float(spread.n_rows), spread.low, spread.high
-                continue
-            weights = rows.weights[some]
+            weights = np.ones(len(X)) if rows.weights is None else rows.weights[some]
             total += float(weights.sum())
-            low = np.minimum(low, X[weights > 0].min(axis=0, initial=np.inf))
-            high = np.maximum(high, X[weights > 0].max(axis=0, initial=-np.inf))
+            if rows.weights is None and maps is None:
+                low, high = spread.low, spread.high
+                continue
+            if maps is not None:
+                X[:, maps.filled] = np.where(block[:, d:] == 1, np.nan, X[:, maps.filled])
+            X = X[weights > 0]
+            low = np.fmin(low, np.fmin.reduce(X, axis=0, initial=np.inf))
+            high = np.fmax(high, np.fmax.reduce(X, axis=0, initial=-np.inf))
     return spread, (total, low, high)

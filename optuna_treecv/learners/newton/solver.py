@@ -102,6 +102,7 @@ def solve(objective: Objective, penalties: Penalties, constants: np.ndarray) -> 
     order = np.argsort(-penalties.of_columns[:, -1].sum(axis=1), kind="stable")
     # Otherwise groups do not tell the slopes of training rows.
     are_sums = objective.sets.shares.shape[1] > 1 and objective.class_weights is None
+    are_sums &= not len(objective.filled)
     models = np.empty((n_points, k, n, d))
     for begin in range(0, n_points, points_at_once):
         points = order[begin : begin + points_at_once]
