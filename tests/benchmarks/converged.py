@@ -35,6 +35,10 @@ import optuna
 from optuna.distributions import FloatDistribution
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.linear_model import ElasticNet
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LassoCV
+from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.metrics import get_scorer
@@ -99,10 +103,19 @@ def digits() -> Rows:
     return X / 16, y
 
 
+def flights() -> Rows:
+    """Return rows with the largest alpha of the lasso, 1."""
+    X, y, _ = datasets.nycflights13()
+    X, y = scale(X), y - y.mean()
+    return X, y / np.abs(X.T @ y).max() * len(y)
+
+
 LOGISTIC = LogisticRegression()
 TIGHT = {"solver": "newton-cholesky", "tol": 1e-12, "max_iter": 1000}
 SEARCH = "GridSearchCV"
 ONE_VALUE = {"cross_val_score": (1.0, 2.0)}
+PATHS = "paths of LassoCV"
+GRAM = {"tol": 1e-14, "max_iter": 1_000_000, "precompute": True}
 
 WORKS = {
     "logistic-covertype": Work(
@@ -189,6 +202,35 @@ WORKS = {
         k=5,
         converged=TIGHT,
     ),
+    "lasso-flights": Work(
+        flights,
+        Lasso(),
+        {"alpha": np.geomspace(1, 1e-3, 100)},
+        "r2",
+        {SEARCH: (300, 1000), "LassoCV": (8, 20), PATHS: (3, 6)},
+        converged=GRAM,
+    ),
+    "one-lasso": Work(
+        scaled(datasets.protein, 500),
+        Lasso(),
+        {"alpha": [0.1]},
+        "r2",
+        ONE_VALUE,
+        k=5,
+        converged=GRAM,
+    ),
+    "one-elastic-net": Work(
+        scaled(datasets.protein, 500),
+        ElasticNet(),
+        {"alpha": [0.1]},
+        "r2",
+        ONE_VALUE,
+        k=5,
+        converged=GRAM,
+    ),
+    "one-least-squares": Work(
+        scaled(datasets.protein, 500), LinearRegression(), {}, "r2", ONE_VALUE, k=5
+    ),
     "one-logistic": Work(
         scaled(datasets.magic, 500),
         LOGISTIC,
@@ -262,6 +304,19 @@ def search_of_path(work: Work, X: Any, y: np.ndarray) -> None:
     ).fit(X, y)
 
 
+def lasso_path(work: Work, X: Any, y: np.ndarray) -> LassoCV:
+    return LassoCV(alphas=work.grid["alpha"], cv=KFold(work.k)).fit(X, y)
+
+
+def lasso_path_alone(work: Work, X: Any, y: np.ndarray) -> float:
+    """Return the time without the last fit."""
+    began = perf_counter()
+    model = lasso_path(work, X, y)
+    middle = perf_counter()
+    Lasso(model.alpha_).fit(X, y)
+    return 2 * middle - began - perf_counter()
+
+
 def all_values(work: Work, X: Any, y: np.ndarray) -> np.ndarray:
     results = tree_cross_validate_many(work.models, X, y, cv=KFold(work.k), scoring=work.scoring)
     methods = {result.method for result in results}
@@ -297,9 +352,11 @@ def one_value(work: Work, X: Any, y: np.ndarray) -> None:
 
 
 # They return an estimate of their time, or nothing where it is the time that they take.
-OPPONENTS: dict[str, Callable[[Work, Any, np.ndarray], float | None]] = {
+OPPONENTS: dict[str, Callable[[Work, Any, np.ndarray], Any]] = {
     SEARCH: search,
     "LogisticRegressionCV": search_of_path,
+    "LassoCV": lasso_path,
+    PATHS: lasso_path_alone,
     "cross_val_score": one_value,
     "cross_val_score in a study": study_of_fits,
 }
