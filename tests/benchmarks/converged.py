@@ -34,22 +34,30 @@ import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
 from sklearn.base import clone
+from sklearn.compose import make_column_selector
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import ElasticNet
 from sklearn.linear_model import Lasso
 from sklearn.linear_model import LassoCV
 from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import LogisticRegressionCV
+from sklearn.linear_model import Ridge
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import KFold
 from sklearn.model_selection import ParameterGrid
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import scale
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.rows.data import take_rows
 
 ENOUGH = 60  # seconds of one program that is not run again
 N_FITS = 6
@@ -110,6 +118,19 @@ def flights() -> Rows:
     return X, y / np.abs(X.T @ y).max() * len(y)
 
 
+TABLE = make_pipeline(
+    make_column_transformer(
+        (
+            OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+            make_column_selector(dtype_include=object),
+        ),
+        (
+            make_pipeline(SimpleImputer(), StandardScaler()),
+            make_column_selector(dtype_include=float),
+        ),
+    ),
+    Ridge(),
+)
 LOGISTIC = LogisticRegression()
 TIGHT = {"solver": "newton-cholesky", "tol": 1e-12, "max_iter": 1000}
 SEARCH = "GridSearchCV"
@@ -231,6 +252,28 @@ WORKS = {
     "one-least-squares": Work(
         scaled(datasets.protein, 500), LinearRegression(), {}, "r2", ONE_VALUE, k=5
     ),
+    "table-flights": Work(
+        plain(datasets.flights_table),
+        TABLE,
+        {"ridge__alpha": np.geomspace(1e-3, 1e4, 30)},
+        "r2",
+        {SEARCH: (100, 200)},
+    ),
+    "table-bike": Work(
+        plain(datasets.bike_table),
+        TABLE,
+        {"ridge__alpha": np.geomspace(1e-3, 1e4, 30)},
+        "r2",
+        {SEARCH: (100, 200)},
+    ),
+    "one-table": Work(
+        lambda: tuple(part[:500] for part in datasets.bike_table()[:2]),
+        TABLE,
+        {"ridge__alpha": [1.0]},
+        "r2",
+        ONE_VALUE,
+        k=5,
+    ),
     "one-logistic": Work(
         scaled(datasets.magic, 500),
         LOGISTIC,
@@ -286,8 +329,8 @@ def search(work: Work, X: Any, y: np.ndarray) -> float:
     for value, number in sample(work):
         train, test = fold(work, X, y, number)
         began = perf_counter()
-        model = clone(work.models[value]).fit(X[train], y[train])
-        scorer(model, X[test], y[test])
+        model = clone(work.models[value]).fit(take_rows(X, train), y[train])
+        scorer(model, take_rows(X, test), y[test])
         seconds += perf_counter() - began
     return seconds / N_FITS * len(work.models) * work.k
 
@@ -367,8 +410,9 @@ def difference(work: Work, X: Any, y: np.ndarray) -> float:
     ours, scorer, most = all_values(work, X, y), get_scorer(work.scoring), 0.0
     for value, number in sample(work):
         train, test = fold(work, X, y, number)
-        model = clone(work.models[value]).set_params(**work.converged).fit(X[train], y[train])
-        most = max(most, abs(scorer(model, X[test], y[test]) - ours[value, number]))
+        model = clone(work.models[value]).set_params(**work.converged)
+        model.fit(take_rows(X, train), y[train])
+        most = max(most, abs(scorer(model, take_rows(X, test), y[test]) - ours[value, number]))
     return most
 
 

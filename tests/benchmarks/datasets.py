@@ -2,13 +2,13 @@
 
 Covertype and 20 newsgroups are read from scikit-learn's data folder ($SCIKIT_LEARN_DATA), and
 nycflights13.npz, a9a.svm.bz2, w8a.svm.bz2, fashion_mnist.npz, letter.npz, magic.npz,
-protein_casp.npz, elec2.npz, kin40k.npz and higgs_7k5.npz from the folder $OPTUNA_TREECV_DATA.
-Nothing is downloaded. A missing data set is replaced by a synthetic one with the same shape,
-density and task, drawn from a fixed seed; its name says so.
+protein_casp.npz, elec2.npz, kin40k.npz, bike_sharing_hour.npz and higgs_7k5.npz from the folder
+$OPTUNA_TREECV_DATA. Nothing is downloaded. A missing data set is replaced by a synthetic one with
+the same shape, density and task, drawn from a fixed seed; its name says so.
 
 Each function returns X, y and the name to show. The rows are in random order, so the first ones
 are a sample and no method has to shuffle again. Numbers are scaled, except in ``letter``,
-``magic`` and ``protein``.
+``magic``, ``protein`` and the two tables.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 from sklearn.datasets import fetch_20newsgroups_vectorized
 from sklearn.datasets import fetch_covtype
@@ -71,6 +72,36 @@ def nycflights13(as_is: bool = False) -> DataSet:
     if not as_is:
         numeric, y = scale(numeric), scale(y)
     return *shuffle(np.hstack([numeric, *one_hot]), y, random_state=0), name
+
+
+def flights_table() -> DataSet:
+    """The same flights as a data frame: 9 columns of numbers and 3 of words, some missing."""
+    X, y, name = nycflights13(as_is=True)
+    words = zip(("carrier", "origin", "dest"), np.split(X[:, 9:], [16, 19], axis=1), strict=True)
+    return table(X[:, :9], {word: of_word.argmax(axis=1) for word, of_word in words}), y, name
+
+
+def bike_table() -> DataSet:
+    """Hours of bike sharing as a data frame: 4 columns of numbers and 8 of words, some missing."""
+    try:
+        with np.load(file_of("bike_sharing_hour.npz")) as file:
+            X, y, name = file["X"].astype(float), file["y"].astype(float), "bike sharing"
+    except FileNotFoundError:
+        rng = np.random.default_rng(0)
+        X = np.hstack([rng.integers(7, size=(17_379, 8)), rng.random((17_379, 4))])
+        y, name = X.sum(axis=1), "synthetic, like bike sharing"
+    X, y = shuffle(X, y, random_state=0)
+    return table(X[:, 8:], {f"word {i}": X[:, i].astype(int) for i in range(8)}), y, name
+
+
+def table(numbers: np.ndarray, words: dict[str, np.ndarray]) -> pd.DataFrame:
+    """Return a data frame in which 5 % of the numbers are missing."""
+    rng = np.random.default_rng(0)
+    numbers = np.where(rng.random(numbers.shape) < 0.05, np.nan, numbers)
+    frame = pd.DataFrame(numbers).add_prefix("number ")
+    return frame.assign(
+        **{name: codes.astype(str).astype(object) for name, codes in words.items()}
+    )
 
 
 def newsgroups(as_is: bool = False) -> DataSet:
