@@ -98,15 +98,16 @@ class Neighbors(Exact):
     ) -> NeighborFolds:
         """Return estimators bound to the rows as given."""
         task, cut, parts = job.task, repeat.cut, self._parts(job)
-        folds = fold_task_of(job, repeat)
+        folds, at = fold_task_of(job, repeat), {}
 
         def fit(chunk: int | None, point: Mapping[str, Any]) -> tuple[Any, Any]:
-            estimator = clone(folds.estimator)
-            estimator.set_params(**{parts.prefix + name: value for name, value in point.items()})
+            if (values := repr(point)) not in at:
+                parameters = {parts.prefix + name: value for name, value in point.items()}
+                at[values] = clone(folds.estimator).set_params(**parameters)
             every = np.arange(cut.n_rows)
             train = every if chunk is None else cut.split(chunk).train_rows()
             test = every if chunk is None else cut.test_rows(chunk)
-            fitted, X, _ = replace(folds, estimator=estimator).fitted(b"", train, test)
+            fitted, X, _ = replace(folds, estimator=at[values]).fitted(b"", train, test)
             while type(fitted) is Pipeline:
                 for _, step in fitted.steps[:-1]:
                     X = X if is_passed(step) else step.transform(X)
@@ -133,6 +134,7 @@ class Neighbors(Exact):
             most,
             leaves_out,
             _seed_of(job, repeat),
+            task.shared.memory is not None,
         )
 
     def cost(self, job: Job) -> str:

@@ -121,6 +121,8 @@ class NeighborFolds(Family):
         Whether all training sets of single test rows are the same rows but one.
     seed : int or None
         That of the steps before the estimator.
+    may_recur : bool
+        Whether other points may ask for the same neighbours.
     """
 
     parameters = ("n_neighbors", "weights")
@@ -137,9 +139,11 @@ class NeighborFolds(Family):
         most: int,
         leaves_out: bool,
         seed: int | None,
+        may_recur: bool,
     ) -> None:
         self._fit, self._cut, self._y, self._leaves_out = fit, cut, y, leaves_out
         self._most, self._classes, self._seed = most, rows.classes, seed
+        self._may_recur = may_recur or len(estimators) > 1
         self._models: dict[int, tuple[Any, Any]] = {}
         self._columns: dict[str, slice] = {}
         self._width = 0
@@ -183,6 +187,11 @@ class NeighborFolds(Family):
         groups, search = list(chunks.groups(most_rows, chunks.n_chunks)), self._search
         if self._leaves_out and chunks.are_single_rows:
             search = self._search_all
+        elif not self._may_recur:  # one setting takes less time without lists
+            for first, last in groups:
+                answers = in_order(self._n_jobs, self._fit_and_answer, range(first, last))
+                yield slice(first, last), np.concatenate(list(answers))[None]
+            return
         memory, size = None, width * int(bounds[-1])
         if 8 * size <= _MOST_BYTES:
 
@@ -401,24 +410,33 @@ class NeighborFolds(Family):
         if not len(asked):
             return
         model, X = self._model(chunk)
-        rows = np.flatnonzero(doubts[asked].any(axis=0))
-        some = take_rows(X, places[rows])
-        if _are_alike(model, X, some, lists.distances[rows, : int(lists.n_known[0]) + 1]):
-            X, places = some, np.arange(len(rows))
-        else:
-            rows = np.arange(len(places))
-        train, answers = self._cut.split(chunk).train_rows(), np.empty((len(rows), self._width))
+        every = np.flatnonzero(doubts[asked].any(axis=0))
+        known = lists.distances[every, : int(lists.n_known[0]) + 1]
+        is_exact, train = _is_exact_by_row(model, X), self._cut.split(chunk).train_rows()
+        if not is_exact and not _are_alike(model, X, take_rows(X, places[every]), known):
+            every = np.arange(len(places))  # no part of the test rows
         for size in np.unique(self._sizes[asked]).tolist():
             numbers = asked[self._sizes[asked] == size]
+            rows = np.flatnonzero(doubts[numbers].any(axis=0)) if is_exact else every
+            some = X if len(rows) == len(places) else take_rows(X, places[rows])
+            order = places if len(rows) == len(places) else np.arange(len(rows))
             if _chooses_alike(model):
-                distances, indices = model.kneighbors(X, size)
-                values, distances = self._y[train[indices[places]]], distances[places]
+                distances, indices = model.kneighbors(some, size)
+                values, distances = self._y[train[indices[order]]], distances[order]
                 of_size, are_close = self._votes(values, distances, numbers.tolist())
                 outputs[np.ix_(numbers, rows)] = of_size
                 numbers = numbers[are_close.any(axis=1)]
+            answers = np.empty((len(rows), self._width))
             for number in numbers.tolist():
-                self._answer(model.set_params(**self._points[number]), X, answers, places)
+                self._answer(model.set_params(**self._points[number]), some, answers, order)
                 outputs[number, rows] = answers
+
+    def _fit_and_answer(self, chunk: int) -> np.ndarray:
+        """Return what the only point says of a chunk."""
+        places = self._places(chunk)
+        outputs = np.empty((len(places), self._width))
+        self._answer(*self._fit(chunk, self._points[0]), outputs, places)
+        return outputs
 
     def _answer(self, model: Any, X: Any, outputs: np.ndarray, places: np.ndarray) -> None:
         """Write what a fitted estimator says of rows, in another order."""
@@ -444,14 +462,34 @@ def _chooses_alike(model: Any) -> bool:
     return _is_tree(model) or _openmp_effective_n_threads() == 1
 
 
+def _is_divided(X: Any) -> bool:
+    """Return whether threads share out other rows if they search for some test rows alone."""
+    return _openmp_effective_n_threads() > 1 and X.shape[0] > _FEW_ROWS
+
+
+def _is_exact_by_row(model: Any, X: Any) -> bool:
+    """Return whether the distances of a test row cannot depend on the others.
+
+    Each row is searched for itself, or is a small multiple of 1/1024, so that no sum is rounded.
+    """
+    if _is_tree(model) or _is_divided(X):
+        return _is_tree(model)
+    of_squares = model.effective_metric_ in ("euclidean", "sqeuclidean")
+    parts = [part for part in (X, model._fit_X) if of_squares and isinstance(part, np.ndarray)]
+    most = max((1024 * np.abs(part).max() for part in parts), default=np.inf)
+    return (
+        len(parts) == 2
+        and 4 * most**2 * X.shape[1] < 2**53
+        and all(np.array_equal(1024 * part, np.rint(1024 * part)) for part in parts)
+    )
+
+
 def _are_alike(model: Any, X: Any, some: Any, distances: np.ndarray) -> bool:
     """Return whether a search finds the same for some test rows as for all of them.
 
     In a product of matrices, the rounding of a row's sums may depend on the other rows.
     """
-    if _is_tree(model):
-        return True
-    if _openmp_effective_n_threads() > 1 and X.shape[0] > _FEW_ROWS:
+    if _is_divided(X):
         return False
     again, _ = model.kneighbors(some, distances.shape[1])
     return np.array_equal(again, distances)

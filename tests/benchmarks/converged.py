@@ -49,6 +49,8 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import KFold
 from sklearn.model_selection import ParameterGrid
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import scale
@@ -134,6 +136,7 @@ TABLE = make_pipeline(
 LOGISTIC = LogisticRegression()
 TIGHT = {"solver": "newton-cholesky", "tol": 1e-12, "max_iter": 1000}
 SEARCH = "GridSearchCV"
+NEIGHBORS = {"n_neighbors": range(1, 31), "weights": ["uniform", "distance"]}
 ONE_VALUE = {"cross_val_score": (1.0, 2.0)}
 PATHS = "paths of LassoCV"
 GRAM = {"tol": 1e-14, "max_iter": 1_000_000, "precompute": True}
@@ -270,6 +273,20 @@ WORKS = {
         lambda: tuple(part[:500] for part in datasets.bike_table()[:2]),
         TABLE,
         {"ridge__alpha": [1.0]},
+        "r2",
+        ONE_VALUE,
+        k=5,
+    ),
+    "neighbors-pol": Work(
+        plain(datasets.pol), KNeighborsRegressor(), NEIGHBORS, "r2", {SEARCH: (40, 40)}
+    ),
+    "neighbors-digits": Work(
+        digits, KNeighborsClassifier(), NEIGHBORS, "accuracy", {SEARCH: (40, 40)}
+    ),
+    "one-neighbors": Work(
+        lambda: tuple(part[:500] for part in plain(datasets.pol)()),
+        KNeighborsRegressor(),
+        {"n_neighbors": [5]},
         "r2",
         ONE_VALUE,
         k=5,

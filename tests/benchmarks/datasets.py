@@ -24,6 +24,7 @@ from sklearn.datasets import fetch_20newsgroups_vectorized
 from sklearn.datasets import fetch_covtype
 from sklearn.datasets import load_svmlight_file
 from sklearn.datasets import make_classification
+from sklearn.datasets import make_regression
 from sklearn.preprocessing import normalize
 from sklearn.preprocessing import scale
 from sklearn.utils import shuffle
@@ -153,6 +154,17 @@ def fashion_mnist() -> DataSet:
             random_state=0,
         )
         X, name = X.astype(np.float32), "synthetic, like Fashion-MNIST"
+    return *shuffle(X, y, random_state=0), name
+
+
+def pol() -> DataSet:
+    """A number between 0 and 100, 26 rounded columns: 15,000 x 26."""
+    try:
+        with np.load(file_of("pol.npz")) as file:
+            X, y, name = file["X"].astype(float), file["y"].astype(float), "pol"
+    except FileNotFoundError:
+        X, y = make_regression(15_000, 26, n_informative=10, random_state=0)
+        X, y, name = X.round(2), y.round(), "synthetic, like pol"
     return *shuffle(X, y, random_state=0), name
 
 
