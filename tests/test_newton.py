@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from pairs import pairs
 import pytest
@@ -267,3 +269,21 @@ def test_sparse_rows_have_the_models_of_dense_ones(n_columns: int, density: floa
         )
         np.testing.assert_allclose(result.test_score, expected.test_score, rtol=0, atol=PROMISED)
         assert result.method == "newton"
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_trial_does_not_depend_on_those_before(n_classes: int) -> None:
+    # It begins at the model of all rows of a trial that is near.
+    X, y = rows_of(n_classes)
+    space = {"C": FloatDistribution(1e-3, 1e3, log=True)}
+    values: list[list[float]] = []
+    for points in ([0.9, 1.0, 1.2, 500.0], [500.0, 1.2, 1.0, 0.9]):
+        objective = treecv_objective(
+            LogisticRegression(), X, y, param_distributions=space, cv=5, scoring="neg_log_loss"
+        )
+        study = optuna.create_study(direction=objective.direction)
+        for C in points:
+            study.enqueue_trial({"C": C})
+        study.optimize(objective, n_trials=len(points))
+        values.append(sorted(trial.value or 0.0 for trial in study.trials))
+    np.testing.assert_allclose(*values, rtol=0, atol=PROMISED)

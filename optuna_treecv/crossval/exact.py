@@ -76,6 +76,7 @@ class Exact(WholeRepeat):
     reason = "its models follow from sums over rows"
     why_one_epoch = "its models follow from sums over rows, which more passes do not change"
     families = FAMILIES
+    reads_again = False  # whether each point reads the rows
     foreign = "models of {} do not follow from sums over rows"
     models = FROM_SUMS
 
@@ -273,7 +274,7 @@ class Exact(WholeRepeat):
             one.seconds = seconds
             one.seconds_prepare = rows.seconds
             one.needed[0] = chunks.n_read
-            one.n_updates = 0 if sums.were_there else chunks.n_read
+            one.n_updates = 0 if sums.were_there and not self.reads_again else chunks.n_read
         return every
 
     def _score_outputs(

@@ -25,6 +25,7 @@ class Newton(Exact):
     methods = ("auto", "holdout", "newton")
     reason = "the models of all folds are solved for together"
     why_one_epoch = "its models have converged, which more passes do not change"
+    reads_again = True
     families = FAMILIES
     foreign = "{} is no generalised linear model that is solved here"
 

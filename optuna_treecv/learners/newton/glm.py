@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -101,7 +103,10 @@ class GLMFolds(Family):
             is_left_out = is_left_out & (columns.low == 0)
         constants = np.where(is_left_out, columns.low, np.nan)
         penalties = self._penalties(columns, objectives[0])
-        solved = [solve(objective, penalties, constants) for objective in objectives]
+        solved = [
+            solve(objective, penalties, constants, partial(_keep_of_class, keep, number))
+            for number, objective in enumerate(objectives)
+        ]
         models = np.concatenate(solved, axis=2)  # (n_points, n_chunks, n_outputs, width)
         if self._intercept_scaling != np.inf:
             self._share_intercepts(models, columns, objectives[0])
@@ -332,6 +337,13 @@ class LinearSVMFolds(GLMFolds):
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or numbers."""
         return outputs[:, 0] if self._rows.classes is None else _decisions(outputs, method)
+
+
+def _keep_of_class(
+    keep: Keep, number: int, name: str, size: int, make: Callable[[np.ndarray], None]
+) -> np.ndarray:
+    """Return what is kept of one class against the rest."""
+    return keep(f"{name}, class {number}", size, make)
 
 
 def _decisions(outputs: np.ndarray, method: str) -> np.ndarray:

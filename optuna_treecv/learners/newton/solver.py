@@ -25,6 +25,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 from scipy.linalg.lapack import dpotri
 
+from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.objective import Penalties
 
@@ -34,6 +35,9 @@ _MOST_CHANGE = 1e-7
 
 # The Newton decrement per row at which the model of all rows is near enough for the first steps.
 _NEAR = 1e-8
+
+# Points whose penalties differ by less than this power of 2 begin at the same model of all rows.
+_NEIGHBOURS = 2
 
 # After so many passes, a model that is not near enough gets a new metric, and so many at most.
 _PASSES = 20
@@ -65,7 +69,9 @@ Metric = tuple[np.ndarray, np.ndarray]
 Point = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def solve(objective: Objective, penalties: Penalties, constants: np.ndarray) -> np.ndarray:
+def solve(
+    objective: Objective, penalties: Penalties, constants: np.ndarray, keep: Keep
+) -> np.ndarray:
     """Return the models of all folds and penalties, NaN for those that are not found.
 
     Parameters
@@ -76,6 +82,8 @@ def solve(objective: Objective, penalties: Penalties, constants: np.ndarray) -> 
     constants : ndarray of shape (n_sets, n_features)
         The number of a column whose coefficient is 0, since it is the only one in the training
         rows; NaN for all other columns.
+    keep : callable
+        Keeps the models of all rows at single points, for further ones that are near.
 
     Returns
     -------
@@ -100,6 +108,17 @@ def solve(objective: Objective, penalties: Penalties, constants: np.ndarray) -> 
     if objective.has_intercept:
         model[:, -1] = objective.loss.first(objective.targets, objective.rows.weights)
     order = np.argsort(-penalties.of_columns[:, -1].sum(axis=1), kind="stable")
+    new: list[Point] = []
+    if n_points == 1:
+        of_all, cold = penalties[order[0], -1:], model
+
+        def fill(kept: np.ndarray) -> None:
+            new.append(_near_minimum(objective, of_all, is_free[k], cold))
+            kept[:] = new[0][0].ravel()
+
+        with np.errstate(divide="ignore"):
+            distance = np.round(np.log2(of_all.of_columns.sum()) / _NEIGHBOURS)
+        model = keep(f"model of all rows {distance}", n * d, fill).reshape(n, d)
     # Otherwise groups do not tell the slopes of training rows.
     are_sums = objective.sets.shares.shape[1] > 1 and objective.class_weights is None
     are_sums &= not len(objective.filled)
@@ -109,7 +128,8 @@ def solve(objective: Objective, penalties: Penalties, constants: np.ndarray) -> 
         of_folds = penalties[np.repeat(points, k), np.tile(np.arange(k), len(points))]
         of_points = []
         for point in points:
-            here = _near_minimum(objective, penalties[point, -1:], is_free[k], model)
+            of_all = penalties[point, -1:]
+            here = new.pop() if new else _near_minimum(objective, of_all, is_free[k], model)
             of_points.append(here)
             # Newton's step to the next point reads no row.
             after = order[min(begin + len(of_points), n_points - 1)]
