@@ -30,8 +30,10 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv import pooled
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.crossval.engines import job_for
@@ -187,6 +189,30 @@ def test_rows_that_are_left_out_one_by_one(kind: str, model: Any) -> None:
         y = np.arange(24) % 3 if model is KNeighborsClassifier else table(24, 1, "normal", 1)[:, 0]
         models = [model(k, weights=w) for k in (3, 8) for w in ("uniform", "distance")]
         same_as_fits(models, X, y, LeaveOneOut(), is_close=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scoring": pooled("roc_auc")},
+        {"row_losses": True, "n_jobs": 2},
+        {"score_weight": np.arange(60) % 5},
+        {"n_repeats": 2, "random_state": 1},
+        {"groups": np.arange(60) // 3, "scoring": ["accuracy", "neg_log_loss"]},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_options_act_as_for_fits(options: Any) -> None:
+    X, y = table(60, 3, "int64", 0), np.where(np.arange(60) % 3, "yes", "no")
+    models = [make_pipeline(PCA(2), KNeighborsClassifier(k)) for k in (4, 7)]
+    ours = tree_cross_validate_many(models, X, y, cv=4, **options)
+    fits = tree_cross_validate_many(models, X, y, cv=4, method="fit", **options)
+    for one, other in zip(ours, fits, strict=True):
+        assert one.method == "neighbors"
+        assert one.mean == pytest.approx(other.mean, rel=1e-14)
+        np.testing.assert_allclose(one.test_score, other.test_score, rtol=1e-14)
+        if one.row_losses is not None:
+            np.testing.assert_array_equal(one.row_losses, other.row_losses)
 
 
 def test_no_row_reaches_the_model_that_tests_it() -> None:

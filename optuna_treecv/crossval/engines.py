@@ -100,7 +100,10 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
     reasons = {one.name: why_not for one, why_not in answers.items()}
     # What keeps the engine away that is nearest to the estimator.
     nearest = "forest" if isinstance(job.estimator, HistTree) else "treecv"
-    why = reasons[nearest] if reasons[nearest] != NO_PARTIAL_FIT else reasons["exact"]
+    why = reasons[nearest]
+    if why == NO_PARTIAL_FIT:
+        of_family = (one.name for one in answers if one.parameters_beside(job.estimator))
+        why = reasons[next(of_family, "exact")]
     if not job.task.data.why_only_fit(is_classifier(job.estimator)):
         if not why_not_trained_further(job):
             n_folds = job.task.n_folds

@@ -50,7 +50,7 @@ class Neighbors(Exact):
         parts = self._divide(estimator)
         if isinstance(parts, str):
             return parts
-        if not job.metadata.is_nothing():
+        if job.metadata.weights is not None or job.metadata.others:
             return f"{type(parts.last).__name__} takes no weights and no further arguments"
         if data.y is None or data.y.dtype.kind not in "biufUSO":
             return "y is missing"
