@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.compose import make_column_selector
@@ -58,7 +59,7 @@ def table(seed=0, n_rows=N, missing=0.15, rare=0):
         {
             "small": rng.normal(size=n_rows),
             "large": 100 + rng.exponential(size=n_rows),
-            "count": rng.integers(0, 4, n_rows).astype(float),
+            "count": np.maximum(rng.integers(0, 4, n_rows) - 1.0, 0),
             "letter": rng.choice(list("abc"), n_rows).astype(object),
             "word": rng.choice(["yes", "no", None], n_rows, p=[0.5, 0.3, 0.2]),
         }
@@ -123,6 +124,9 @@ FRONTS = {
         SimpleImputer(),
         make_pipeline(SimpleImputer(strategy="constant", fill_value="?"), encoder()),
     ),
+    "filled in twice": columns(
+        make_pipeline(SimpleImputer(strategy="most_frequent"), SimpleImputer(), StandardScaler())
+    ),
     "no mean": columns(make_pipeline(SimpleImputer(), StandardScaler(with_mean=False))),
     "infrequent": columns(
         SimpleImputer(), encoder(min_frequency=5, handle_unknown="infrequent_if_exist")
@@ -147,8 +151,18 @@ FRONTS = {
 }
 
 
-@pytest.mark.parametrize("cv", CVS)
-@pytest.mark.parametrize("front", FRONTS)
+# Each kind of steps with two kinds of splits, and each of these with several steps.
+OTHERS = [name for name in CVS if name != "mixed"]
+
+
+@pytest.mark.parametrize(
+    ("front", "cv"),
+    [
+        (front, cv)
+        for number, front in enumerate(FRONTS)
+        for cv in ("mixed", OTHERS[number % len(OTHERS)])
+    ],
+)
 def test_scores_are_those_of_fits(front, cv):
     model = make_pipeline(FRONTS[front], Ridge(0.3))
     result = evaluated(model, X, Y, CVS[cv])
@@ -187,9 +201,9 @@ def test_other_models_from_sums(learner):
     front = columns(make_pipeline(SimpleImputer(), StandardScaler()), kinds)
     model = make_pipeline(front, learner)
     for cv in (CVS["mixed"], LeaveOneOut()):
-        result = evaluated(model, X[:40], Y[:40], cv, "neg_mean_squared_error")
+        result = evaluated(model, X[:30], Y[:30], cv, "neg_mean_squared_error")
         assert result.method == "exact"
-        of_fits = expected(model, X[:40], Y[:40], cv, "neg_mean_squared_error")
+        of_fits = expected(model, X[:30], Y[:30], cv, "neg_mean_squared_error")
         np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-8, atol=1e-9)
 
 
@@ -214,7 +228,7 @@ def test_predictions_weights_and_several_targets():
 
 
 def test_each_row_left_out():
-    few, y = X[:40], Y[:40]
+    few, y = X[:25], Y[:25]
     for front in (FRONTS["mean and scale"], make_pipeline(FRONTS["products"], StandardScaler())):
         model = make_pipeline(front, Ridge())
         result = evaluated(model, few, y, LeaveOneOut(), "neg_mean_squared_error")
@@ -254,6 +268,15 @@ def test_columns_that_depend_on_each_other():
     )
     result = evaluated(model, rows, Y, KFold(4), method="exact")
     np.testing.assert_allclose(result.test_score, expected(model, rows, Y, KFold(4)), rtol=1e-8)
+
+
+def test_data_frames_between_steps():
+    model = make_pipeline(FRONTS["mean and scale"], Ridge())
+    of_fits = expected(model, X, Y, KFold(4))
+    with config_context(transform_output="pandas"):
+        result = evaluated(model, X, Y, KFold(4))
+    assert result.method == "exact"
+    np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-9)
 
 
 def test_arrays_integers_and_float32():
@@ -534,7 +557,7 @@ def fronts(draw):
 
 
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 @given(
     front=fronts(),

@@ -286,6 +286,7 @@ class TablePlaceholder(Placeholder):
         step, X = self.step, self._rows
         if type(step) is OneHotEncoder:
             encoder = OneHotEncoder(categories=self.like.categories_, handle_unknown="ignore")
+            encoder.set_output(transform="default")
             if trained_without(cut, sparse.csc_array(encoder.fit_transform(X))).count_nonzero():
                 return "a training set lacks a category"
             if step.min_frequency is None and step.max_categories is None:
@@ -327,8 +328,7 @@ def _missing(imputer: SimpleImputer, X: Any) -> np.ndarray:
     indicator = MissingIndicator(
         missing_values=imputer.missing_values, features="all", sparse=False
     )
-    is_missing: np.ndarray = indicator.fit_transform(X)
-    return is_missing
+    return np.asarray(indicator.fit_transform(X))
 
 
 def with_placeholders(path: str, step: Any, kinds: Mapping[str, str]) -> Any:

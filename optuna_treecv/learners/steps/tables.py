@@ -87,27 +87,17 @@ class Table:
         cuts: Iterable[Cut],
         name: bytes,
     ) -> None:
-        self.name = name
-        before = clone(with_placeholders("", steps, kinds))
+        self.name, cuts = name, list(cuts)
+        self._fitted = clone(with_placeholders("", steps, kinds))
         try:
-            after = _numbers(before.fit_transform(unshared(before, X), y))
+            after = _numbers(self._fitted.fit_transform(unshared(self._fitted, X), y))
+            self.n_features, self.is_sparse = int(after.shape[1]), sparse.issparse(after)
+            self._check(X, cuts)
+            self._running = columns_of_placeholders(self._fitted, X)
         except NotAheadError:
             raise
         except Exception as error:  # whatever steps raise; the fits will raise it again
             raise NotAheadError("the steps cannot transform all rows") from error
-        self._fitted, cuts = before, list(cuts)
-        for path, part in leaves_of("", before, is_fitted=True):
-            if isinstance(part, TablePlaceholder):
-                for cut in cuts:
-                    if why := part.why_not(cut):
-                        raise NotAheadError(
-                            f"the step {path!r} cannot be done before the folds: {why}"
-                        )
-                part.forget()
-        self._running = columns_of_placeholders(before, X)
-        self.n_features, self.is_sparse = int(after.shape[1]), sparse.issparse(after)
-        if not self.is_sparse and (why := why_form_varies(before, X, cuts)):
-            raise NotAheadError(why)
         self._lay_out(after)
         n_folds = max(cut.n_folds for cut in cuts)
         if self.has_maps and n_folds * self.n_features > _MOST_NUMBERS:
@@ -117,6 +107,19 @@ class Table:
         )
         if are_sought and n_folds > MOST_FITS:
             raise NotAheadError(f"a SimpleImputer has other values in each of {n_folds:,} folds")
+
+    def _check(self, X: Any, cuts: list[Cut]) -> None:
+        """Refuse steps that would do something else if they were fitted to some training set."""
+        for path, part in leaves_of("", self._fitted, is_fitted=True):
+            if isinstance(part, TablePlaceholder):
+                for cut in cuts:
+                    if why := part.why_not(cut):
+                        raise NotAheadError(
+                            f"the step {path!r} cannot be done before the folds: {why}"
+                        )
+                part.forget()
+        if not self.is_sparse and (why := why_form_varies(self._fitted, X, cuts)):
+            raise NotAheadError(why)
 
     def _lay_out(self, after: Any) -> None:
         """Find the columns with missing values, and what stands in their places."""
@@ -168,11 +171,12 @@ class Table:
         known = _spreads_of_sets(values, chunks)
         fill, centre, scale = np.zeros((3, *known.mean.shape))
         scale += 1
-        spread = known
+        spread, is_open = known, np.isin(columns, self._filled)
         for part, its in self._running:
             at = np.searchsorted(columns, its)
             if _fills(part):
-                gaps = filled[np.isin(filled, at) & ~fill[:, filled].any(axis=0)]
+                gaps = at[is_open[at]]
+                is_open[gaps] = False
                 fill[:, gaps] = _statistics(part.step, values, sets, known, gaps)
                 n_missing = np.zeros_like(known.n_rows)
                 n_missing[:, gaps] = n_rows - known.n_rows[:, gaps]
