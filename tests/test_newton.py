@@ -16,7 +16,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import KFold
-from sklearn.model_selection import LeaveOneOut
 from sklearn.model_selection import PredefinedSplit
 from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
@@ -163,7 +162,6 @@ def test_folds_without_a_minimum_are_fitted() -> None:
         (LogisticRegression(l1_ratio=0.5, solver="saga"), 4, "its penalty is not l2 alone"),
         (LogisticRegression(dual=True), 4, "dual is True"),
         (LogisticRegression(warm_start=True), 4, "warm_start is True"),
-        (LogisticRegression(), LeaveOneOut(), "there are more than 100 folds"),
         (
             make_pipeline(StandardScaler(), LogisticRegression(fit_intercept=False)),
             4,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -75,7 +76,7 @@ class Exact(WholeRepeat):
     methods = ("auto", "holdout", "exact")
     reason = "its models follow from sums over rows"
     why_one_epoch = "its models follow from sums over rows, which more passes do not change"
-    families = FAMILIES
+    families: Mapping[type, type[Family]] = FAMILIES
     reads_again = False  # whether each point reads the rows
     foreign = "models of {} do not follow from sums over rows"
     models = FROM_SUMS

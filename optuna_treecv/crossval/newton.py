@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact import idle_words
 from optuna_treecv.crossval.exact import table_of
+from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.newton.glm import FAMILIES
+from optuna_treecv.learners.newton.glm import MOST_FOLDS
 from optuna_treecv.learners.steps.tables import Table
 
 if TYPE_CHECKING:
@@ -42,6 +44,13 @@ class Newton(Exact):
                 return "a step learns other numbers in each fold, and there is no intercept"
         if parts.scaler is not None and parts.scaler.with_mean and not parts.last.fit_intercept:
             return "a StandardScaler subtracts other means in each fold, and there is no intercept"
+        if job.task.n_folds > MOST_FOLDS:
+            facts = Facts(0, False, job.metadata.weights is not None, 0, 0)
+            if isinstance(table, Table) and table.has_maps:
+                return f"there are more than {MOST_FOLDS:,} folds behind steps by fold"
+            family = FAMILIES[type(parts.last)]
+            if why := family.why_not_left_out(parts.last, parts.scaler, facts):
+                return f"there are more than {MOST_FOLDS:,} folds, and {why}"
         return ""
 
     def refusal(self, job: Job, why_not: str) -> str:

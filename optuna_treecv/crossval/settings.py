@@ -115,8 +115,9 @@ class Settings:
         "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier`` and
         discriminant analysis of scikit-learn, alone or after row-wise steps or a
         ``StandardScaler``. "newton" solves for the models of all folds together, for
-        ``LogisticRegression`` and ``PoissonRegressor`` in the same places. "neighbors" searches
-        once per fold for the neighbours of ``KNeighborsClassifier`` and ``KNeighborsRegressor``.
+        ``LogisticRegression``, ``PoissonRegressor``, ``LinearSVC`` and others in the same places.
+        "neighbors" searches once per fold for the neighbours of ``KNeighborsClassifier`` and
+        ``KNeighborsRegressor``.
         "forest" grows the trees of all folds together, for ``HistTreeClassifier`` and
         ``HistTreeRegressor``. "treecv" trains models further along a tree; for time series it is a
         chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on each

@@ -167,6 +167,19 @@ BREAKAGES = [
         "test_newton::test_folds_are_those_of_converged_fits",
     ),
     Breakage(
+        "newton: a row that is left out has a part in its refinement",
+        "            z[numbers[:, None] == lanes] = 0\n",
+        "",
+        "test_newton_left_out::test_rows_are_those_of_fits"
+        " test_newton_left_out::test_a_row_has_no_part_in_its_prediction",
+    ),
+    Breakage(
+        "newton: a column that varies by one row keeps its coefficient without it",
+        "    is_alone = (counts == 1) & (counts[::-1] == n_used - 1)\n",
+        "    is_alone = np.zeros_like(counts, bool)\n",
+        "test_newton_left_out::test_a_column_that_varies_by_one_row",
+    ),
+    Breakage(
         "neighbors: the choice among equal distances is that of a larger search",
         "            doubts[number, rows] |= is_split[:, last]\n",
         "",

@@ -18,6 +18,7 @@ from sklearn.linear_model import GammaRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
 from sklearn.linear_model import TweedieRegressor
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.svm import LinearSVR
 
@@ -30,6 +31,8 @@ from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import TestedChunks
+from optuna_treecv.learners.newton.left_out import LeftOut
+from optuna_treecv.learners.newton.left_out import lonely_rows
 from optuna_treecv.learners.newton.losses import Logistic
 from optuna_treecv.learners.newton.losses import Multinomial
 from optuna_treecv.learners.newton.losses import PredictorLoss
@@ -42,13 +45,19 @@ from optuna_treecv.learners.newton.objective import Penalties
 from optuna_treecv.learners.newton.sets import Columns
 from optuna_treecv.learners.newton.sets import Sets
 from optuna_treecv.learners.newton.solver import solve
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import SparseRows
 
-# Each fold and value has an inverse Hessian.
-_MOST_FOLDS = 100
+#: Each fold and value has an inverse Hessian, but in leave-one-out.
+MOST_FOLDS = 1000
 
 # Each pair of outputs has a block of a Hessian. Where a model of several has more coefficients, a
 # few fits take less time.
 _MOST_COEFFICIENTS = 400
+_MOST_LEFT_OUT = 200
+
+# The rows near and far from the mean of the model from where leave-one-out begins.
+_N_SAMPLE = 2**15
 
 # Columns are centred and scaled if their mean is so many times their scale, or their scale so far
 # from 1.
@@ -60,13 +69,24 @@ class GLMFolds(Family):
 
     idle: tuple[str, ...] = ("solver", "max_iter", "tol")
 
+    #: Whether the penalty stands beside a mean of losses, and not beside a sum.
+    has_mean_loss = False
+
     def _bind(self, estimators: Sequence[Any]) -> None:
         self._estimators = estimators
         self._loss = self._make_loss()
-        # liblinear penalises the intercept over this number like a coefficient.
-        first = estimators[0]
-        is_penalised = first.fit_intercept and getattr(first, "solver", "liblinear") == "liblinear"
-        self._intercept_scaling = float(first.intercept_scaling) if is_penalised else np.inf
+        self._intercept_scaling = self.intercept_scaling(estimators[0])
+
+    @staticmethod
+    def intercept_scaling(estimator: Any) -> float:
+        """Return by what the intercept is divided before it is penalised; infinity if it is not.
+
+        liblinear penalises it.
+        """
+        is_penalised = getattr(estimator, "solver", "liblinear") == "liblinear"
+        if not (is_penalised and estimator.fit_intercept):
+            return np.inf
+        return float(estimator.intercept_scaling)
 
     @abstractmethod
     def _make_loss(self) -> PredictorLoss:
@@ -84,8 +104,11 @@ class GLMFolds(Family):
         """Return why the folds of an estimator are not solved together, a clause."""
         if getattr(estimator, "warm_start", False):
             return "warm_start is True"
-        if facts.n_folds > _MOST_FOLDS:
-            return f"there are more than {_MOST_FOLDS} folds"
+        if facts.n_folds > MOST_FOLDS:
+            if facts.n_folds != facts.n_trained + 1 or facts.is_sparse:
+                return f"there are more than {MOST_FOLDS:,} folds"
+            if why := cls.why_not_left_out(estimator, None, facts):
+                return f"there are more than {MOST_FOLDS:,} folds, and {why}"
         n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
         if n_outputs > 1 and facts.n_features * n_outputs > _MOST_COEFFICIENTS:
             return f"a model has more than {_MOST_COEFFICIENTS} coefficients"
@@ -93,15 +116,131 @@ class GLMFolds(Family):
             return f"X has more than {MOST_COLUMNS} columns"
         return ""
 
+    @classmethod
+    def why_not_left_out(cls, estimator: Any, scaler: StandardScaler | None, facts: Facts) -> str:
+        """Return why the model of all rows does not tell those of all rows but one, a clause."""
+        if isinstance(getattr(estimator, "class_weight", None), str):
+            return "class_weight='balanced' weighs all rows anew for each row that is left out"
+        if scaler is not None and (
+            facts.has_weights or cls.intercept_scaling(estimator) != np.inf
+        ):
+            return "a StandardScaler stands before a model of weighted rows or liblinear"
+        if facts.n_features * (facts.n_outputs if facts.n_outputs > 2 else 1) > _MOST_LEFT_OUT:
+            return f"a model has more than {_MOST_LEFT_OUT} coefficients"
+        return ""
+
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Solve for the models of all folds, and yield what they say of their test rows."""
+        rows = self._rows
+        if chunks.are_single_rows and rows.maps is None and not isinstance(rows.X, SparseRows):
+            d, has_weights = rows.n_features, rows.weights is not None
+            facts = Facts(d, False, has_weights, chunks.n_rows - 1, 1)
+            facts = facts._replace(n_outputs=self._loss.n_outputs)
+            if not self.why_not_left_out(self._estimators[0], self._scaler, facts):
+                yield slice(0, chunks.n_chunks), self._left_out(chunks.n_rows)
+                return
+        yield from self._solved(chunks, keep)
+
+    def _left_out(self, n_rows: int) -> np.ndarray:
+        """Return what the models of all rows but one say of it, (n_points, n_rows, n_outputs)."""
+        no_folds = Chunks(n_rows, np.array([n_rows]))
+        sets = Sets.of(no_folds)
+        columns = Columns.of(self._rows, sets)
+        (objective,) = self._objectives(no_folds, sets, columns)
+        penalties = self._penalties(columns, objective)
+        if objective.n_outputs > 1:
+            penalties = replace(penalties, of_sums=n_rows / objective.n_outputs**2)
+        is_free = np.ones(objective.width, bool)
+        is_free[: self._rows.n_features] = np.isnan(self._constants(columns)[0])
+        changes = self._changes(columns, objective)
+        sample = self._sample(objective, columns)
+        model = np.zeros((objective.n_outputs, objective.width))
+        if objective.has_intercept:
+            model[:, -1] = self._loss.first(objective.targets, self._rows.weights)
+        outputs = np.empty((self.n_points, n_rows, objective.n_outputs))
+        is_lost = lonely_rows(objective, columns.low[0], columns.high[0])
+        for point in np.argsort(-penalties.of_columns.sum(axis=(1, 2)), kind="stable"):
+            if sample is not objective:
+                model = LeftOut(sample, penalties[point], is_free, None).minimum(model)
+            left_out = LeftOut(objective, penalties[point], is_free, changes)
+            model = left_out.minimum(model)
+            outputs[point], are_lost = left_out.outputs()
+            is_lost |= are_lost
+        lost = np.flatnonzero(is_lost)
+        if len(lost) > MOST_FOLDS:
+            outputs[:, lost] = np.nan
+        elif len(lost):
+            order = np.concatenate([np.flatnonzero(~is_lost), lost])
+            family = type(self)(self._estimators, _taken(self._rows, order), self._scaler, 1)
+            folds = Chunks(n_rows, np.arange(n_rows - len(lost), n_rows + 1))
+            solved = [of_chunk for _, of_chunk in family._solved(folds, _not_kept)]
+            outputs[:, lost] = np.concatenate(solved, axis=1)
+        return outputs
+
+    def _sample(self, objective: Objective, columns: Columns) -> Objective:
+        """Return the objective on a part of the rows, from whose minimum Newton's method begins.
+
+        Rows far from the mean, such as those of rare categories, are all part of it, since their
+        coefficients need most steps.
+        """
+        rows, n_rows = self._rows, len(objective.targets)
+        stride = n_rows // _N_SAMPLE
+        if stride < 2:
+            return objective
+        distances = np.empty(n_rows)
+        at = (columns.mean[0] - objective.centre) / objective.scale
+        for some in blocks(slice(0, n_rows)):
+            standard = (objective.read(some) - at) * (objective.scale / columns.spread[0])
+            distances[some] = np.sum(np.square(standard), axis=1)
+        far = np.argpartition(distances, n_rows - _N_SAMPLE)[n_rows - _N_SAMPLE :]
+        weights = np.zeros(n_rows)
+        weights[::stride] = stride
+        weights[far] = 1
+        part = np.flatnonzero(weights)
+        taken = _taken(rows, part)
+        own = 1 if taken.weights is None else taken.weights
+        return replace(objective, rows=replace(taken, weights=weights[part] * own))
+
+    def _changes(
+        self, columns: Columns, objective: Objective
+    ) -> Callable[[RowNumbers, np.ndarray], np.ndarray] | None:
+        """Return a function that tells how penalties grow without each row, as ``LeftOut`` has it.
+
+        A StandardScaler learns a smaller variance without a row far from the mean, and a sum over
+        the remaining rows is smaller beside a mean loss.
+        """
+        n_rows, d, weights = len(objective.targets), self._rows.n_features, self._rows.weights
+        has_scales = self._scaler is not None and self._scaler.with_std
+        if not has_scales and not self.has_mean_loss:
+            return None
+        at = (columns.mean[0] - objective.centre) / objective.scale
+        spread = columns.spread[0] / objective.scale
+
+        def changes(some: RowNumbers, X: np.ndarray) -> np.ndarray:
+            parts = np.ones_like(X)
+            if has_scales:
+                squares = np.square((X[:, :d] - at) / spread)
+                parts[:, :d] = (1 - squares / (n_rows - 1)) * (n_rows / (n_rows - 1))
+            if self.has_mean_loss:
+                of_rows = 1.0 if weights is None else weights[some, None]
+                parts *= 1 - of_rows / columns.totals[0]
+            return parts - 1
+
+        return changes
+
+    def _constants(self, columns: Columns) -> np.ndarray:
+        """Return the numbers of columns without a coefficient, NaN for other columns."""
+        is_left_out = columns.is_constant
+        if not self._estimators[0].fit_intercept:
+            is_left_out = is_left_out & (columns.low == 0)
+        return np.where(is_left_out, columns.low, np.nan)
+
+    def _solved(self, chunks: Chunks, keep: Keep) -> Iterator[TestedChunks]:
+        """Yield what the models of all folds say of their test rows."""
         sets = Sets.of(chunks)
         columns = Columns.of(self._rows, sets)
         objectives = self._objectives(chunks, sets, columns)
-        is_left_out = columns.is_constant
-        if not objectives[0].has_intercept:
-            is_left_out = is_left_out & (columns.low == 0)
-        constants = np.where(is_left_out, columns.low, np.nan)
+        constants = self._constants(columns)
         penalties = self._penalties(columns, objectives[0])
         solved = [
             solve(objective, penalties, constants, partial(_keep_of_class, keep, number))
@@ -266,6 +405,7 @@ class TweedieFolds(GLMFolds):
     """``PoissonRegressor``, ``GammaRegressor`` or ``TweedieRegressor`` of all folds and alphas."""
 
     parameters = ("alpha",)
+    has_mean_loss = True
 
     def _make_loss(self) -> PredictorLoss:
         estimator, y = self._estimators[0], self._rows.targets
@@ -334,6 +474,13 @@ class LinearSVMFolds(GLMFolds):
                 return "a training set has no row of a class"
         return super().why_not(estimator, facts._replace(n_outputs=1))
 
+    @classmethod
+    def why_not_left_out(cls, estimator: Any, scaler: StandardScaler | None, facts: Facts) -> str:
+        """Return the reason of squared losses with a margin too."""
+        if getattr(estimator, "epsilon", 1) > 0:
+            return "its loss has no second derivative everywhere"
+        return super().why_not_left_out(estimator, scaler, facts)
+
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or numbers."""
         return outputs[:, 0] if self._rows.classes is None else _decisions(outputs, method)
@@ -346,11 +493,27 @@ def _keep_of_class(
     return keep(f"{name}, class {number}", size, make)
 
 
+def _not_kept(name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
+    """Return what serves no further call."""
+    memory = np.empty(size)
+    make(memory)
+    return memory
+
+
 def _decisions(outputs: np.ndarray, method: str) -> np.ndarray:
     """Return class codes or decision values."""
     if outputs.shape[1] > 1:
         return largest_class(outputs) if method == "predict" else outputs
     return (outputs[:, 0] > 0).astype(np.intp) if method == "predict" else outputs[:, 0]
+
+
+def _taken(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
+    """Return prepared rows in another order."""
+    parts: dict[str, Any] = {"X": rows.X[order], "order": rows.order[order]}
+    for name in ("y", "targets", "weights", "score_weights"):
+        of_rows = getattr(rows, name)
+        parts[name] = None if of_rows is None else of_rows[order]
+    return replace(rows, **parts)
 
 
 def _power(estimator: Any) -> float:
@@ -360,7 +523,7 @@ def _power(estimator: Any) -> float:
 
 
 #: The families of estimators. A subclass may do something else, so that it has none.
-FAMILIES: dict[type, type[Family]] = {
+FAMILIES: dict[type, type[GLMFolds]] = {
     LogisticRegression: LogisticFolds,
     PoissonRegressor: TweedieFolds,
     GammaRegressor: TweedieFolds,

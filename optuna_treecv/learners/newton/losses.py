@@ -15,9 +15,12 @@ class PredictorLoss(ABC):
     Attributes
     ----------
     n_outputs : int
+    most_bend : float
+        The largest part of second derivatives by which they change if predictors change by 1.
     """
 
     n_outputs = 1
+    most_bend = 1.0
 
     def unit(self, y: np.ndarray) -> float:
         """Return how large losses are in the units of the targets."""
@@ -74,6 +77,8 @@ class Logistic(PredictorLoss):
 
 class Multinomial(PredictorLoss):
     """log sum_k exp(z_k) - z_y, for the classes 0, 1, ...."""
+
+    most_bend = 2**0.5
 
     def __init__(self, n_classes: int) -> None:
         self.n_outputs = n_classes
@@ -145,6 +150,7 @@ class SquaredDistance(PredictorLoss):
 
     def __init__(self, epsilon: float | None = None) -> None:
         self.epsilon = epsilon
+        self.most_bend = 0.0 if epsilon == 0 else np.inf
 
     def unit(self, y: np.ndarray) -> float:
         return 1.0 if self.epsilon is None else float(y.var()) or 1.0
