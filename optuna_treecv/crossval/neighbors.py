@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,8 @@ class Neighbors(Exact):
     ) -> NeighborFolds:
         """Return estimators bound to the rows as given."""
         task, cut, parts = job.task, repeat.cut, self._parts(job)
-        folds, at = fold_task_of(job, repeat), {}
+        folds = fold_task_of(job, repeat)
+        at = {repr({name: getattr(parts.last, name) for name in parts.names}): folds.estimator}
 
         def fit(chunk: int | None, point: Mapping[str, Any]) -> tuple[Any, Any]:
             if (values := repr(point)) not in at:
@@ -148,4 +150,5 @@ class Neighbors(Exact):
 
 def _seed_of(job: Job, repeat: Repeat) -> int | None:
     """Return the seed of the fits of a repeat; None if the estimator has all its seeds."""
-    return job.task.settings.seed + repeat.number if unset_seeds(job.estimator) else None
+    lacks_one = job.planned("unset seeds", partial(unset_seeds, job.estimator))
+    return job.task.settings.seed + repeat.number if lacks_one else None
