@@ -11,6 +11,7 @@ import numpy as np
 import optuna
 from pairs import pairs
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
@@ -178,12 +179,15 @@ def test_columns_that_depend_on_each_other_in_all_rows(estimator: Any, scaler: A
             assert_as_fits(make_pipeline(scaler, estimator), X, y, cv=folds, scoring=scoring)
 
 
-@pytest.mark.parametrize("estimator", [Lasso(1e-3), LinearRegression()], ids=str)
-def test_columns_that_depend_on_each_other_in_one_training_set(estimator: Any) -> None:
-    """Only the fits choose between such columns."""
+def test_columns_that_depend_on_each_other_in_one_training_set() -> None:
+    """Only fits choose between such columns; least squares are the shortest ones."""
     X, y = rows_of()
     X[:, 0] = X[:, 1]
     X[:9, 0] += np.arange(9)
+    for estimator in (LinearRegression(), make_pipeline(StandardScaler(), LinearRegression())):
+        for scoring in ("neg_mean_squared_error", "neg_mean_absolute_error"):
+            assert_as_fits(estimator, X, y, cv=KFold(10), scoring=scoring)
+    estimator = Lasso(1e-3)
     result = tree_cross_validate(estimator, X, y, cv=KFold(10))
     assert (result.method, "can be told apart" in result.why) == ("fit", True)
     expected = cross_validate(estimator, X, y, cv=KFold(10), scoring="neg_mean_squared_error")
@@ -238,6 +242,26 @@ def test_columns_far_from_0() -> None:
         far = tree_cross_validate(estimator, X + 2.0**20, y + 2.0**20, cv=KFold(5), **NEAR)
         assert far.method == "exact"
         np.testing.assert_allclose(far.test_score, near.test_score, rtol=1e-8)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-150, 1e-120, 1e120, 1e200])
+def test_numbers_whose_squares_float64_does_not_have(size: float) -> None:
+    X, y = rows_of()
+    result = tree_cross_validate(LinearRegression(), X * size, y, cv=KFold(5), **NEAR)
+    expected = cross_validate(LinearRegression(), X * size, y, cv=KFold(5), **NEAR)
+    np.testing.assert_allclose(result.test_score, expected["test_score"], rtol=PROMISED)
+    assert result.method == ("exact" if 1e-140 < size < 1e140 else "fit")
+
+
+def test_sparse_rows_where_they_are_asked_for() -> None:
+    X, y = rows_of()
+    X[np.random.default_rng(0).random(X.shape) < 0.6] = 0
+    options: dict[str, Any] = {"cv": KFold(4), **NEAR}
+    rows = sparse.csr_array(X)
+    assert tree_cross_validate(Lasso(0.05), rows, y, **options).method == "fit"
+    result = tree_cross_validate(Lasso(0.05), rows, y, method="exact", **options)
+    expected = cross_validate(converged(Lasso(0.05)), X, y, **options)
+    np.testing.assert_allclose(result.test_score, expected["test_score"], rtol=PROMISED)
 
 
 def test_more_columns_than_rows() -> None:

@@ -47,6 +47,9 @@ LEAST_PIVOT = 1e-13
 # The greatest condition number of an equation relative to its reference alpha.
 _MOST_CONDITION = 1e4
 
+# Without a penalty, rounding errors are divided by the least eigenvalue of columns of one scale.
+_LEAST_EIGENVALUE = 1e-6
+
 # Up to so many columns, one call of NumPy for all alphas takes less time than one for each.
 _FEW_COLUMNS = 48
 
@@ -167,14 +170,17 @@ def _cholesky_factors(matrices: np.ndarray) -> np.ndarray:
         return np.concatenate([_cholesky_factors(one[None]) for one in matrices])
 
 
-def is_singular(gram: np.ndarray) -> bool:
-    """Return whether columns depend on each other, whatever their scales are."""
+def is_singular(gram: np.ndarray, least: float = 0.0) -> bool:
+    """Return whether columns depend on each other, whatever their scales are.
+
+    ``least`` is the least eigenvalue of columns that do not; by default that of rounding errors.
+    """
     squares = gram.diagonal()
     if squares.min() <= 0:
         return True
     scale = np.sqrt(squares)
     values = np.linalg.eigvalsh(gram / scale / scale[:, None])
-    return bool(values[0] < 10 * len(squares) * np.finfo(np.float64).eps)
+    return not bool(values[0] >= (least or 10 * len(squares) * np.finfo(np.float64).eps))
 
 
 class Basis(NamedTuple):
@@ -406,7 +412,8 @@ class RidgeRows(Source):
         gram = second[:d, :d] / scale / scale[:, None]
         if self.cutoff:  # with a margin for single rows that are left out afterwards
             values = np.linalg.eigvalsh(gram)
-            if not values[0] > 400 * self.cutoff**2 * values[-1]:
+            is_cut = not values[0] > 400 * self.cutoff**2 * values[-1]
+            if is_cut or is_singular(gram, _LEAST_EIGENVALUE):
                 raise nearly_dependent_error()
         return Equations(gram, second[:d, d:] / scale[:, None], origin, scale, are_constant)
 

@@ -56,11 +56,14 @@ _ROUNDING = 50 * _EPS
 # Slopes that differ from a penalty by less decide nothing between rows of this precision.
 _SAME = 1e-10
 
+# Squares below this have lost digits.
+_LEAST_SQUARES = 1e-290
+
 # The least share of a column's squares that other columns do not explain.
 _LEAST_PIVOT = 1e-12
 
 # The most that rounding errors of moments may change a coefficient by, at worst.
-_MOST_ERROR = 1e-8
+_MOST_ERROR = 1e-9
 
 # The steps of a search for each column. It takes one to three where it begins with none.
 _MOST_STEPS = 30
@@ -138,8 +141,11 @@ class LassoFolds(RidgeFolds):
             )
         gram, q, norms, weight = views(memory, self._of_equations)
         equations = self.source.equations(moments)
+        squares = equations.gram.diagonal()
+        if np.any(equations.b[squares < _LEAST_SQUARES]):  # constant columns have 0 there
+            raise nearly_dependent_error()
         origin[:], scale[:], weight[:] = equations.origin, equations.scale, moments.weights
-        norms[:] = np.sqrt(equations.gram.diagonal())
+        norms[:] = np.sqrt(squares)
         divisors = _divisors(norms)
         gram[:] = equations.gram / divisors / divisors[:, None]
         q[:] = equations.b / divisors[:, None]
@@ -195,15 +201,15 @@ class LassoFolds(RidgeFolds):
                 l1 = np.where(norms > 0, l1 / divisors / largest, np.inf)
                 near = [starts[point, :, target], before]
                 w, active, excess = minimum(A, q[:, target] / largest, l1, self._is_positive, near)
-                # What rounding errors decide, or the choice among columns that depend on others.
                 error = _EPS * (1 + np.abs(w).sum()) * active[1].diagonal().max(initial=0)
+                is_exact = error < _MOST_ERROR and not np.any(excess > _SAME)
                 free, rank = _free_directions(A, active, excess)
-                if (
-                    not error < _MOST_ERROR
-                    or np.any(excess > _SAME)
-                    or self._change_predictions(free / (divisors * parts[2]), chunk)
-                    or (self._cutoff and not self._has_rank(rank, A * norms * norms[:, None]))
-                ):
+                if not self._cutoff:
+                    is_unique = not self._change_predictions(free / (divisors * parts[2]), chunk)
+                else:
+                    is_unique = self._has_rank(rank, A * norms * norms[:, None])
+                    w = _shortest(w / divisors, free / divisors) * divisors
+                if not is_exact or not is_unique:
                     raise nearly_dependent_error()
                 before = out[point, :, target] = w
         return out
@@ -252,6 +258,13 @@ def _free_directions(A: np.ndarray, active: Active, excess: np.ndarray) -> tuple
         direction[active[0]], direction[j] = -shares, 1
         directions.append(direction)
     return np.array(directions).reshape(-1, len(A)), len(active[0])
+
+
+def _shortest(w: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Return the coefficients of the least norm, as ``lstsq`` does, that differ by directions."""
+    if not len(directions):
+        return w
+    return np.asarray(w - np.linalg.lstsq(directions.T, w)[0] @ directions)
 
 
 def _divisors(norms: np.ndarray) -> np.ndarray:
