@@ -44,6 +44,7 @@ from sklearn.linear_model import LassoCV
 from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import LogisticRegressionCV
+from sklearn.linear_model import PoissonRegressor
 from sklearn.linear_model import Ridge
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import cross_val_score
@@ -55,6 +56,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import scale
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from optuna_treecv import tree_cross_validate_many
@@ -190,6 +192,22 @@ WORKS = {
         {SEARCH: (8, 30)},
         converged=TIGHT,
     ),
+    "poisson": Work(
+        plain(datasets.bike),
+        PoissonRegressor(),
+        {"alpha": np.geomspace(1e-6, 10, 20)},
+        "neg_mean_poisson_deviance",
+        {SEARCH: (15, 40)},
+        converged=TIGHT,
+    ),
+    "svc": Work(
+        of_covertype(100_000),
+        LinearSVC(),
+        {"C": CS},
+        "accuracy",
+        {SEARCH: (10, 40)},
+        converged={"dual": False, "tol": 1e-12, "max_iter": 100_000},
+    ),
     "sparse-news": Work(
         plain(datasets.newsgroups),
         LOGISTIC,
@@ -299,6 +317,24 @@ WORKS = {
         ONE_VALUE,
         k=5,
         converged=TIGHT,
+    ),
+    "one-poisson": Work(
+        lambda: tuple(part[:500] for part in plain(datasets.bike)()),
+        PoissonRegressor(),
+        {"alpha": [1.0]},
+        "neg_mean_poisson_deviance",
+        ONE_VALUE,
+        k=5,
+        converged=TIGHT,
+    ),
+    "one-svc": Work(
+        scaled(datasets.magic, 500),
+        LinearSVC(),
+        {"C": [1.0]},
+        "accuracy",
+        ONE_VALUE,
+        k=5,
+        converged={"dual": False, "tol": 1e-12, "max_iter": 100_000},
     ),
     "one-multinomial": Work(
         lambda: tuple(part[:500] for part in digits()),

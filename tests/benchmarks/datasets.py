@@ -82,8 +82,8 @@ def flights_table() -> DataSet:
     return table(X[:, :9], {word: of_word.argmax(axis=1) for word, of_word in words}), y, name
 
 
-def bike_table() -> DataSet:
-    """Hours of bike sharing as a data frame: 4 columns of numbers and 8 of words, some missing."""
+def bike() -> DataSet:
+    """Counts of bikes that are shared in an hour, by date, hour and weather: 17,379 x 12."""
     try:
         with np.load(file_of("bike_sharing_hour.npz")) as file:
             X, y, name = file["X"].astype(float), file["y"].astype(float), "bike sharing"
@@ -91,7 +91,12 @@ def bike_table() -> DataSet:
         rng = np.random.default_rng(0)
         X = np.hstack([rng.integers(7, size=(17_379, 8)), rng.random((17_379, 4))])
         y, name = X.sum(axis=1), "synthetic, like bike sharing"
-    X, y = shuffle(X, y, random_state=0)
+    return *shuffle(X, y, random_state=0), name
+
+
+def bike_table() -> DataSet:
+    """The same as a data frame: 4 columns of numbers and 8 of words, some missing."""
+    X, y, name = bike()
     return table(X[:, 8:], {f"word {i}": X[:, i].astype(int) for i in range(8)}), y, name
 
 

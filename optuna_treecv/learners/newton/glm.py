@@ -56,6 +56,9 @@ MOST_FOLDS = 1000
 _MOST_COEFFICIENTS = 400
 _MOST_LEFT_OUT = 200
 
+# The training rows with which fits of several machines take as long.
+_FEW_ROWS = 2000
+
 # The rows near and far from the mean of the model from where leave-one-out begins.
 _N_SAMPLE = 2**15
 
@@ -472,6 +475,8 @@ class LinearSVMFolds(GLMFolds):
                 return "its penalty is not l2 alone, or its classes are not one against the rest"
             if facts.n_of_class < 1:
                 return "a training set has no row of a class"
+            if facts.n_outputs > 2 and facts.n_trained < _FEW_ROWS and not facts.is_asked:
+                return "with so few rows, one class after the other takes longer than fits"
         return super().why_not(estimator, facts._replace(n_outputs=1))
 
     @classmethod

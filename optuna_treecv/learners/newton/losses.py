@@ -134,6 +134,8 @@ class Tweedie(PredictorLoss):
 
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
         p, y = self.power, y[:, None, None]
+        if p == 1:
+            return np.exp(z)
         return (2 - p) * np.exp((2 - p) * z) + (p - 1) * np.exp((1 - p) * z) * y
 
     def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
