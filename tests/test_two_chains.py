@@ -172,9 +172,8 @@ def test_pairs_above_the_blocks_too(cv, order, n_jobs):
     def test(node, state):
         return learner.walk_subtree(plan, node, state, out)
 
-    n_updates = sum(
-        done.n_updates for done in walk_tree(plan, learner, test, plan.blocks(8), n_jobs)
-    )
+    blocks = walk_tree(plan, learner, test, plan.blocks(8), n_jobs)
+    n_updates = sum(of_block for _, of_block in blocks)
     expected, outputs, *_ = in_turns(learner, plan, {})
     assert n_updates == expected
     assert out.tobytes() == outputs.tobytes()

@@ -68,4 +68,4 @@ class Chain(Trained):
                 n_updates += train(learner, state, phase)
                 n_seen = stop
                 leaves.test_leaf(Node(chunk, chunk + 1), learner.snapshot(state))
-            yield TestedBlock(block, n_updates)
+            yield block, n_updates

@@ -304,7 +304,7 @@ def _models_at(
         return 0
 
     blocks = walk_tree(plan, learner, hold, nodes, n_jobs, pending)
-    return models, sum(block.n_updates for block in blocks)
+    return models, sum(n_updates for _, n_updates in blocks)
 
 
 def walk_lanes(
@@ -320,4 +320,5 @@ def walk_lanes(
     def test(node: Node, state: Any) -> int:
         return lanes.walk_subtree(plan, node, state, out)
 
-    return sum(block.n_updates for block in walk_tree(plan, lanes, test, nodes, n_jobs, pending))
+    blocks = walk_tree(plan, lanes, test, nodes, n_jobs, pending)
+    return sum(n_updates for _, n_updates in blocks)

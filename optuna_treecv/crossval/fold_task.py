@@ -50,12 +50,12 @@ from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.rows.folds import Split
 from optuna_treecv.scoring import by_loss
+from optuna_treecv.scoring import FoldScores
 from optuna_treecv.scoring import Loss
 from optuna_treecv.scoring import Metric
 from optuna_treecv.scoring import Pooled
 from optuna_treecv.scoring import response_of
 from optuna_treecv.scoring import score_of
-from optuna_treecv.scoring import Scored
 from optuna_treecv.scoring import Scorer
 from optuna_treecv.scoring import spread_of_counts
 from optuna_treecv.scoring import TestedRows
@@ -172,8 +172,8 @@ class FoldTask:
             elif isinstance(metric, Loss) and fitted is not None:
                 with _explaining(fitted):
                     loss = mean_loss(metric, fitted, X, y, weights, self.classes, self.n_targets)
-                scores[number], spreads[number] = loss.scores[0], loss.spread
-                has_diverged |= loss.diverged is not None
+                scores[number], spreads[number] = loss.scores[0], loss.spreads
+                has_diverged |= bool(loss.diverged[0])
         return scores, spreads[:, :, 0], responses, has_diverged
 
     def _score(
@@ -255,7 +255,7 @@ def mean_loss(
     weights: np.ndarray | None,
     classes: np.ndarray | None,
     n_targets: int = 1,
-) -> Scored:
+) -> FoldScores:
     """Return the mean loss of a fitted estimator; it has diverged if a response or loss has.
 
     Parameters

@@ -15,8 +15,8 @@ from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.tree.plan import Learner
+from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Phase
-from optuna_treecv.tree.plan import RowTrainer
 from optuna_treecv.tree.walk import STEPS_PER_PASS
 from optuna_treecv.tree.walk import test_then_train
 from optuna_treecv.tree.walk import TestedBlock
@@ -51,7 +51,7 @@ class Progressive(Trained):
     ) -> Generator[TestedBlock]:
         """Test each row of the only chunk before it is trained on."""
         plan = repeat.plan
-        assert leaves.outputs is not None and isinstance(learner, RowTrainer)
+        assert leaves.outputs is not None and isinstance(learner, ModelTrainer)
         state = learner.start()
         learner.update(state, plan.first_phase)
         start, stop = plan.rows(plan.root)
@@ -62,4 +62,4 @@ class Progressive(Trained):
         for _ in test_then_train(learner, state, phase.rows, ends, outputs):
             pass
         leaves.outputs.array[phase.rows] = outputs
-        yield TestedBlock(plan.root, plan.n_rows)
+        yield plan.root, plan.n_rows

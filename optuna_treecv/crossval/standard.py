@@ -19,8 +19,8 @@ from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring import Leaves
 from optuna_treecv.tree.plan import Learner
+from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import RowTrainer
 from optuna_treecv.tree.walk import make_pool
 from optuna_treecv.tree.walk import TestedBlock
 
@@ -59,11 +59,11 @@ class Standard(Trained):
                     if epoch == 0:
                         learner.update(state, rows)
                     else:
-                        assert isinstance(learner, RowTrainer)
+                        assert isinstance(learner, ModelTrainer)
                         learner.replay(state, rows)
                     n_updates += len(rows)
                 leaves.test_leaf(Node(chunk, chunk + 1), state)
-            return TestedBlock(block, n_updates)
+            return block, n_updates
 
         if n_jobs == 1:
             yield from map(run, repeat.blocks)

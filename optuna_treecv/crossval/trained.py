@@ -64,10 +64,9 @@ from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Learner
+from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
-from optuna_treecv.tree.plan import RowTrainer
-from optuna_treecv.tree.plan import SubtreeWalker
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import TestNode
 from optuna_treecv.tree.walk import walk_to_leaves
@@ -307,7 +306,7 @@ class Trained(Engine):
         order = np.empty(len(rows.order), np.uint32)
         for epoch in range(1, job.n_epochs):
             random_order(task.settings.seed, 0, len(order), epoch * len(order), order)
-            assert isinstance(learner, RowTrainer)
+            assert isinstance(learner, ModelTrainer)
             learner.replay(state, order)
         fitted = learner.estimator(state)
         if fitted is None:
@@ -573,7 +572,7 @@ def node_test(plan: Plan, learner: Learner, leaves: Leaves) -> TestNode:
     """Return the function that tests all folds of a node, of a compiled learner in one call."""
 
     def test(node: Node, state: Any) -> int:
-        if isinstance(learner, SubtreeWalker) and not leaves.at_leaf:
+        if isinstance(learner, CompiledLearner | SharedLearner) and not leaves.at_leaf:
             assert leaves.outputs is not None
             return learner.walk_subtree(plan, node, state, leaves.outputs.array)
         return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)

@@ -51,7 +51,7 @@ from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Learner
-from optuna_treecv.tree.plan import ModelReader
+from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import sum_along_tree
 from optuna_treecv.tree.walk import TestedBlock
@@ -169,7 +169,7 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
     """Walk the tree and add up the models of its folds; compiled learners walk it in blocks."""
     plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
     learner, average = training.learner, training.job.average
-    assert isinstance(learner, ModelReader) and average is not None
+    assert isinstance(learner, ModelTrainer) and average is not None
     sums: dict[Node, np.ndarray] = {}
 
     def test(node: Node, state: Any) -> int:
@@ -182,10 +182,11 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
             sums[node] = total[0]
         return n_updates
 
-    for block in walk_tree(plan, learner, test, blocks, training.job.task.settings.n_threads):
-        if block.block == blocks[-1]:
+    n_threads = training.job.task.settings.n_threads
+    for block, n_updates in walk_tree(plan, learner, test, blocks, n_threads):
+        if block == blocks[-1]:
             average.add(learner, sum_along_tree(plan, sums, plan.root), plan.n_folds)
-        yield block
+        yield block, n_updates
 
 
 class FoldAverage:
@@ -206,7 +207,7 @@ class FoldAverage:
         self._total: Any = 0.0
         self._n_models = 0
 
-    def add(self, learner: ModelReader, total: np.ndarray, n_models: int) -> None:
+    def add(self, learner: ModelTrainer, total: np.ndarray, n_models: int) -> None:
         """Add the models of one repeat."""
         self._learner = learner
         self._total = self._total + total

@@ -11,7 +11,6 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
-from typing import NamedTuple
 
 from sklearn.pipeline import Pipeline
 
@@ -48,24 +47,9 @@ _UNUSED = {
 _PASSES = {"max_iter", "n_iter"}
 
 
-class Unused(NamedTuple):
-    """A parameter that the training does not use.
-
-    Attributes
-    ----------
-    kind : str
-        The name of the class that it belongs to.
-    parameter : str
-        Its name there.
-    value : Any
-    """
-
-    kind: str
-    parameter: str
-    value: Any
-
-
-def without_effect(estimator: Any, searched: Collection[str] = ()) -> dict[str, Unused]:
+def without_effect(
+    estimator: Any, searched: Collection[str] = ()
+) -> dict[str, tuple[str, str, Any]]:
     """Return the parameters of an estimator that its training does not use.
 
     Parameters
@@ -77,8 +61,9 @@ def without_effect(estimator: Any, searched: Collection[str] = ()) -> dict[str, 
 
     Returns
     -------
-    dict of str to Unused
-        By the name that ``set_params`` of the estimator takes.
+    dict of str to (str, str, value)
+        By the name that ``set_params`` of the estimator takes: the name of the class to which the
+        parameter belongs, its name there, and its value.
     """
     by_name = {}
     for prefix, part in trained_parts(estimator, "", searched):
@@ -89,7 +74,7 @@ def without_effect(estimator: Any, searched: Collection[str] = ()) -> dict[str, 
         open_ones = {name for name in known if prefix + name in searched}
         unused = (_UNUSED[kind] & known.keys()) - _exceptions(kind, known, open_ones)
         for parameter in sorted(unused):
-            by_name[prefix + parameter] = Unused(kind, parameter, known[parameter])
+            by_name[prefix + parameter] = kind, parameter, known[parameter]
     return by_name
 
 
@@ -173,7 +158,7 @@ class UnusedWarnings:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._first: dict[str, Unused] = {}
+        self._first: dict[str, Any] = {}  # values
         self._claims: dict[tuple[str, ...], object] = {}
 
     def warn(
@@ -190,8 +175,7 @@ class UnusedWarnings:
             The epochs that were asked for, if any.
         """
         has_epochs = n_epochs is not None or "n_epochs" in searched
-        for name, unused in without_effect(estimator, searched).items():
-            kind, parameter, value = unused
+        for name, (kind, parameter, value) in without_effect(estimator, searched).items():
             if parameter in _PASSES and not has_epochs and str(value) != "1":
                 self._warn_once(
                     (kind, parameter),
@@ -200,11 +184,11 @@ class UnusedWarnings:
                     f"since its partial_fit does not use {parameter}; set {parameter}=1 if one "
                     "pass is meant, n_epochs of the evaluation for several, or method='fit'.",
                 )
-            first = self._first.setdefault(f"{kind} {name}", unused)
-            if str(first.value) != str(value):
+            first = self._first.setdefault(f"{kind} {name}", value)
+            if str(first) != str(value):
                 self._warn_once(
                     (kind, name, "differs"),
-                    f"estimators differ in {name!r} ({first.value!r} and {value!r}), which has no "
+                    f"estimators differ in {name!r} ({first!r} and {value!r}), which has no "
                     f"effect, since {kind} is trained by partial_fit, {_does_not_use(parameter)}.",
                 )
 

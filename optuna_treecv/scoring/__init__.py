@@ -24,7 +24,6 @@ from optuna_treecv.scoring.scores import FoldScores as FoldScores
 from optuna_treecv.scoring.scores import follows_from_squares as follows_from_squares
 from optuna_treecv.scoring.scores import in_full as in_full
 from optuna_treecv.scoring.scores import pooled_score as pooled_score
-from optuna_treecv.scoring.scores import Scored as Scored
 from optuna_treecv.scoring.scores import scores_from_squares as scores_from_squares
 from optuna_treecv.scoring.scores import scores_of_folds as scores_of_folds
 from optuna_treecv.scoring.scores import scores_of_rows as scores_of_rows

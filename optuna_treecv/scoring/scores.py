@@ -106,24 +106,37 @@ class TestedRows:
         return np.repeat(folds, fold_sizes(self.begins, len(self)))
 
 
-class Scored(NamedTuple):
-    """The scores of folds by one metric.
+#: The numbers for each fold in a spread.
+SPREAD_SIZE = 3
+
+
+class FoldScores(NamedTuple):
+    """The scores of some folds by several metrics, or without the first axis by one.
 
     Attributes
     ----------
-    scores : ndarray of shape (n_folds,)
-    diverged : ndarray of shape (n_folds,), bool, or None
-        Which folds have diverged; None if none have.
-    spread : ndarray of shape (3, n_folds) or None
-        See ``spread_of``; None if it is not known, or each row is a fold.
+    scores : ndarray of shape (n_metrics, n_folds) or (n_folds,)
+        NaN for pooled ones.
+    diverged : ndarray of shape (n_folds,), bool
+        Which folds have diverged.
+    spreads : ndarray of shape (n_metrics, 3, n_folds) or (3, n_folds), or None
+        Of the scores of rows within each fold, see ``spread_of``. NaN where they are not known;
+        None where each fold is a single row, so that it has no spread, or where that of a single
+        metric is not known.
     """
 
     scores: np.ndarray
-    diverged: np.ndarray | None
-    spread: np.ndarray | None
+    diverged: np.ndarray
+    spreads: np.ndarray | None
+
+    def part(self, begin: int, n_folds: int) -> FoldScores:
+        """Return the scores of some of the folds, the first of which is number ``begin``."""
+        folds = slice(begin, begin + n_folds)
+        spreads = None if self.spreads is None else self.spreads[..., folds]
+        return FoldScores(self.scores[..., folds], self.diverged[folds], spreads)
 
 
-def by_loss(loss: Loss, rows: TestedRows) -> Scored:
+def by_loss(loss: Loss, rows: TestedRows) -> FoldScores:
     """Return the mean loss of each fold."""
     with np.errstate(all="ignore"):
         losses = loss.of_rows(rows.response(loss.methods), rows.targets)
@@ -136,15 +149,15 @@ def by_loss(loss: Loss, rows: TestedRows) -> Scored:
             scores = np.add.reduceat(rows.weights * losses, rows.begins) / totals
         spread = _spread(loss, losses, scores, rows)
         if np.isfinite(scores.sum()) and rows.are_finite:
-            return Scored(scores, None, spread)
+            return FoldScores(scores, np.zeros(len(scores), bool), spread)
     diverged = rows.diverged() | rows.in_folds(~np.isfinite(losses)) | ~np.isfinite(scores)
     scores[diverged] = loss.if_diverged
-    return Scored(scores, diverged, spread)
+    return FoldScores(scores, diverged, spread)
 
 
 def by_metric(
     metric: FoldMetric, scorer: Scorer, method: str, rows: TestedRows, estimator: Any
-) -> Scored:
+) -> FoldScores:
     """Return the score of each fold by a metric.
 
     Parameters
@@ -179,7 +192,7 @@ def by_metric(
             spread = _spread(scorer, each, scores, rows)
     diverged |= ~np.isfinite(scores)
     scores[diverged] = scorer.if_diverged
-    return Scored(scores, diverged, spread)
+    return FoldScores(scores, diverged, spread)
 
 
 def _spread(
@@ -191,35 +204,6 @@ def _spread(
     if metric.is_zero_one and rows.weights is None:
         return spread_of_counts(scores, fold_sizes(rows.begins, len(rows)))
     return spread_of(each, scores, rows.weights, rows.begins)
-
-
-#: The numbers for each fold in a spread.
-SPREAD_SIZE = 3
-
-
-class FoldScores(NamedTuple):
-    """The scores of some folds.
-
-    Attributes
-    ----------
-    scores : ndarray of shape (n_metrics, n_folds)
-        NaN for pooled ones.
-    diverged : ndarray of shape (n_folds,), bool
-        Which folds have diverged.
-    spreads : ndarray of shape (n_metrics, 3, n_folds) or None
-        Of the scores of rows within each fold, see ``spread_of``. NaN where they are not known;
-        None where each fold is a single row, so that it has no spread.
-    """
-
-    scores: np.ndarray
-    diverged: np.ndarray
-    spreads: np.ndarray | None
-
-    def part(self, begin: int, n_folds: int) -> FoldScores:
-        """Return the scores of some of the folds, the first of which is number ``begin``."""
-        folds = slice(begin, begin + n_folds)
-        spreads = None if self.spreads is None else self.spreads[:, :, folds]
-        return FoldScores(self.scores[:, folds], self.diverged[folds], spreads)
 
 
 def spread_of(
@@ -323,21 +307,21 @@ def scores_of_folds(
     spreads = None if rows.begins is None else unknown_spreads(*scores.shape)
     for i, metric in enumerate(metrics):
         if i in called:
-            scored = Scored(called[i], called[i] == metric.if_diverged, None)
+            of_metric = FoldScores(called[i], called[i] == metric.if_diverged, None)
         elif isinstance(metric, Loss):
-            scored = by_loss(metric, rows)
+            of_metric = by_loss(metric, rows)
         elif isinstance(metric, Pooled):
-            scored = Scored(scores[i], rows.diverged(), None)
+            of_metric = FoldScores(scores[i], rows.diverged(), None)
         elif (formula := fold_metric(metric, classes)) is not None:
-            scored = by_metric(formula, metric, response_of(metric, estimator), rows, estimator)
+            method = response_of(metric, estimator)
+            of_metric = by_metric(formula, metric, method, rows, estimator)
         else:
             of_scorer = scores_of_called(metric, rows, estimator, classes)
-            scored = Scored(of_scorer, of_scorer == metric.if_diverged, None)
-        scores[i] = scored.scores
-        if scored.diverged is not None:
-            diverged |= scored.diverged
-        if scored.spread is not None and spreads is not None:
-            spreads[i] = scored.spread
+            of_metric = FoldScores(of_scorer, of_scorer == metric.if_diverged, None)
+        scores[i] = of_metric.scores
+        diverged |= of_metric.diverged
+        if of_metric.spreads is not None and spreads is not None:
+            spreads[i] = of_metric.spreads
     return FoldScores(scores, diverged, spreads)
 
 

@@ -141,7 +141,9 @@ class SharedLearner:
     def test_phase(
         self, state: Branch, phase: Phase, rows: Rows, ends: Sequence[int], out: np.ndarray
     ) -> Generator[int]:
-        """Test and train on a phase, as the protocol says; go on where an earlier model has ended.
+        """Do what ``test_then_train`` of walks does; go on where an earlier model has ended.
+
+        ``rows`` are those of the phase in their order.
 
         A model's outputs depend on all parameters, also where its state does not. So they are
         kept under all of them, together with the state that followed.

@@ -295,8 +295,12 @@ class Learner(Trainer, Protocol):
 
 
 @runtime_checkable
-class RowTrainer(Protocol):
-    """A learner that trains a state on rows again, or on each row after it has tested it."""
+class ModelTrainer(Trainer, Protocol):
+    """A learner that holds its models itself, instead of sharing those of other trials.
+
+    It trains a state on rows again, or on each row after it has tested it. Its models are vectors
+    of numbers, so that they can be averaged.
+    """
 
     def replay(self, state: Any, rows: Rows) -> None:
         """Train a state in place on rows that it has seen before, in their order.
@@ -310,22 +314,6 @@ class RowTrainer(Protocol):
         It says so of each row before the row acts; a learner that is trained on whole blocks says
         so of all ``rows`` before any of them acts. ``out`` is of shape (len(rows), n_outputs).
         """
-
-
-@runtime_checkable
-class SubtreeWalker(Protocol):
-    """A learner that walks the lower levels of a tree in one compiled call."""
-
-    def walk_subtree(self, plan: Plan, node: Node, state: Any, out: np.ndarray) -> int:
-        """Test the chunks of ``node``, whose model is ``state``; return the row updates done.
-
-        The state is used up.
-        """
-
-
-@runtime_checkable
-class ModelReader(Trainer, Protocol):
-    """A learner whose models are vectors of numbers, so that they can be averaged."""
 
     def numbers(self, state: Any) -> np.ndarray:
         """Return the numbers of a state's model, float64; NaN if it is not finite."""

@@ -22,8 +22,7 @@ from functools import partial
 from threading import Event
 from typing import Any
 from typing import NamedTuple
-from typing import Protocol
-from typing import runtime_checkable
+from typing import TypeAlias
 from typing import TypeGuard
 
 import numpy as np
@@ -32,25 +31,20 @@ from sklearn import set_config
 
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Learner
-from optuna_treecv.tree.plan import ModelReader
+from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import PairTrainer
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
-from optuna_treecv.tree.plan import RowTrainer
 from optuna_treecv.tree.plan import Trainer
 
 #: (node, state) -> row updates: tests all folds of a node, whose model the state holds. It may use
 #: the state up.
 TestNode = Callable[[Node, Any], int]
 
-
-class TestedBlock(NamedTuple):
-    """A block whose folds are all tested, and the row updates done since the block before."""
-
-    block: Node
-    n_updates: int
+#: A block whose folds are all tested, and the row updates done since the block before.
+TestedBlock: TypeAlias = tuple[Node, int]
 
 
 class Pending(NamedTuple):
@@ -142,7 +136,7 @@ def walk_to_leaves(
     if node.n_folds == 1:
         test_leaf(node, state)
         if sums is not None:
-            assert isinstance(learner, ModelReader)
+            assert isinstance(learner, ModelTrainer)
             sums.append(learner.numbers(state))
         return 0
     left, right = plan.split(node)
@@ -232,7 +226,7 @@ def _descend(
 ) -> Generator[TestedBlock]:
     """Walk down from a node to its blocks."""
     if node in blocks:
-        yield TestedBlock(node, n_updates + test(node, state))
+        yield node, n_updates + test(node, state)
         return
     left, right = plan.split(node)
     child = learner.snapshot(state)
@@ -296,7 +290,7 @@ def _descend_in_threads(
             for one in pending[::-1]:  # the largest first
                 pool.submit(run, one.parent, one.node, one.state)
         for block in blocks:
-            yield TestedBlock(block, done[block].result())
+            yield block, done[block].result()
     finally:
         cancelled.set()
         pool.shutdown(wait=True, cancel_futures=True)
@@ -310,24 +304,14 @@ def _descend_in_threads(
 STEPS_PER_PASS = 16
 
 
-@runtime_checkable
-class PhaseTester(Protocol):
-    """A learner that looks up what its models have said of the rows of a phase."""
-
-    def test_phase(
-        self, state: Any, phase: Phase, rows: Rows, ends: Sequence[int], out: np.ndarray
-    ) -> Generator[int]:
-        """Train on a phase, and yield when so many of its rows are done as an entry of ``ends``.
-
-        Then what the model said of these rows before they acted is in the first rows of ``out``,
-        (n_rows of the phase, n_outputs). ``rows`` are those of the phase in their order.
-        """
-
-
 def test_then_train(
-    learner: RowTrainer, state: Any, rows: Rows, ends: Sequence[int], out: np.ndarray
+    learner: ModelTrainer, state: Any, rows: Rows, ends: Sequence[int], out: np.ndarray
 ) -> Generator[int]:
-    """Test and train on rows in their order, and yield each of ``ends`` once it is reached."""
+    """Train on rows in their order, and yield when so many are done as an entry of ``ends``.
+
+    Then what the model said of these rows before they acted is in the first rows of ``out``,
+    (len(rows), n_outputs).
+    """
     begin = 0
     for end in ends:
         learner.test_then_train(state, cut(rows, begin, end), out[begin:end])
@@ -393,11 +377,11 @@ def walk_spine(
             ends = ends_within(steps, begin, phase.n_rows)
             rows, done = phase.rows, 0
             out = np.empty((phase.n_rows, learner.n_outputs), learner.dtype)
-            if isinstance(learner, PhaseTester):
-                tested = learner.test_phase(state, phase, rows, ends, out)
-            else:
-                assert isinstance(learner, RowTrainer)
+            if isinstance(learner, ModelTrainer):
                 tested = test_then_train(learner, state, rows, ends, out)
+            else:  # a learner that shares its models
+                assert hasattr(learner, "test_phase")
+                tested = learner.test_phase(state, phase, rows, ends, out)
             with closing(tested):
                 for end in tested:
                     yield cut(rows, done, end), out[done:end], steps.get(begin + end)

@@ -30,6 +30,7 @@ from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import RowNumbers
+from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.newton.left_out import LeftOut
 from optuna_treecv.learners.newton.left_out import lonely_rows
@@ -42,8 +43,9 @@ from optuna_treecv.learners.newton.objective import are_sparse
 from optuna_treecv.learners.newton.objective import MOST_COLUMNS
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.objective import Penalties
-from optuna_treecv.learners.newton.sets import Columns
+from optuna_treecv.learners.newton.sets import deviations
 from optuna_treecv.learners.newton.sets import Sets
+from optuna_treecv.learners.newton.sets import spread_in_sets
 from optuna_treecv.learners.newton.solver import solve
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
@@ -148,14 +150,14 @@ class GLMFolds(Family):
         """Return what the models of all rows but one say of it, (n_points, n_rows, n_outputs)."""
         no_folds = Chunks(n_rows, np.array([n_rows]))
         sets = Sets.of(no_folds)
-        columns = Columns.of(self._rows, sets)
+        columns, totals = spread_in_sets(self._rows, sets)
         (objective,) = self._objectives(no_folds, sets, columns)
-        penalties = self._penalties(columns, objective)
+        penalties = self._penalties(columns, totals, objective)
         if objective.n_outputs > 1:
             penalties = replace(penalties, of_sums=n_rows / objective.n_outputs**2)
         is_free = np.ones(objective.width, bool)
         is_free[: self._rows.n_features] = np.isnan(self._constants(columns)[0])
-        changes = self._changes(columns, objective)
+        changes = self._changes(columns, totals, objective)
         sample = self._sample(objective, columns)
         model = np.zeros((objective.n_outputs, objective.width))
         if objective.has_intercept:
@@ -180,7 +182,7 @@ class GLMFolds(Family):
             outputs[:, lost] = np.concatenate(solved, axis=1)
         return outputs
 
-    def _sample(self, objective: Objective, columns: Columns) -> Objective:
+    def _sample(self, objective: Objective, columns: Spread) -> Objective:
         """Return the objective on a part of the rows, from whose minimum Newton's method begins.
 
         Rows far from the mean, such as those of rare categories, are all part of it, since their
@@ -192,8 +194,9 @@ class GLMFolds(Family):
             return objective
         distances = np.empty(n_rows)
         at = (columns.mean[0] - objective.centre) / objective.scale
+        factor = objective.scale / deviations(columns)[0]
         for some in blocks(slice(0, n_rows)):
-            standard = (objective.read(some) - at) * (objective.scale / columns.spread[0])
+            standard = (objective.read(some) - at) * factor
             distances[some] = np.sum(np.square(standard), axis=1)
         far = np.argpartition(distances, n_rows - _N_SAMPLE)[n_rows - _N_SAMPLE :]
         weights = np.zeros(n_rows)
@@ -205,7 +208,7 @@ class GLMFolds(Family):
         return replace(objective, rows=replace(taken, weights=weights[part] * own))
 
     def _changes(
-        self, columns: Columns, objective: Objective
+        self, columns: Spread, totals: np.ndarray, objective: Objective
     ) -> Callable[[RowNumbers, np.ndarray], np.ndarray] | None:
         """Return a function that tells how penalties grow without each row, as ``LeftOut`` has it.
 
@@ -217,7 +220,7 @@ class GLMFolds(Family):
         if not has_scales and not self.has_mean_loss:
             return None
         at = (columns.mean[0] - objective.centre) / objective.scale
-        spread = columns.spread[0] / objective.scale
+        spread = deviations(columns)[0] / objective.scale
 
         def changes(some: RowNumbers, X: np.ndarray) -> np.ndarray:
             parts = np.ones_like(X)
@@ -226,14 +229,14 @@ class GLMFolds(Family):
                 parts[:, :d] = (1 - squares / (n_rows - 1)) * (n_rows / (n_rows - 1))
             if self.has_mean_loss:
                 of_rows = 1.0 if weights is None else weights[some, None]
-                parts *= 1 - of_rows / columns.totals[0]
+                parts *= 1 - of_rows / totals[0]
             return parts - 1
 
         return changes
 
-    def _constants(self, columns: Columns) -> np.ndarray:
+    def _constants(self, columns: Spread) -> np.ndarray:
         """Return the numbers of columns without a coefficient, NaN for other columns."""
-        is_left_out = columns.is_constant
+        is_left_out = columns.low == columns.high
         if not self._estimators[0].fit_intercept:
             is_left_out = is_left_out & (columns.low == 0)
         return np.where(is_left_out, columns.low, np.nan)
@@ -241,10 +244,10 @@ class GLMFolds(Family):
     def _solved(self, chunks: Chunks, keep: Keep) -> Iterator[TestedChunks]:
         """Yield what the models of all folds say of their test rows."""
         sets = Sets.of(chunks)
-        columns = Columns.of(self._rows, sets)
+        columns, totals = spread_in_sets(self._rows, sets)
         objectives = self._objectives(chunks, sets, columns)
         constants = self._constants(columns)
-        penalties = self._penalties(columns, objectives[0])
+        penalties = self._penalties(columns, totals, objectives[0])
         solved = [
             solve(objective, penalties, constants, partial(_keep_of_class, keep, number))
             for number, objective in enumerate(objectives)
@@ -260,9 +263,9 @@ class GLMFolds(Family):
             ]
             yield slice(chunk, chunk + 1), np.concatenate(parts).transpose(1, 0, 2)
 
-    def _penalties(self, columns: Columns, objective: Objective) -> Penalties:
+    def _penalties(self, columns: Spread, totals: np.ndarray, objective: Objective) -> Penalties:
         """Return the penalties of each point and training set, and last of all rows."""
-        strengths = self._strengths(columns.totals)[:, :, None]
+        strengths = self._strengths(totals)[:, :, None]
         of_columns = strengths * np.square(self._moves(columns)[1] / objective.scale)
         if not objective.has_intercept:
             return Penalties(of_columns, np.zeros_like(of_columns))
@@ -270,7 +273,7 @@ class GLMFolds(Family):
         intercepts, _, squares = self._intercepts(columns, objective)
         return Penalties(of_columns, np.sqrt(strengths / squares[:, None]) * intercepts)
 
-    def _moves(self, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+    def _moves(self, columns: Spread) -> tuple[np.ndarray, np.ndarray]:
         """Return what steps subtract from columns in each set, and by what they divide them."""
         if (maps := self._rows.maps) is not None:
             # What the set of all rows has does not matter: its models are where others begin.
@@ -279,11 +282,11 @@ class GLMFolds(Family):
         centre, scale = np.zeros_like(columns.mean), np.ones_like(columns.mean)
         if self._scaler is not None:
             centre = columns.mean if self._scaler.with_mean else centre
-            scale = columns.spread if self._scaler.with_std else scale
+            scale = deviations(columns) if self._scaler.with_std else scale
         return centre, scale
 
     def _intercepts(
-        self, columns: Columns, objective: Objective
+        self, columns: Spread, objective: Objective
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return what intercepts are in each training set, (n_chunks + 1, width).
 
@@ -294,13 +297,11 @@ class GLMFolds(Family):
         shift, scale = self._moves(columns)
         intercepts = np.pad((shift - objective.centre) / objective.scale, ((0, 0), (0, 1)))
         intercepts[:, -1] = 1
-        numbers = np.where(columns.is_constant, (columns.low - shift) / scale, 0)
+        numbers = np.where(columns.low == columns.high, (columns.low - shift) / scale, 0)
         squares = self._intercept_scaling**2 + np.square(numbers).sum(axis=1)
         return intercepts, numbers, squares
 
-    def _share_intercepts(
-        self, models: np.ndarray, columns: Columns, objective: Objective
-    ) -> None:
+    def _share_intercepts(self, models: np.ndarray, columns: Spread, objective: Objective) -> None:
         """Give columns of one number their parts in penalised intercepts."""
         intercepts, numbers, squares = (one[:-1] for one in self._intercepts(columns, objective))
         shares = numbers * objective.scale / squares[:, None]
@@ -309,10 +310,10 @@ class GLMFolds(Family):
         models[..., :-1] += totals * shares[:, None]
         models[..., -1:] -= totals * np.sum(shares * at, axis=1)[:, None, None]
 
-    def _objectives(self, chunks: Chunks, sets: Sets, columns: Columns) -> list[Objective]:
+    def _objectives(self, chunks: Chunks, sets: Sets, columns: Spread) -> list[Objective]:
         """Return what the models minimise: of all outputs together, or of each class."""
         has_intercept, classes = self._estimators[0].fit_intercept, self._rows.classes
-        centre, scale = columns.mean[-1], columns.spread[-1]
+        centre, scale = columns.mean[-1], deviations(columns)[-1]
         # Where numbers are near 1 anyway, rows are read as they are.
         is_near = np.abs(centre) <= _MOST_OFFSET * scale
         is_near &= (scale < _MOST_SCALE) & (scale > 1 / _MOST_SCALE)

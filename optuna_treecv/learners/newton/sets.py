@@ -103,68 +103,43 @@ class Sets(NamedTuple):
                 yield part
 
 
-class Columns(NamedTuple):
-    """What is known of the columns in each training set.
+def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, np.ndarray]:
+    """Return the spread of the columns in each training set, and the sums of weights (n_sets,).
 
-    Attributes
-    ----------
-    totals : ndarray of shape (n_sets,)
-        The sum of weights.
-    mean, spread : ndarray of shape (n_sets, n_features)
-        What a ``StandardScaler`` learns, in which all rows weigh alike.
-    low, high : ndarray of shape (n_sets, n_features)
-        The least and the greatest number of rows that have a weight, where it is not missing.
+    The parts of the spread are of shape (n_sets, n_features), the numbers of rows (n_sets, 1).
+    Minimum and maximum are those of rows that have a weight, where a number is not missing. In the
+    other parts all rows weigh alike, as in a ``StandardScaler``.
     """
-
-    totals: np.ndarray
-    mean: np.ndarray
-    spread: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-    @property
-    def is_constant(self) -> np.ndarray:
-        """Whether a column has one number, (n_sets, n_features)."""
-        return self.low == self.high
-
-    @classmethod
-    def of(cls, rows: PreparedRows, sets: Sets) -> Columns:
-        """Read all rows once where their groups are few, or else the rows of each set."""
-        n_sets = len(sets.shares)
-        are_few = not isinstance(sets.kinds[0], np.ndarray)
-        units = [[part] for part in sets.rows]
-        if not are_few:
-            units = [list(sets.train_rows(number)) for number in range(n_sets)]
-        of_units = [_unit(rows, parts) for parts in units]
-        spreads, ends = zip(*of_units, strict=True)
-        totals, low, high = (np.array(some) for some in zip(*ends, strict=True))
-        counts, mean, squares = (
-            np.array(some) for some in zip(*(s[:3] for s in spreads), strict=True)
-        )
-        if not are_few:
-            return cls(totals, mean, _deviation(squares, counts[:, None], mean), low, high)
-        # Nothing is subtracted, which would lose digits: each set is merged from its groups.
-        of_sets = sets.is_trained * counts
-        sizes = of_sets.sum(axis=1)[:, None]
-        means = of_sets @ mean / sizes
-        squares = sets.is_trained @ squares + np.einsum(
-            "sg,sgj->sj", of_sets, np.square(mean[None] - means[:, None])
-        )
-        low = np.array([low[one].min(axis=0) for one in sets.is_trained])
-        high = np.array([high[one].max(axis=0) for one in sets.is_trained])
-        spread = _deviation(squares, sizes, means)
-        return cls(sets.is_trained @ totals, means, spread, low, high)
+    # Read all rows once where their groups are few, or else the rows of each set.
+    are_few = not isinstance(sets.kinds[0], np.ndarray)
+    units = [[part] for part in sets.rows]
+    if not are_few:
+        units = [list(sets.train_rows(number)) for number in range(len(sets.shares))]
+    spreads, totals = zip(*(_spread_of_unit(rows, parts) for parts in units), strict=True)
+    counts, mean, squares, low, high = (np.array(some) for some in zip(*spreads, strict=True))
+    if not are_few:
+        return Spread(counts[:, None], mean, squares, low, high), np.array(totals)
+    # Nothing is subtracted, which would lose digits: each set is merged from its groups.
+    of_sets = sets.is_trained * counts
+    sizes = of_sets.sum(axis=1)[:, None]
+    means = of_sets @ mean / sizes
+    squares = sets.is_trained @ squares + np.einsum(
+        "sg,sgj->sj", of_sets, np.square(mean[None] - means[:, None])
+    )
+    low = np.array([low[one].min(axis=0) for one in sets.is_trained])
+    high = np.array([high[one].max(axis=0) for one in sets.is_trained])
+    return Spread(sizes, means, squares, low, high), sets.is_trained @ np.array(totals)
 
 
-def _deviation(squares: np.ndarray, sizes: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    variance = squares / sizes
-    return np.where(is_rounding(variance, sizes, mean), 1, np.sqrt(variance))
+def deviations(spread: Spread) -> np.ndarray:
+    """Return standard deviations; 1 where the variance is below its rounding error."""
+    variance = spread.squares / spread.n_rows
+    is_small = is_rounding(variance, spread.n_rows, spread.mean)
+    return np.where(is_small, 1, np.sqrt(variance))
 
 
-def _unit(
-    rows: PreparedRows, parts: list[RowNumbers]
-) -> tuple[Spread, tuple[float, np.ndarray, np.ndarray]]:
-    """Return what is known of the columns of some rows: all, and those that have a weight."""
+def _spread_of_unit(rows: PreparedRows, parts: list[RowNumbers]) -> tuple[Spread, float]:
+    """Return the spread of the columns of some rows, as ``spread_in_sets``, and the weight."""
     d, maps = rows.n_features, rows.maps
     nothing = np.zeros(d)
     spread = Spread(0, nothing, nothing, nothing + np.inf, nothing - np.inf)
@@ -186,4 +161,4 @@ def _unit(
             X = X[weights > 0]
             low = np.fmin(low, np.fmin.reduce(X, axis=0, initial=np.inf))
             high = np.fmax(high, np.fmax.reduce(X, axis=0, initial=-np.inf))
-    return spread, (total, low, high)
+    return spread._replace(low=low, high=high), total

@@ -14,6 +14,7 @@ from math import ldexp
 from math import log
 from typing import Any
 from typing import NamedTuple
+from typing import TypeAlias
 import warnings
 
 import numpy as np
@@ -37,6 +38,9 @@ _DIGITS_OF_CLASSES = 50
 _DIGITS_OF_WEIGHT = 16
 _DIGITS = 62
 _MOST_DIGITS = 52
+
+# The exponents of the weights and of the targets of one tree.
+_Exponents: TypeAlias = tuple[int, int]
 
 # Folds that are grown together. The tables of a node hold one for each.
 _MOST_TOGETHER = 63
@@ -416,8 +420,8 @@ def grow_forest(
 
 
 def _together(
-    exponents: list[Exponents], trees: list[int], most: int
-) -> Iterator[tuple[Exponents, list[int]]]:
+    exponents: list[_Exponents], trees: list[int], most: int
+) -> Iterator[tuple[_Exponents, list[int]]]:
     """Yield the trees that can be grown together."""
     for exponent in dict.fromkeys(exponents[tree] for tree in trees):
         alike = [tree for tree in trees if exponents[tree] == exponent]
@@ -431,7 +435,7 @@ def _grow(
     has_missing: np.ndarray,
     min_leaf: np.ndarray,
     min_split: np.ndarray,
-    exponent: Exponents,
+    exponents: _Exponents,
     trees: list[int],
 ) -> Any:
     """Grow some trees; return what ``grow`` does, with the ends of rows."""
@@ -447,11 +451,12 @@ def _grow(
     targets = weights = None
     is_entropy = growth.criterion in ("entropy", "log_loss")
     unit = 1 / log(2) if is_entropy else 1.0  # entropy in bits, as in scikit-learn
+    of_weights, of_targets = exponents
     if rows.weights is not None:
-        weights = as_integers(rows.weights, exponent.weight)
+        weights = as_integers(rows.weights, of_weights)
     if not is_class:
-        targets = as_integers(rows.targets, exponent.target)
-        unit = ldexp(1.0, -2 * exponent.target)
+        targets = as_integers(rows.targets, of_targets)
+        unit = ldexp(1.0, -2 * of_targets)
     ends = np.empty(rows.bins.shape[1], np.int32)
     records, sums, sets, n_visits, n_alone = grow(
         rows.bins,
@@ -477,19 +482,7 @@ def _grow(
     return records, sums, sets, ends, n_visits, n_alone
 
 
-class Exponents(NamedTuple):
-    """The exponents of the integers of one tree.
-
-    Attributes
-    ----------
-    weight, target : int
-    """
-
-    weight: int
-    target: int
-
-
-def exponents_of(growth: Growth) -> list[Exponents]:
+def exponents_of(growth: Growth) -> list[_Exponents]:
     """Return the exponents of the tree of all rows, then of those of all rows but each fold's.
 
     Warn of targets of which the largest is so large that the others lose their digits.
@@ -498,7 +491,7 @@ def exponents_of(growth: Growth) -> list[Exponents]:
     bounds, weights = rows.bounds, rows.weights
     targets = None if rows.classes is not None else rows.targets
     if targets is None and weights is None:
-        return [Exponents(0, 0)] * n_parts
+        return [(0, 0)] * n_parts
     if targets is not None and np.abs(targets).max() > _LARGEST_TARGET:
         raise ValueError(
             f"y must hold numbers of at most {_LARGEST_TARGET:g} in size for a tree, whose "
@@ -529,7 +522,7 @@ def exponents_of(growth: Growth) -> list[Exponents]:
         )
     if targets is not None:
         spread = float(np.median(np.abs(targets - np.median(targets))))
-        if spread > 0 and 2.0 ** -exponents[0].target > 1e-3 * spread:
+        if spread > 0 and 2.0 ** -exponents[0][1] > 1e-3 * spread:
             warnings.warn(
                 "y has outliers so large that the other targets lose their digits when they are "
                 "rounded to one fixed point; without these rows, or with a logarithm, would be "
@@ -541,7 +534,7 @@ def exponents_of(growth: Growth) -> list[Exponents]:
 
 def _exponents_of_tree(
     n_rows: int, mass: float | None, are_integers: bool, largest: float | None
-) -> Exponents:
+) -> _Exponents:
     """Return the exponents of one tree.
 
     Parameters
@@ -562,9 +555,9 @@ def _exponents_of_tree(
             exponent = room - mass_digits
             mass_digits = room + 1  # rounding may carry
     if largest is None:
-        return Exponents(exponent, 0)
+        return exponent, 0
     digits = min(_MOST_DIGITS, _DIGITS - mass_digits)
-    return Exponents(exponent, digits - frexp(largest)[1])
+    return exponent, digits - frexp(largest)[1]
 
 
 def _digits(mass: float) -> int:
