@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import assume
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -18,6 +22,7 @@ from sklearn.model_selection import cross_validate
 from sklearn.model_selection import KFold
 from sklearn.model_selection import PredefinedSplit
 from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -112,7 +117,8 @@ def test_a_grid_has_the_scores_of_its_points() -> None:
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("C", [1e-2, 1e4])
-def test_no_row_reaches_the_model_that_tests_it(n_classes: int, C: float) -> None:
+@pytest.mark.parametrize("factor", [7, 1e6])
+def test_no_row_reaches_the_model_that_tests_it(n_classes: int, C: float, factor: float) -> None:
     X, y = rows_of(n_classes)
     fold = slice(60, 120)  # the second of four
     kept = slice(60, 90)
@@ -125,7 +131,7 @@ def test_no_row_reaches_the_model_that_tests_it(n_classes: int, C: float) -> Non
     y = y.copy()
     y[fold] = (y[fold] + 1) % n_classes
     X = X.copy()
-    X[90:120] *= 7
+    X[90:120] *= factor
     after = tree_cross_val_predict(LogisticRegression(C=C), X, y, **options)[kept]
     np.testing.assert_allclose(after, before, atol=1e-3)
 
@@ -285,3 +291,51 @@ def test_a_trial_does_not_depend_on_those_before(n_classes: int) -> None:
         study.optimize(objective, n_trials=len(points))
         values.append(sorted(trial.value or 0.0 for trial in study.trials))
     np.testing.assert_allclose(*values, rtol=0, atol=PROMISED)
+
+
+def column(rng: np.random.Generator, n_rows: int) -> np.ndarray:
+    """Return a column of one number, of few or many ones, or of numbers far from 1 or from 0."""
+    numbers = rng.normal(size=n_rows) * 10.0 ** rng.integers(-3, 4) + rng.choice([0, 0, 100])
+    ones = (rng.random(n_rows) < rng.choice([0.02, 0.1, 0.5])).astype(float)
+    return rng.choice(np.array([np.ones(n_rows), ones, ones, numbers, numbers]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_random_tables_have_the_models_of_converged_fits(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n_rows, n_classes = int(rng.integers(30, 150)), int(rng.choice([2, 2, 3, 4]))
+    X = np.column_stack([column(rng, n_rows) for _ in range(rng.integers(1, 8))])
+    X = np.hstack([X, X[:, :1]])  # columns that depend on each other
+    scores = (X - X.mean(axis=0)) / (X.std(axis=0) + 1e-9)
+    scores = scores @ rng.normal(size=(X.shape[1], n_classes))
+    y = (scores * rng.choice([0.3, 1, 5]) + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    y[:n_classes] = y[-n_classes:] = range(n_classes)
+    model = LogisticRegression(
+        C=10 ** rng.uniform(-4, 5),
+        fit_intercept=bool(rng.random() < 0.8),
+        class_weight="balanced" if rng.random() < 0.5 else None,
+    )
+    steps = [StandardScaler(with_mean=model.fit_intercept)] if rng.random() < 0.4 else []
+    weights = (
+        rng.choice([0.0, 1.0, 2.0], n_rows, p=[0.1, 0.6, 0.3]) if rng.random() < 0.3 else None
+    )
+    cv = [
+        KFold(4),
+        StratifiedKFold(3, shuffle=True, random_state=seed),
+        TimeSeriesSplit(3),
+        ShuffleSplit(12, random_state=seed),
+        PredefinedSplit(rng.integers(-1, 4, n_rows)),
+    ][rng.integers(5)]
+    for train, test in cv.split(X, y):
+        used = train if weights is None else train[weights[train] > 0]
+        assume(len(test) and len(np.unique(y[used])) == n_classes)
+    rows = sparse.csr_array(X) if not steps and rng.random() < 0.3 else X
+    options: dict[str, Any] = {"cv": cv, "scoring": "log_loss", "random_state": 0}
+    if weights is not None:
+        options |= {"sample_weight": weights}
+    ours = tree_cross_validate(make_pipeline(*steps, model), rows, y, **options)
+    assume(ours.method == "newton")  # no fold is without a minimum
+    theirs = make_pipeline(*steps, converged(model))
+    expected = tree_cross_validate(theirs, X, y, method="fit", **options)
+    np.testing.assert_allclose(ours.test_score, expected.test_score, rtol=0, atol=PROMISED)

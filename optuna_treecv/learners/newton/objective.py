@@ -67,6 +67,8 @@ class Objective:
         Of the rows of each class in the training sets.
     is_diagonal : bool
         Whether only the diagonals of Hessians are summed.
+    precision : dtype
+        Of the products of Hessians.
     """
 
     rows: PreparedRows
@@ -79,6 +81,7 @@ class Objective:
     is_diagonal: bool
 
     def __post_init__(self) -> None:
+        self.precision: type = np.float32
         self.width = self.rows.n_features + self.has_intercept
         self.n_outputs = self.loss.n_outputs
         assert self.rows.targets is not None
@@ -290,12 +293,13 @@ class Objective:
     ) -> None:
         """Add X' diag(bends) X to Hessians, for each pair of outputs.
 
-        Hessians only choose steps: products of float32 are near enough.
+        Hessians only choose steps: products of float32 are near enough, unless a Hessian is not
+        definite in them.
         """
         n, size, d = self.n_outputs, self.width, self.rows.n_features
         columns = X
         if not self._is_sparse:
-            bends, columns = bends.astype(np.float32), np.ones((len(X), size), np.float32)
+            bends, columns = bends.astype(self.precision), np.ones((len(X), size), self.precision)
             columns[:, :d] = self._features(X)
         for lane, hessian in enumerate(hessians):
             if not bends[:, lane].any():

@@ -33,6 +33,10 @@ from optuna_treecv.learners.newton.objective import Penalties
 MOST_GAP = 1e-6
 _MOST_CHANGE = 1e-7
 
+# They are this share of mean test losses that are large, if rounding leaves no better after so
+# many metrics.
+_LARGE_SHARE, _MANY_METRICS = 1e-2, 3
+
 # The Newton decrement per row at which the model of all rows is near enough for the first steps.
 _NEAR = 1e-8
 
@@ -133,7 +137,7 @@ def solve(
             of_points.append(here)
             # Newton's step to the next point reads no row.
             after = order[min(begin + len(of_points), n_points - 1)]
-            model = here[0] - _step_of(here, penalties[after, -1:], is_free[k])[0]
+            model = here[0] - np.nan_to_num(_step_of(here, penalties[after, -1:], is_free[k])[0])
         starts, metrics = np.empty((len(points) * k, n, d)), list[Metric]()
         slopes = np.empty_like(starts)
         for lane, start in enumerate(starts):
@@ -190,6 +194,9 @@ def _near_minimum(
         slopes, hessians = objective.curvature(model[None], of_all, by_group=True)
         here = model, slopes[0], hessians[0]
         step, decrement = _step_of(here, penalty, is_free)
+        if np.isnan(decrement) and objective.precision == np.float32:
+            objective.precision = np.float64
+            continue
         if not decrement < least or decrement < near:
             break
         if objective.is_diagonal:  # which is only good for L-BFGS
@@ -270,12 +277,16 @@ class Descent:
         self._goes_on = np.zeros(n_lanes, bool)
         self._age, self._n_metrics = np.zeros((2, n_lanes), int)
         self._sizes = objective.sets.n_tested[set_of]
+        self._before[:] = self._models
+        is_definite = np.array([np.isfinite(inverse.flat[0]) for inverse, _ in metrics])
         if slopes is not None:  # the first step reads no row
-            self._before[:] = self._models
             self._slopes[:] = slopes.reshape(n_lanes, size)
-            self._steps[:] = self._direction(np.arange(n_lanes), self._slopes)
+            self._steps[:] = np.nan_to_num(self._direction(np.arange(n_lanes), self._slopes))
             self._models -= self._steps
             self._has_step[:] = True
+        if not np.all(is_definite):
+            objective.precision = np.float64
+            self._renew(np.flatnonzero(~is_definite))
 
     def minima(self) -> np.ndarray:
         """Return the models (n_lanes, n_outputs, width), NaN for those that are not found."""
@@ -319,6 +330,10 @@ class Descent:
             norms = np.sum(of_tests * self._direction(near, of_tests), axis=1)
             changes = np.abs(np.sum(of_tests * steps, axis=1))
             gaps, tolerance = np.sqrt(decrements * norms), self._objective.tolerance
+            # The losses of rows that are far from all others are about so large.
+            losses = np.abs(np.sum(of_tests * self._models[near], axis=1))
+            losses[self._n_metrics[near] < _MANY_METRICS] = 0
+            tolerance = np.maximum(tolerance, _LARGE_SHARE * losses)
             is_end = (gaps < MOST_GAP * tolerance) & (changes < _MOST_CHANGE * tolerance)
             is_end &= (decrements < 2 * self._near) & ~self._goes_on[near]
             self._goes_on[near] = False
@@ -381,6 +396,10 @@ class Descent:
             for lane, hessian in zip(some, hessians[:, 0], strict=True):
                 total = self._penalties.added_to(hessian, lane)
                 self._metrics[lane] = _metric(total, self._is_free[lane])
+        is_lost = np.array([not np.isfinite(self._metrics[lane][0].flat[0]) for lane in lanes])
+        if np.any(is_lost) and self._objective.precision == np.float32:
+            self._objective.precision = np.float64
+            self._renew(lanes[is_lost])
         self._history[:, :, lanes], self._age[lanes], self._has_step[lanes] = 0, 0, False
         self._n_metrics[lanes] += 1
 
