@@ -198,7 +198,7 @@ def test_links_of_the_markdown_files_lead_somewhere():
 PRINTED = {
     "forest": "",
     "pipeline": "",
-    "time_series": "chain 511\nfit 2815\n",
+    "time_series": "chain 511\nnewton 511\n",
     "parallel_folds": "",
 }
 

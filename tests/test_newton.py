@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+import warnings
 
 from hypothesis import assume
 from hypothesis import given
@@ -337,5 +338,8 @@ def test_random_tables_have_the_models_of_converged_fits(seed: int) -> None:
     ours = tree_cross_validate(make_pipeline(*steps, model), rows, y, **options)
     assume(ours.method == "newton")  # no fold is without a minimum
     theirs = make_pipeline(*steps, converged(model))
-    expected = tree_cross_validate(theirs, X, y, method="fit", **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        expected = tree_cross_validate(theirs, X, y, method="fit", **options)
+    assume(not caught)  # newton-cholesky gives up where a Hessian is nearly singular
     np.testing.assert_allclose(ours.test_score, expected.test_score, rtol=0, atol=PROMISED)

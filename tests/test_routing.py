@@ -173,7 +173,7 @@ def test_a_pipeline_routes_weights_by_its_requests(scaler, last, binary, weights
         theirs = cross_validate(
             pipeline, X, y, cv=FOLDS, params={"sample_weight": weights}, scoring=scorer
         )["test_score"]
-        options = {"cv": FOLDS, "shuffle": False}
+        options = {"cv": FOLDS, "shuffle": False, "method": "fit"}
         by_params = tree_cross_validate(
             pipeline, X, y, params={"sample_weight": weights}, scoring=scorer, **options
         )

@@ -1,4 +1,4 @@
-"""The same splits of time, by a chain and by fits."""
+"""The same splits of time, by a chain and by Newton's method."""
 
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -13,6 +13,6 @@ X, y = load_breast_cancer(return_X_y=True)
 cv = TimeSeriesSplit(10, gap=7)
 chain = tree_cross_validate(PegasosClassifier(), X, y, cv=cv)
 scaled = make_pipeline(StandardScaler(), LogisticRegression())
-fits = tree_cross_validate(scaled, X, y, cv=cv)
+logistic = tree_cross_validate(scaled, X, y, cv=cv)
 print(chain.method, chain.n_updates)
-print(fits.method, fits.n_updates)
+print(logistic.method, logistic.n_updates)
