@@ -77,6 +77,8 @@ class Exact(WholeRepeat):
     reason = "its models follow from sums over rows"
     why_one_epoch = "its models follow from sums over rows, which more passes do not change"
     families: Mapping[type, type[Family]] = FAMILIES
+    lost = "a model that follows from sums over rows is not finite"
+    refused = "sums over rows do not tell its models"
     reads_again = False  # whether each point reads the rows
     foreign = "models of {} do not follow from sums over rows"
     models = FROM_SUMS
@@ -188,12 +190,12 @@ class Exact(WholeRepeat):
             scores = job.ahead.pop(repeat.number, None) or self.find(job, repeat)
             if scores is None:
                 (scores,) = self.evaluate([job], repeat)
-            why = "a model that follows from sums over rows is not finite"
+            why = self.lost
         except Exception as error:
             if not job.why:
                 raise
             refused = error
-            why = f"sums over rows do not tell its models ({str(error).removesuffix('.')})"
+            why = f"{self.refused} ({str(error).removesuffix('.')})"
         if scores is None or (job.why and np.any(scores.diverged == OUTPUTS_DIVERGED)):
             began = perf_counter()
             try:

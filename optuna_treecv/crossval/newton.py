@@ -27,6 +27,8 @@ class Newton(Exact):
     methods = ("auto", "holdout", "newton")
     reason = "the models of all folds are solved for together"
     why_one_epoch = "its models have converged, which more passes do not change"
+    lost = "the model of a fold was not found"
+    refused = "the models of folds cannot be solved for together"
     reads_again = True
     families = FAMILIES
     foreign = "{} is no generalised linear model that is solved here"
