@@ -71,7 +71,7 @@ LEARNERS = {
     "standard": (PegasosClassifier(alpha=0.1), {"method": "standard"}),
     "chain": (PegasosClassifier(alpha=0.1), {"cv": TimeSeriesSplit(4)}),
     "holdout": (PegasosClassifier(alpha=0.1), {"method": "holdout"}),
-    "fit": (LogisticRegression(), {}),
+    "fit": (LogisticRegression(), {"method": "fit"}),
     "repeats": (PegasosClassifier(alpha=0.1), {"n_repeats": 3}),
     "threads": (PegasosClassifier(alpha=0.1), {"n_jobs": 2}),
 }
