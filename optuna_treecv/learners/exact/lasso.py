@@ -234,7 +234,7 @@ class LassoFolds(RidgeFolds):
         second = about(moments, origin)[:d, :d]
         most = np.abs(directions) @ np.sqrt(second.diagonal())
         changes = np.sum(directions @ second * directions, axis=1)
-        return not bool(np.all(changes < _LEAST_PIVOT * np.square(most)))
+        return not bool(np.all(changes < _ROUNDING * np.square(most)))
 
     def _has_rank(self, rank: int, gram: np.ndarray) -> bool:
         """Return whether ``lstsq`` finds this rank in X, and rounding errors do not matter."""
