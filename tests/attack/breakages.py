@@ -174,12 +174,6 @@ BREAKAGES = [
         " test_newton_left_out::test_a_row_has_no_part_in_its_prediction",
     ),
     Breakage(
-        "newton: a column that varies by one row keeps its coefficient without it",
-        "    is_alone = (counts == 1) & (counts[::-1] == n_used - 1)\n",
-        "    is_alone = np.zeros_like(counts, bool)\n",
-        "test_newton_left_out::test_a_column_that_varies_by_one_row",
-    ),
-    Breakage(
         "neighbors: the choice among equal distances is that of a larger search",
         "            doubts[number, rows] |= is_split[:, last]\n",
         "",

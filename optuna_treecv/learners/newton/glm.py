@@ -33,7 +33,6 @@ from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.newton.left_out import LeftOut
-from optuna_treecv.learners.newton.left_out import lonely_rows
 from optuna_treecv.learners.newton.losses import Logistic
 from optuna_treecv.learners.newton.losses import Multinomial
 from optuna_treecv.learners.newton.losses import PredictorLoss
@@ -163,7 +162,7 @@ class GLMFolds(Family):
         if objective.has_intercept:
             model[:, -1] = self._loss.first(objective.targets, self._rows.weights)
         outputs = np.empty((self.n_points, n_rows, objective.n_outputs))
-        is_lost = lonely_rows(objective, columns.low[0], columns.high[0])
+        is_lost = np.zeros(n_rows, bool)
         for point in np.argsort(-penalties.of_columns.sum(axis=(1, 2)), kind="stable"):
             if sample is not objective:
                 model = LeftOut(sample, penalties[point], is_free, None).minimum(model)

@@ -355,35 +355,3 @@ def _add_curvature(hessian: np.ndarray, X: np.ndarray, bends: np.ndarray) -> Non
             product = (X * bends[:, a, b, None]).T @ X
             hessian[a, :, b] += product
             hessian[b, :, a] += product
-
-
-def lonely_rows(objective: Objective, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the rows without which a column has one number, and so no coefficient.
-
-    Parameters
-    ----------
-    objective : Objective
-    low, high : ndarray of shape (n_features,)
-        The ends of columns in rows with weight.
-    """
-    n_rows, weights = len(objective.targets), objective.rows.weights
-    ends = [(end - objective.centre) / objective.scale for end in (low, high)]
-    counts, n_used = np.zeros((2, len(low)), int), n_rows
-
-    def read() -> Iterator[tuple[RowNumbers, list[np.ndarray]]]:
-        for some in blocks(slice(0, n_rows)):
-            X = objective.read(some)
-            is_used = np.ones(len(X), bool) if weights is None else weights[some] > 0
-            yield some, [(X == end) & is_used[:, None] for end in ends]
-
-    for _, at_ends in read():
-        counts += [at_end.sum(axis=0) for at_end in at_ends]
-    if weights is not None:
-        n_used = int(np.count_nonzero(weights))
-    is_alone = (counts == 1) & (counts[::-1] == n_used - 1)
-    is_lonely = np.zeros(n_rows, bool)
-    if is_alone.any():
-        for some, at_ends in read():
-            for at_end, alone in zip(at_ends, is_alone, strict=True):
-                is_lonely[some] |= at_end[:, alone].any(axis=1)
-    return is_lonely
