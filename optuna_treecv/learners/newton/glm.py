@@ -39,7 +39,6 @@ from optuna_treecv.learners.newton.losses import PredictorLoss
 from optuna_treecv.learners.newton.losses import SquaredDistance
 from optuna_treecv.learners.newton.losses import Tweedie
 from optuna_treecv.learners.newton.objective import are_sparse
-from optuna_treecv.learners.newton.objective import MOST_COLUMNS
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.objective import Penalties
 from optuna_treecv.learners.newton.sets import deviations
@@ -51,6 +50,9 @@ from optuna_treecv.rows.data import SparseRows
 
 #: Each fold and value has an inverse Hessian, but in leave-one-out.
 MOST_FOLDS = 1000
+
+# Where there are more columns, fits take less time than Hessians.
+_MOST_COLUMNS = 1500
 
 # Each pair of outputs has a block of a Hessian. Where a model of several has more coefficients, a
 # few fits take less time.
@@ -116,8 +118,8 @@ class GLMFolds(Family):
         n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
         if n_outputs > 1 and facts.n_features * n_outputs > _MOST_COEFFICIENTS:
             return f"a model has more than {_MOST_COEFFICIENTS} coefficients"
-        if facts.n_features > MOST_COLUMNS:
-            return f"X has more than {MOST_COLUMNS} columns"
+        if facts.n_features > _MOST_COLUMNS:
+            return f"X has more than {_MOST_COLUMNS} columns"
         return ""
 
     @classmethod
@@ -320,7 +322,6 @@ class GLMFolds(Family):
             centre, scale = np.zeros_like(centre), np.ones_like(scale)
         if not has_intercept:
             centre = np.zeros_like(centre)
-        is_diagonal = self._rows.n_features > MOST_COLUMNS
         of_classes = None if classes is None else self._class_weights(chunks, classes)
         if classes is None or len(classes) in (2, self._loss.n_outputs):
             every = [(self._rows, of_classes)]
@@ -336,9 +337,7 @@ class GLMFolds(Family):
                     weights[:, 0] = 1
                 every.append((of_class, weights))
         return [
-            Objective(
-                *(rows, sets, self._loss, has_intercept, centre, scale, weights, is_diagonal)
-            )
+            Objective(*(rows, sets, self._loss, has_intercept, centre, scale, weights))
             for rows, weights in every
         ]
 

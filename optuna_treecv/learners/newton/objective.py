@@ -22,9 +22,6 @@ from optuna_treecv.learners.newton.sets import Sets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 
-#: Models of more columns have no Hessians.
-MOST_COLUMNS = 1500
-
 # Sparse rows are made dense, a block at a time, if a larger part of their numbers is not 0.
 _LEAST_DENSITY = 0.1
 
@@ -41,10 +38,8 @@ _MOST_PREDICTORS, _MOST_WIDE_PREDICTORS = 2**18, 2**24
 
 def are_sparse(rows: PreparedRows) -> bool:
     """Return whether rows stay sparse, so that they are neither centred nor scaled."""
-    X, d = rows.X, rows.n_features
-    return isinstance(X, SparseRows) and (
-        d > MOST_COLUMNS or len(X.values) < _LEAST_DENSITY * len(X) * d
-    )
+    X = rows.X
+    return isinstance(X, SparseRows) and len(X.values) < _LEAST_DENSITY * len(X) * rows.n_features
 
 
 @dataclass
@@ -65,8 +60,6 @@ class Objective:
     centre, scale : ndarray of shape (n_features,)
     class_weights : ndarray of shape (n_sets, n_classes) or None
         Of the rows of each class in the training sets.
-    is_diagonal : bool
-        Whether only the diagonals of Hessians are summed.
     precision : dtype
         Of the products of Hessians.
     """
@@ -78,7 +71,6 @@ class Objective:
     centre: np.ndarray
     scale: np.ndarray
     class_weights: np.ndarray | None
-    is_diagonal: bool
 
     def __post_init__(self) -> None:
         self.precision: type = np.float32
@@ -261,31 +253,24 @@ class Objective:
         -------
         slopes : ndarray of shape (n_lanes, n_groups or 1, n_outputs, width)
         hessians : ndarray of shape (n_lanes, n_groups or 1, size, size)
-            With size = n_outputs * width; (n_lanes, n_groups or 1, size) if they are diagonal.
+            With size = n_outputs * width.
         """
         n_groups = self.sets.shares.shape[1] if by_group else 1
         slopes = np.zeros((len(models), n_groups, *models.shape[1:]))
-        hessians = np.zeros((len(models), n_groups, *(models[0].size,) * (2 - self.is_diagonal)))
+        hessians = np.zeros((len(models), n_groups, models[0].size, models[0].size))
         for group, some, is_trained, _ in self._blocks(len(models)):
             X, y = self.read(some), self.targets[some]
             z = self.predictors(X, models, set_of)
             n_rows, n_lanes, n = z.shape
-            if self.is_diagonal:
-                bends = self.loss.bends(z, y)
-            else:
-                bends = self.loss.curvatures(z.reshape(-1, n), np.repeat(y, n_lanes))
-                bends = bends.reshape(n_rows, n_lanes, n * n)
+            bends = self.loss.curvatures(z.reshape(-1, n), np.repeat(y, n_lanes))
+            bends = bends.reshape(n_rows, n_lanes, n * n)
             self.loss.differentiate(z, y)
             for numbers in (z, bends):
                 self._weigh(numbers, some, set_of)
                 _clear(numbers, is_trained[:, set_of])
             at = group if by_group else 0
             slopes[:, at] += self._sums_of(X, z, set_of)
-            if self.is_diagonal:
-                squares = self._sums_of_squares(X, bends, set_of)
-                hessians[:, at] += squares.reshape(n_lanes, -1)
-            else:
-                self._add_products(X, bends, hessians[:, at], set_of)
+            self._add_products(X, bends, hessians[:, at], set_of)
         return slopes, hessians
 
     def _add_products(
@@ -376,11 +361,9 @@ class Penalties:
             slopes += self.of_sums * models.sum(axis=1, keepdims=True)
 
     def added_to(self, hessian: np.ndarray, lane: int) -> np.ndarray:
-        """Return a Hessian (size, size), or its diagonal (size,), with the penalty of a lane."""
+        """Return a Hessian (size, size) with the penalty of a lane."""
         d = self.of_columns.shape[1]
         n, columns = len(hessian) // d, np.arange(d)
-        if hessian.ndim == 1:
-            return hessian + np.tile(self.diagonals[lane], n)
         total = hessian.copy()
         of_pairs = total.reshape(n, d, n, d)
         for a in range(n):

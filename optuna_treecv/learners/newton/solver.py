@@ -66,7 +66,7 @@ _ROWS_PER_NUMBER = 8
 _MOST_BYTES = 2**28
 
 
-# The inverse of a Hessian (size, size), or of its diagonal (size,), and the diagonal.
+# The inverse of a Hessian (size, size), and the Hessian's diagonal.
 Metric = tuple[np.ndarray, np.ndarray]
 
 # A model, and its slopes and Hessians by group.
@@ -95,7 +95,7 @@ def solve(
     """
     n_points, n_sets, d = penalties.of_columns.shape
     k, n, n_rows = n_sets - 1, objective.n_outputs, len(objective.rows.X)
-    if n > 1 and not objective.is_diagonal:
+    if n > 1:
         penalties = replace(penalties, of_sums=n_rows / n**2)
     is_free, numbers = np.ones((n_sets, d), bool), np.zeros((n_sets, d))
     is_free[:, : constants.shape[1]] = np.isnan(constants)
@@ -103,7 +103,7 @@ def solve(
         numbers[:, :-1] = np.nan_to_num((constants - objective.centre) / objective.scale)
     is_free = np.tile(is_free, n)
     # Where a metric for each fold takes longer than further passes, folds share one.
-    n_numbers = n * d if objective.is_diagonal else (n * d) ** 2
+    n_numbers = (n * d) ** 2
     n_metrics = 1 if n_numbers > _ROWS_PER_NUMBER * n_rows else k
     n_bytes = 8 * (n * d * (2 * _MEMORY + 8) + n_numbers * n_metrics // k)
     lanes_at_once = max(1, _MOST_BYTES // n_bytes)
@@ -179,7 +179,7 @@ def _step_of(point: Point, penalty: Penalties, is_free: np.ndarray) -> tuple[np.
     slope = slopes.sum(axis=0)
     penalty.add(model[None], slope[None])
     inverse, _ = _metric_of(point, penalty, is_free)
-    step = _times(inverse, slope.reshape(1, -1))
+    step = slope.reshape(1, -1) @ inverse
     step[:, ~is_free] = 0
     return step.reshape(slope.shape), float(step.ravel() @ slope.ravel()) / 2
 
@@ -199,21 +199,12 @@ def _near_minimum(
             continue
         if not decrement < least or decrement < near:
             break
-        if objective.is_diagonal:  # which is only good for L-BFGS
-            lane = Descent(
-                *(objective, of_all, penalty, is_free[None], model[None]),
-                *([_metric_of(here, penalty, is_free)], None, near),
-            )
-            least, model = decrement, lane.minima()[0]
-        else:
-            least, model = decrement, model - step
+        least, model = decrement, model - step
     return here
 
 
 def _metric(hessian: np.ndarray, is_free: np.ndarray) -> Metric:
     """Return the metric of a Hessian, 0 where nothing is free; NaN if it is not definite."""
-    if hessian.ndim == 1:
-        return np.divide(1, hessian, out=np.zeros_like(hessian), where=is_free), hessian
     diagonal = np.diag(hessian)
     scale = 1 / np.sqrt(np.maximum(diagonal, 1e-300))
     scaled = hessian * scale[:, None] * scale  # with a diagonal of ones
@@ -227,11 +218,6 @@ def _metric(hessian: np.ndarray, is_free: np.ndarray) -> Metric:
     inverse *= scale[:, None] * scale
     inverse[~is_free, ~is_free] = 0
     return inverse, diagonal
-
-
-def _times(inverse: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Return the products of vectors (n_lanes, size) with a metric."""
-    return np.asarray(vectors * inverse if inverse.ndim == 1 else vectors @ inverse)
 
 
 class Descent:
@@ -250,9 +236,6 @@ class Descent:
         Those at the starts, or near them.
     slopes : ndarray of shape (n_lanes, n_outputs, width) or None
         Those at the starts.
-    near : float
-        The largest Newton decrement of a model that is near enough. All models of lanes that test
-        rows are near enough for this, and stop by their test rows.
     """
 
     def __init__(
@@ -264,11 +247,10 @@ class Descent:
         starts: np.ndarray,
         metrics: list[Metric],
         slopes: np.ndarray | None = None,
-        near: float = np.inf,
     ) -> None:
         n_lanes, self._shape, size = len(starts), starts.shape[1:], starts[0].size
         self._objective, self._set_of, self._penalties = objective, set_of, penalties
-        self._is_free, self._metrics, self._near = is_free, list(metrics), near
+        self._is_free, self._metrics = is_free, list(metrics)
         self._models = starts.reshape(n_lanes, size).copy()
         # The last models, their slopes, and the steps from them.
         self._before, self._slopes, self._steps = np.zeros((3, n_lanes, size))
@@ -294,7 +276,7 @@ class Descent:
         lanes = np.flatnonzero(np.all(np.isfinite(self._models), axis=1))
         while len(lanes):
             ends = self._descend(lanes)
-            if len(ends) and self._near == np.inf:
+            if len(ends):
                 are_alike = self._stay_alike(ends)
                 # From a metric that is new, a step is still made.
                 self._goes_on[ends] = ~are_alike & (self._age[ends] == 1)
@@ -335,7 +317,7 @@ class Descent:
             losses[self._n_metrics[near] < _MANY_METRICS] = 0
             tolerance = np.maximum(tolerance, _LARGE_SHARE * losses)
             is_end = (gaps < MOST_GAP * tolerance) & (changes < _MOST_CHANGE * tolerance)
-            is_end &= (decrements < 2 * self._near) & ~self._goes_on[near]
+            is_end &= ~self._goes_on[near]
             self._goes_on[near] = False
             ends.append(near[is_end])
             self._age[active] += 1
@@ -366,7 +348,7 @@ class Descent:
             alphas[i] = shares[i] * np.sum(steps[i] * step, axis=1)
             step -= alphas[i][:, None] * changes[i]
         for (inverse, _), these in _runs([self._metrics[lane] for lane in lanes]):
-            step[these] = _times(inverse, step[these])
+            step[these] = step[these] @ inverse
         step[~self._is_free[lanes]] = 0
         for i in range(n_pairs):
             beta = shares[i] * np.sum(changes[i] * step, axis=1)
