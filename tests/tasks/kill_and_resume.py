@@ -91,6 +91,7 @@ def kill_and_resume(places):
     while any(n_lines(log) < STUCK_AT for _, _, log in places):
         assert time.monotonic() < latest and all(worker.poll() is None for worker in workers)
         time.sleep(0.05)
+    time.sleep(1)  # folds are written beside the fits, later on a busy machine
     for worker in workers:
         worker.send_signal(signal.SIGKILL)
         worker.wait()
