@@ -232,7 +232,7 @@ def test_the_index_is_part_of_what_is_kept():
 
 
 SCRIPT = """
-import sys, time, numpy as np, optuna, os
+import sys, numpy as np, optuna, os
 from sklearn.datasets import load_breast_cancer
 from optuna.distributions import IntDistribution
 from sklearn.ensemble import RandomForestClassifier
@@ -249,7 +249,7 @@ objective = treecv_objective(
 class Die(optuna.pruners.BasePruner):
     def prune(self, study, trial):
         if len(trial.intermediate_values) == 4:
-            time.sleep(1)  # folds are written beside the fits, later on a busy machine
+            objective._task.shared.cache._store.queue.wait()  # folds are written beside the fits
             os._exit(9)
 study = optuna.create_study(pruner=Die() if sys.argv[2] == "die" else None)
 study.enqueue_trial({"randomforestclassifier__max_depth": 3})

@@ -344,3 +344,18 @@ def test_random_tables_have_the_models_of_converged_fits(seed: int) -> None:
     assume(not caught)  # newton-cholesky gives up where a Hessian is nearly singular
     # With columns of 1e3 it leaves 2e-7 of a loss of 5; ours is the same with a smaller tolerance.
     np.testing.assert_allclose(ours.test_score, expected.test_score, rtol=PROMISED, atol=PROMISED)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5])
+def test_a_model_of_all_rows_whose_steps_go_too_far_is_only_where_folds_begin(seed: int) -> None:
+    # Without an intercept, exponentials of columns of 100 leave no minimum in reach of full steps.
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 4)) * [1, 100, 1, 20]
+    X[:, 0] = rng.random(60) < 0.05
+    y = rng.poisson(np.exp(np.clip(3 * X[:, 2] + 2 * X[:, 0], -9, 7)))
+    model = PoissonRegressor(alpha=10.0 ** -(1 + seed), fit_intercept=False)
+    options: dict[str, Any] = {"cv": KFold(4), "scoring": "neg_mean_poisson_deviance"}
+    result = tree_cross_validate(model, X, y, **options)
+    assert result.method == "newton"
+    expected = cross_validate(converged(model), X, y, **options)["test_score"]
+    np.testing.assert_allclose(result.test_score, expected, rtol=PROMISED, atol=PROMISED)

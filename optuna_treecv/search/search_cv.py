@@ -35,6 +35,7 @@ from sklearn.utils.metadata_routing import MethodMapping
 from optuna_treecv.crossval.settings import check_choice
 from optuna_treecv.crossval.settings import draw_seed
 from optuna_treecv.crossval.settings import is_number
+from optuna_treecv.crossval.settings import MethodName
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.search.best_estimator import OfBestEstimator
@@ -235,18 +236,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     store: Any = None
     callbacks: Sequence[Callable[[optuna.Study, FrozenTrial], None]] | None = None
     order: Literal["fixed", "random"] = "fixed"
-    method: Literal[
-        "auto",
-        "exact",
-        "newton",
-        "neighbors",
-        "forest",
-        "treecv",
-        "fit",
-        "standard",
-        "holdout",
-        "progressive",
-    ] = "auto"
+    method: MethodName = "auto"
     n_repeats: int = 1
     n_epochs: int | None = None
     n_jobs: int | None = 1

@@ -43,6 +43,8 @@ def work(studies, store, log, is_stuck):
     fit = RandomForestClassifier.fit
 
     def logged(forest, X, y, **params):
+        if is_stuck and n_lines(log) == STUCK_AT - 1:
+            objective._task.shared.cache._store.queue.wait()  # folds are written beside the fits
         with Path(log).open("a") as file:
             file.write(f"{forest.max_depth} {joblib.hash(X)}\n")
         if is_stuck and n_lines(log) == STUCK_AT:
@@ -91,7 +93,6 @@ def kill_and_resume(places):
     while any(n_lines(log) < STUCK_AT for _, _, log in places):
         assert time.monotonic() < latest and all(worker.poll() is None for worker in workers)
         time.sleep(0.05)
-    time.sleep(1)  # folds are written beside the fits, later on a busy machine
     for worker in workers:
         worker.send_signal(signal.SIGKILL)
         worker.wait()

@@ -31,9 +31,9 @@ _LEAST_SHARE = 1e-3
 # The most dense rows that are read at once.
 BLOCK = 4096
 
-# The predictors that are held at once: of dense rows as many as a cache holds, and of wide ones so
-# many that adding up slopes, which have the width of rows, takes no time beside the products.
-_MOST_PREDICTORS, _MOST_WIDE_PREDICTORS = 2**18, 2**24
+# The predictors that are held at once: of dense rows as many as a cache holds. Sparse rows have
+# few numbers, so that a product with them must have many rows to be worth its call.
+_MOST_PREDICTORS, _MOST_SPARSE_PREDICTORS = 2**18, 2**24
 
 
 def are_sparse(rows: PreparedRows) -> bool:
@@ -152,7 +152,7 @@ class Objective:
         """Yield all rows with what ``Sets.blocks`` says of them."""
         n_columns = n_lanes * self.n_outputs
         if self._is_sparse:
-            return self.sets.blocks(max(1, _MOST_WIDE_PREDICTORS // n_columns))
+            return self.sets.blocks(max(1, _MOST_SPARSE_PREDICTORS // n_columns))
         return self.sets.blocks(min(max(128, _MOST_PREDICTORS // n_columns), BLOCK))
 
     def _sums_of(self, X: Any, z: np.ndarray, set_of: np.ndarray | None = None) -> np.ndarray:

@@ -1,14 +1,13 @@
 """Newton's method for the models of all folds and penalties together.
 
-1. All rows. The models of all penalties start at the same place, with the same Hessian H. They are
-   columns of one product X W: H^-1 is the first metric of L-BFGS (Nocedal & Wright 2006, algorithm
-   7.4), and where it has grown old it is taken anew, each model's own.
-2. First step. There the gradient g and the Hessian H are sums over groups of rows, so that those
-   of the training rows of fold f are g - g_f and H - H_f, and the first step of its model reads no
-   row.
-3. Folds. The models of all folds and penalties are again columns of one product. H - H_f, which
-   rounding may have harmed, only chooses directions. Gradients are summed anew over the training
-   rows alone, so that no row reaches the model that tests it.
+1. All rows. Newton's method finds the model of one penalty after the other, from the largest
+   penalty to the smallest. The gradient g and the Hessian H are sums over groups of rows.
+2. First step. The g and H of the training rows of a fold are the sums over its groups, so that the
+   first step of its model, from the model of all rows, reads no row.
+3. Folds. The models of all folds and penalties are columns of one product X W. The inverse
+   Hessian is the first metric of L-BFGS (Nocedal & Wright 2006, algorithm 7.4), and only chooses
+   directions. Gradients are summed anew over the training rows alone, so that no row reaches the
+   model that tests it. Where a metric has grown old it is taken anew, where the model is.
 
 **When a model is near enough.** The mean loss of its test rows moves with the root of the gap of
 F: with the mean test gradient t and the Newton decrement, which bounds twice the gap,
@@ -40,7 +39,7 @@ _LARGE_SHARE, _MANY_METRICS = 1e-2, 3
 # The Newton decrement per row at which the model of all rows is near enough for the first steps.
 _NEAR = 1e-8
 
-# Points whose penalties differ by less than this power of 2 begin at the same model of all rows.
+# Points whose penalties are rounded to the same power of 4 begin at the same model of all rows.
 _NEIGHBOURS = 2
 
 # After so many passes, a model that is not near enough gets a new metric, and so many at most.
@@ -187,7 +186,8 @@ def _step_of(point: Point, penalty: Penalties, is_free: np.ndarray) -> tuple[np.
 def _near_minimum(
     objective: Objective, penalty: Penalties, is_free: np.ndarray, model: np.ndarray
 ) -> Point:
-    """Return a model that is one step of Newton's away from the minimum, or nearly so."""
+    """Return a model that is one step of Newton's away from the minimum, or the nearest to it."""
+    nearest: Point | None = None
     of_all, least = np.array([len(objective.sets.shares) - 1]), np.inf
     near = _NEAR * objective.tolerance * len(objective.rows.X)
     for _ in range(_MOST_STEPS):
@@ -197,10 +197,12 @@ def _near_minimum(
         if np.isnan(decrement) and objective.precision == np.float32:
             objective.precision = np.float64
             continue
-        if not decrement < least or decrement < near:
+        if not decrement < least:
             break
-        least, model = decrement, model - step
-    return here
+        nearest, least, model = here, decrement, model - step
+        if decrement < near:
+            break
+    return nearest or here
 
 
 def _metric(hessian: np.ndarray, is_free: np.ndarray) -> Metric:
