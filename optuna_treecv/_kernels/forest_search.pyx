@@ -18,8 +18,6 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from optuna_treecv._kernels.exp_log cimport logarithm
-from optuna_treecv._kernels.forest_nodes cimport Forest
-from optuna_treecv._kernels.forest_nodes cimport Node
 from optuna_treecv._kernels.forest_nodes cimport part_of
 from optuna_treecv._kernels.forest_tables cimport add_rows
 from optuna_treecv._kernels.forest_tables cimport gather
@@ -28,7 +26,6 @@ from optuna_treecv._kernels.order cimport chain
 from optuna_treecv._kernels.split_search cimport COUNTED_CLASSES
 from optuna_treecv._kernels.split_search cimport MOST_BINS
 from optuna_treecv._kernels.split_search cimport MOST_COUNTED
-from optuna_treecv._kernels.split_search cimport Count
 from optuna_treecv._kernels.split_search cimport SMALL
 from optuna_treecv._kernels.split_search cimport rows_in
 from optuna_treecv._kernels.split_search cimport Search

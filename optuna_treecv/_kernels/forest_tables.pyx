@@ -1,18 +1,12 @@
 """How the tables of a node are filled from its rows, or follow from those of its parent."""
 
 from cpython.mem cimport PyMem_RawFree
-from libc.stdint cimport int32_t
-from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from libc.string cimport memset
 
 from optuna_treecv._kernels.forest_nodes cimport allocate
-from optuna_treecv._kernels.forest_nodes cimport Branch
-from optuna_treecv._kernels.forest_nodes cimport Forest
 from optuna_treecv._kernels.forest_nodes cimport make_node
-from optuna_treecv._kernels.forest_nodes cimport Node
 from optuna_treecv._kernels.forest_nodes cimport part_of
-from optuna_treecv._kernels.split_search cimport Count
 from optuna_treecv._kernels.split_search cimport SMALL
 
 

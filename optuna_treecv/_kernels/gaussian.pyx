@@ -8,20 +8,14 @@ A row of weight 0 changes nothing. The covariance is M / W + reg I, and the outp
 Sums are float64 for either type of rows.
 """
 
-from cython cimport floating
 from libc.math cimport sqrt
-from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from optuna_treecv._kernels.exp_log cimport logarithm
 from optuna_treecv._kernels.row_weight cimport given_weight
-from optuna_treecv._kernels.rows cimport Dense
-from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Kernel
-from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.vec8 cimport dispatched
-from optuna_treecv._kernels.vec8 cimport inlined
+
+include "train_dense_by_type.pxi"
 
 
 cdef struct Settings:
@@ -170,9 +164,6 @@ cdef inlined test_on(
                 total += z[i] * z[i] / C[i]
         out[row] = <floating> (-0.5 * total)
         x += learner.width
-
-
-include "train_dense_by_type.pxi"
 
 
 cdef dispatched test(

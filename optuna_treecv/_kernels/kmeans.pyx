@@ -8,19 +8,13 @@ row included,
 A row of weight 0 changes nothing. Without weights, W_c is the number of rows of the centre.
 """
 
-from cython cimport floating
-from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from optuna_treecv._kernels.row_weight cimport given_weight
-from optuna_treecv._kernels.rows cimport Dense
-from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Kernel
-from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport distance2
-from optuna_treecv._kernels.vec8 cimport inlined
+
+include "train_dense_by_type.pxi"
 
 
 # A state begins with this head, in a cache line. Then come the mass of each centre (float64), and
@@ -136,9 +130,6 @@ cdef inlined test_on(
     cdef Py_ssize_t i
     for i in range(stop - start):
         out[2 * i + 1] = nearest(centres, n_centres, learner.width, x + i * learner.width, out + 2 * i)
-
-
-include "train_dense_by_type.pxi"
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:

@@ -1,20 +1,15 @@
 """The base class of kernels with lanes: memory layout and outputs. Training is in ``*_lanes.pyx``."""
 
-from cython cimport floating
-from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
-from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport slopes
-from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.tree cimport masses_bytes
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport entries_of
 from optuna_treecv._kernels.undo cimport remember_part
 from optuna_treecv._kernels.vec8 cimport dispatched
-from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
 

@@ -1,7 +1,5 @@
 """Reads and tests the models of linear kernels; the layout of their states is in ``linear.pxd``."""
 
-from cython cimport floating
-
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport inlined

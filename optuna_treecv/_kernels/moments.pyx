@@ -2,12 +2,9 @@
 
 import numpy as np
 
-from cython cimport floating
-from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from optuna_treecv._kernels.vec8 cimport dispatched
-from optuna_treecv._kernels.vec8 cimport inlined
 
 
 cdef inlined block_of_rows(

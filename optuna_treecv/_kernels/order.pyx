@@ -3,10 +3,6 @@ nothing else. The shuffle is the inside-out variant of Fisher-Yates: the order i
 drawn. Orders of several epochs have replays of other rows among those of the range.
 """
 
-from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
-from libc.stdint cimport uint64_t
-
 
 cdef void fill_random_order(
     uint64_t seed,

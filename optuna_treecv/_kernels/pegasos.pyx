@@ -1,34 +1,17 @@
 """PEGASOS for one model. The mathematics is in ``pegasos.pxd``."""
 
-from cython cimport floating
 from libc.float cimport DBL_EPSILON
 from libc.float cimport DBL_MIN
 from libc.math cimport INFINITY
-from libc.math cimport NAN
-from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 
-from optuna_treecv._kernels.linear cimport LinearKernel
-from optuna_treecv._kernels.linear cimport LinearSettings
-from optuna_treecv._kernels.linear cimport Weights
 from optuna_treecv._kernels.linear cimport output_of
-from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
-from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport add_row
-from optuna_treecv._kernels.rows cimport add_row_wide
-from optuna_treecv._kernels.rows cimport dot_row
-from optuna_treecv._kernels.rows cimport norm2_row
-from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.span cimport Span
-from optuna_treecv._kernels.tree cimport Kernel
-from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.undo cimport Log
-from optuna_treecv._kernels.undo cimport remember_all
 from optuna_treecv._kernels.vec8 cimport if_below
-from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport two_axpys
 from optuna_treecv._kernels.vec8 cimport two_dots
+
+include "train_by_type.pxi"
 
 
 cdef int64_t NEVER = <int64_t> 1 << 62
@@ -219,9 +202,6 @@ cdef inlined train_on(
         steps += 1
         if tested != NULL:
             tested += learner.n_outputs
-
-
-include "train_by_type.pxi"
 
 
 cdef inline Span first_of(Span *span) noexcept nogil:

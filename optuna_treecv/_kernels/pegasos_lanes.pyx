@@ -2,31 +2,14 @@
 is in ``pegasos.pxd``.
 """
 
-from cython cimport floating
 from libc.math cimport NAN
 from libc.stdint cimport int32_t
-from libc.stdint cimport int64_t
 
-from optuna_treecv._kernels.lanes cimport MOST_LANES
-from optuna_treecv._kernels.lanes cimport LanesKernel
-from optuna_treecv._kernels.lanes cimport LaneSettings
-from optuna_treecv._kernels.lanes cimport LaneWeights
-from optuna_treecv._kernels.lanes cimport add_lanes
-from optuna_treecv._kernels.lanes cimport dot_lanes
-from optuna_treecv._kernels.lanes cimport norm2_of
-from optuna_treecv._kernels.lanes cimport numbers_of
-from optuna_treecv._kernels.lanes cimport sums_of
-from optuna_treecv._kernels.lanes cimport test_lanes
-from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.pegasos cimport absorb
 from optuna_treecv._kernels.pegasos cimport coefficient
 from optuna_treecv._kernels.pegasos cimport leaves_ball
-from optuna_treecv._kernels.row_weight cimport has_weights
-from optuna_treecv._kernels.row_weight cimport weight_of
-from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.undo cimport Log
-from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport inlined
+
+include "train_lanes_by_type.pxi"
 
 
 cdef struct Settings:
@@ -127,9 +110,6 @@ cdef inlined train_row(
                 if log != NULL:
                     remember_all(log, state, learner.state_bytes)
                 absorb(average, width, n_lanes, &scale[lane], &harmonic[lane], z + lane, v + lane)
-
-
-include "train_lanes_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:

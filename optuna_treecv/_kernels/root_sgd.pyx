@@ -9,9 +9,7 @@ With the automatic step (``steps.pxd``) or with weights of rows (``row_weight.px
 + penalty w.
 """
 
-from cython cimport floating
 from libc.stdint cimport int32_t
-from libc.stdint cimport int64_t
 
 from optuna_treecv._kernels.linear cimport LinearKernel
 from optuna_treecv._kernels.linear cimport LinearSettings
@@ -20,17 +18,14 @@ from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport two_slopes
 from optuna_treecv._kernels.row_weight cimport weight_of
-from optuna_treecv._kernels.rows cimport Dense
-from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport step_of
 from optuna_treecv._kernels.steps cimport typical_norm2
-from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.vec8 cimport dot
-from optuna_treecv._kernels.vec8 cimport inlined
+
+include "train_dense_by_type.pxi"
 
 
 cdef struct Settings:
@@ -133,9 +128,6 @@ cdef inlined train_dense_on(
                 w_before + at,
                 v + at,
             )
-
-
-include "train_dense_by_type.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:

@@ -1,39 +1,19 @@
 """SGD for one model. The mathematics is in ``sgd.pxd``."""
 
-from cython cimport floating
-from libc.math cimport NAN
-from libc.math cimport isfinite
-from libc.stdint cimport int32_t
-from libc.stdint cimport int64_t
-
-from optuna_treecv._kernels.linear cimport LinearKernel
-from optuna_treecv._kernels.linear cimport LinearSettings
-from optuna_treecv._kernels.linear cimport Weights
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.linear cimport output_of
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
-from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Dense
-from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport add_row
-from optuna_treecv._kernels.rows cimport add_row_wide
-from optuna_treecv._kernels.rows cimport dot_row
-from optuna_treecv._kernels.rows cimport norm2_row
-from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport step_of
 from optuna_treecv._kernels.steps cimport typical_norm2
-from optuna_treecv._kernels.tree cimport Kernel
-from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.undo cimport Log
-from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport seldom
+
+include "train_by_type.pxi"
 
 
 cdef struct Settings:
@@ -255,9 +235,6 @@ cdef inlined train_on(
     for i in range(span.start, span.stop):
         train_row(learner, rows, visit(rows, span, i, z), state, z, log, False, weighted, tested)
         tested += n_tested
-
-
-include "train_by_type.pxi"
 
 
 cdef inlined train_both_on(

@@ -2,28 +2,13 @@
 as ``sgd.pyx``. The mathematics is in ``sgd.pxd``.
 """
 
-from cython cimport floating
 from libc.math cimport NAN
 from libc.math cimport isfinite
-from libc.stdint cimport int64_t
 
-from optuna_treecv._kernels.lanes cimport MOST_LANES
-from optuna_treecv._kernels.lanes cimport LanesKernel
-from optuna_treecv._kernels.lanes cimport LaneSettings
-from optuna_treecv._kernels.lanes cimport LaneWeights
-from optuna_treecv._kernels.lanes cimport add_lanes
-from optuna_treecv._kernels.lanes cimport dot_lanes
 from optuna_treecv._kernels.lanes cimport lane_slopes
-from optuna_treecv._kernels.lanes cimport norm2_of
-from optuna_treecv._kernels.lanes cimport numbers_of
-from optuna_treecv._kernels.lanes cimport sums_of
-from optuna_treecv._kernels.lanes cimport test_lanes
-from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
-from optuna_treecv._kernels.row_weight cimport has_weights
-from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.sgd cimport absorb
 from optuna_treecv._kernels.sgd cimport coefficient
 from optuna_treecv._kernels.sgd cimport decay
@@ -36,10 +21,8 @@ from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport step_of
 from optuna_treecv._kernels.steps cimport typical_norm2
-from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.undo cimport Log
-from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport inlined
+
+include "train_lanes_by_type.pxi"
 
 
 cdef struct Settings:
@@ -158,9 +141,6 @@ cdef inlined train_row(
                 norm2_of_row = norm2_of(learner, row, z)
             norm2[lane] = with_row(norm2[lane], <double> added[lane], margins[lane], norm2_of_row)
         project(settings.radius[lane], norm2[lane], &scale[lane])
-
-
-include "train_lanes_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:

@@ -1,40 +1,19 @@
 """Streaming SVRG for one model. The mathematics is in ``svrg.pxd``."""
 
-from cython cimport floating
-from libc.stdint cimport int32_t
-from libc.stdint cimport int64_t
-from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
-from optuna_treecv._kernels.linear cimport LinearKernel
-from optuna_treecv._kernels.linear cimport LinearSettings
-from optuna_treecv._kernels.linear cimport Weights
 from optuna_treecv._kernels.linear cimport extreme
-from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
 from optuna_treecv._kernels.losses cimport two_slopes
-from optuna_treecv._kernels.row_weight cimport weight_of
-from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport add_row
-from optuna_treecv._kernels.rows cimport add_row_wide
-from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport dot_row_wide
-from optuna_treecv._kernels.rows cimport norm2_row
-from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.sgd cimport coefficient
-from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.steps cimport Norms
-from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight
 from optuna_treecv._kernels.steps cimport typical_norm2
-from optuna_treecv._kernels.tree cimport Kernel
-from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.tree cimport Part
-from optuna_treecv._kernels.undo cimport Log
-from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport seldom
+
+include "train_by_type.pxi"
 
 
 cdef struct Settings:
@@ -206,9 +185,6 @@ cdef inlined train_on(
             inner_step(learner, rows, row, &step, head, z, anchors, sums, state, log, tested)
         if tested != NULL:
             tested += learner.n_outputs
-
-
-include "train_by_type.pxi"
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:

@@ -2,29 +2,14 @@
 ``svrg.pyx``. The mathematics is in ``svrg.pxd``. All lanes are in the same phase.
 """
 
-from cython cimport floating
-from libc.stdint cimport int64_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 from libc.string cimport memset
 
-from optuna_treecv._kernels.lanes cimport MOST_LANES
-from optuna_treecv._kernels.lanes cimport LanesKernel
-from optuna_treecv._kernels.lanes cimport LaneSettings
-from optuna_treecv._kernels.lanes cimport LaneWeights
-from optuna_treecv._kernels.lanes cimport add_lanes
-from optuna_treecv._kernels.lanes cimport dot_lanes
 from optuna_treecv._kernels.lanes cimport lane_slopes
-from optuna_treecv._kernels.lanes cimport norm2_of
-from optuna_treecv._kernels.lanes cimport numbers_of
-from optuna_treecv._kernels.lanes cimport sums_of
-from optuna_treecv._kernels.lanes cimport test_lanes
-from optuna_treecv._kernels.lanes cimport vectors_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
-from optuna_treecv._kernels.row_weight cimport has_weights
-from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.sgd cimport coefficient
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
@@ -42,11 +27,9 @@ from optuna_treecv._kernels.svrg cimport settle
 from optuna_treecv._kernels.svrg cimport shrink_z
 from optuna_treecv._kernels.svrg cimport Stage
 from optuna_treecv._kernels.svrg cimport start_stages
-from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport Part
-from optuna_treecv._kernels.undo cimport Log
-from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport inlined
+
+include "train_lanes_by_type.pxi"
 
 
 cdef struct Settings:
@@ -309,9 +292,6 @@ cdef inlined train_row(
             n_tested,
             tested,
         )
-
-
-include "train_lanes_by_type.pxi"
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:

@@ -1,10 +1,7 @@
-"""``train_both`` of a kernel: its ``train_both_on``, for the type of the rows, without and with weights."""
+"""``train_both`` of a kernel: its ``train_both_on``, for the type of the rows, without and with weights.
 
-from optuna_treecv._kernels.row_weight cimport has_weights
-from optuna_treecv._kernels.span cimport Span
-from optuna_treecv._kernels.tree cimport Learner
-from optuna_treecv._kernels.vec8 cimport dispatched
-from optuna_treecv._kernels.vec8 cimport inlined
+It stands behind ``train_by_type.pxi``, which has the names that it uses.
+"""
 
 
 cdef inlined train_both_by_type(

@@ -1,8 +1,15 @@
 """``train`` of a kernel for dense rows alone: its ``train_on``, for their type. Rows without weights and outputs have
 a loop of their own.
+
+It stands at the top of a kernel, since it has the names that all these kernels use.
 """
 
+from cython cimport floating
+from libc.stdint cimport int64_t
+
 from optuna_treecv._kernels.row_weight cimport has_weights
+from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log

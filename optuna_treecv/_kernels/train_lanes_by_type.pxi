@@ -2,13 +2,32 @@
 
 The layout of the rows, their weights and the outputs are asked for in each row: for all lanes together this costs
 nothing that can be measured.
+
+It stands at the top of a kernel, since it has the names that all these kernels use.
 """
 
+from cython cimport floating
+from libc.stdint cimport int64_t
+
+from optuna_treecv._kernels.lanes cimport add_lanes
+from optuna_treecv._kernels.lanes cimport dot_lanes
+from optuna_treecv._kernels.lanes cimport LaneSettings
+from optuna_treecv._kernels.lanes cimport LanesKernel
+from optuna_treecv._kernels.lanes cimport LaneWeights
+from optuna_treecv._kernels.lanes cimport MOST_LANES
+from optuna_treecv._kernels.lanes cimport norm2_of
+from optuna_treecv._kernels.lanes cimport numbers_of
+from optuna_treecv._kernels.lanes cimport sums_of
+from optuna_treecv._kernels.lanes cimport test_lanes
+from optuna_treecv._kernels.lanes cimport vectors_of
+from optuna_treecv._kernels.row_weight cimport has_weights
+from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport remember_all
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 

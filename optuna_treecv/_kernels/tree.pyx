@@ -9,14 +9,10 @@ phase below must then be undone too, or train a copy.
 """
 
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t
-from libc.stdint cimport int64_t
-from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 from libc.string cimport memset
 
-from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.touched_columns cimport find_columns
 from optuna_treecv._kernels.touched_columns cimport words_of
 from optuna_treecv._kernels.order cimport fill_random_order
@@ -26,7 +22,6 @@ from optuna_treecv._kernels.rows cimport CACHE_BYTES
 from optuna_treecv._kernels.rows cimport n_nonzeros
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.undo cimport Entry
-from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_part
 from optuna_treecv._kernels.undo cimport undo
 
