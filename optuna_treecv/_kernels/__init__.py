@@ -32,6 +32,11 @@ there is only that:
   answers narrower limits from the records.
 * ``*_by_type.pxi``: included by kernels to choose their loops by the layout and type of the rows.
 
+Beside the tree:
+
+* ``glm``: products of sparse rows and shares of classes, for generalised linear models.
+* ``lapack``: routines that let other threads run meanwhile.
+
 ``reference`` has each kernel again in simple NumPy, for the tests.
 
 Arguments are marked ``# IN``, ``# OUT`` or ``# INOUT``; outputs come last. Comments give the

@@ -22,25 +22,42 @@ cdef inline double power_of_two(int64_t k) noexcept nogil:
 
 cdef inline double exponential(double x) noexcept nogil:
     """Return e^x = 2^k e^r with |r| <= ln(2) / 2; 0 below -708, where results lose digits, inf above 709."""
-    cdef double k, r, r2, r4
+    cdef double k
     if not x >= -708:
         return 0 if x < 0 else NAN
     if x > 709:
         return INFINITY
     k = floor(x * 1.4426950408889634 + 0.5)
+    return exponential_of_rest(x, k) * power_of_two(<int64_t> k)
+
+
+cdef inline double exponential_of_rest(double x, double k) noexcept nogil:
+    """Return e^r for r = x - k ln 2 with |r| <= ln(2) / 2."""
+    cdef double r, r2, r4
     # ln 2 in two parts; the first has so few digits that k times it is exact.
     r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10
     r2 = r * r
     r4 = r2 * r2
     # 1 + r + r^2/2! + ... + r^13/13!
-    r = ((1 + r) + r2 * (1.0 / 2.0 + r * (1.0 / 6.0))) + r4 * (
+    return ((1 + r) + r2 * (1.0 / 2.0 + r * (1.0 / 6.0))) + r4 * (
         ((1.0 / 24.0 + r * (1.0 / 120.0)) + r2 * (1.0 / 720.0 + r * (1.0 / 5040.0)))
         + r4 * (
             ((1.0 / 40320.0 + r * (1.0 / 362880.0)) + r2 * (1.0 / 3628800.0 + r * (1.0 / 39916800.0)))
             + r4 * (1.0 / 479001600.0 + r * (1.0 / 6227020800.0))
         )
     )
-    return r * power_of_two(<int64_t> k)
+
+
+cdef inline double exponential_in_vectors(double x) noexcept nogil:
+    """Return e^x for -708 <= x <= 0, or NaN; without a branch, so that a loop over it has vectors."""
+    cdef double shifted, power
+    cdef uint64_t bits
+    # Near 1.5 2^52 numbers are integers, whose last bits are those of the integer that was added.
+    shifted = x * 1.4426950408889634 + 6755399441055744.0
+    memcpy(&bits, &shifted, 8)
+    bits = (bits + 1023) << 52
+    memcpy(&power, &bits, 8)                                # 2^k
+    return exponential_of_rest(x, shifted - 6755399441055744.0) * power
 
 
 cdef inline double logarithm(double x) noexcept nogil:

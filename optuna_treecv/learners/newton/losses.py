@@ -6,7 +6,8 @@ from abc import ABC
 from abc import abstractmethod
 
 import numpy as np
-from scipy.special import softmax
+
+from optuna_treecv._kernels.glm import softmax
 
 
 class PredictorLoss(ABC):
@@ -89,17 +90,19 @@ class Multinomial(PredictorLoss):
         return logs - logs.mean()
 
     def differentiate(self, z: np.ndarray, y: np.ndarray) -> None:
-        z -= z.max(axis=2, keepdims=True)
-        np.exp(z, out=z)
-        z /= z.sum(axis=2, keepdims=True)
-        z[np.arange(len(y)), :, y] -= 1
+        outputs = np.ascontiguousarray(z.transpose(0, 2, 1))
+        softmax(outputs, y.astype(np.int32, copy=False))
+        z[:] = outputs.transpose(0, 2, 1)  # NumPy does nothing if it is the same memory
 
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        shares = softmax(z, axis=2)
-        return shares * (1 - shares)
+        shares = z.transpose(0, 2, 1).copy()
+        softmax(shares)
+        shares *= 1 - shares
+        return shares.transpose(0, 2, 1)
 
     def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        shares = softmax(z, axis=1)
+        shares = z.copy()
+        softmax(shares[:, :, None])
         curvatures = -shares[:, :, None] * shares[:, None, :]
         diagonal = np.arange(self.n_outputs)
         # Rounding may leave less than 0 of a share of 1.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from optuna_treecv._kernels.glm import add_products
 from optuna_treecv.learners.exact.moments import copy_rows
 from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
@@ -307,13 +308,8 @@ def _products(X: Any, weights: np.ndarray, size: int) -> np.ndarray:
             return np.asarray((X * weights[:, None]).T @ X)
         root = X * np.sqrt(weights)[:, None]
         return np.asarray(root.T @ root)  # which takes half the time
-    products, d = np.empty((size, size)), X.shape[1]
-    of_numbers = X.data * np.repeat(weights, np.diff(X.indptr))
-    weighted = sparse.csr_array((of_numbers, X.indices, X.indptr), shape=X.shape)
-    products[:d, :d] = (weighted.T @ X).toarray()
-    if size > d:
-        products[d, :d] = products[:d, d] = X.T @ weights
-        products[d, d] = weights.sum()
+    products = np.zeros((size, size))
+    add_products(*(X.data, X.indices, X.indptr), *(weights.copy(), X.shape[1], products))
     return products
 
 

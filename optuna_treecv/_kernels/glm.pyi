@@ -1,0 +1,11 @@
+import numpy as np
+
+def add_products(
+    values: np.ndarray,
+    columns: np.ndarray,
+    begins: np.ndarray,
+    weights: np.ndarray,
+    n_features: int,
+    products: np.ndarray,
+) -> None: ...
+def softmax(z: np.ndarray, y: np.ndarray | None = None) -> None: ...

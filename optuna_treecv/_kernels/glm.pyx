@@ -1,0 +1,98 @@
+"""Loops over the rows of generalised linear models: products of sparse rows, and the shares of classes."""
+
+import numpy as np
+
+from cython cimport floating
+from libc.stdint cimport int32_t
+from libc.stdint cimport int64_t
+
+from optuna_treecv._kernels.exp_log cimport exponential_in_vectors
+from optuna_treecv._kernels.vec8 cimport dispatched
+
+
+ctypedef fused Index:
+    int32_t
+    int64_t
+
+
+def add_products(
+    const floating [::1] values,        # IN, those of rows in CSR format
+    const Index [::1] columns,          # IN, in ascending order within a row
+    const Index [::1] begins,           # IN, (n_rows + 1,)
+    const double [::1] weights,         # IN, (n_rows,)
+    Py_ssize_t n_features,              # IN
+    double [:, ::1] products,           # INOUT, (size, size), symmetric
+):
+    """Add X' diag(weights) X; where there is a further column, rows have a 1 in it."""
+    cdef Py_ssize_t size = products.shape[0]
+    cdef Py_ssize_t i
+    cdef Index a, b
+    cdef double number
+    cdef double *of_column
+    if begins.shape[0] != weights.shape[0] + 1 or columns.shape[0] != values.shape[0]:
+        raise ValueError("weights must have one entry for each row, and columns one for each value.")
+    if products.shape[1] != size or not n_features <= size <= n_features + 1:
+        raise ValueError("products must be square, with a row for each feature and at most one more.")
+    with nogil:
+        for i in range(weights.shape[0]):
+            if weights[i] == 0:
+                continue
+            for a in range(begins[i], begins[i + 1]):
+                number = weights[i] * values[a]
+                of_column = &products[columns[a], 0]
+                for b in range(a, begins[i + 1]):
+                    of_column[columns[b]] += number * values[b]
+                if size > n_features:
+                    of_column[n_features] += number
+            if size > n_features:
+                products[n_features, n_features] += weights[i]
+        for i in range(size):
+            for a in range(<Index> i):
+                products[i, a] = products[a, i]
+
+
+cdef dispatched softmax_of_rows(
+    floating *z,                # INOUT, (n_rows, n_outputs, n_lanes)
+    const int32_t *y,
+    Py_ssize_t n_rows,
+    Py_ssize_t n_outputs,
+    Py_ssize_t n_lanes,
+    floating *most,             # room for a number per lane
+    floating *total,            # the same
+) noexcept nogil:
+    cdef Py_ssize_t i, k, lane
+    cdef floating one
+    for i in range(n_rows):
+        for lane in range(n_lanes):
+            most[lane], total[lane] = z[lane], 0
+        for k in range(1, n_outputs):
+            for lane in range(n_lanes):
+                most[lane] = z[k * n_lanes + lane] if z[k * n_lanes + lane] > most[lane] else most[lane]
+        for k in range(n_outputs):
+            for lane in range(n_lanes):
+                z[k * n_lanes + lane] -= most[lane]
+                z[k * n_lanes + lane] = -708 if z[k * n_lanes + lane] < -708 else z[k * n_lanes + lane]  # NaN stays
+            for lane in range(n_lanes):
+                z[k * n_lanes + lane] = <floating> exponential_in_vectors(z[k * n_lanes + lane])
+                total[lane] += z[k * n_lanes + lane]
+        for k in range(n_outputs):
+            one = 1 if y != NULL and y[i] == k else 0
+            for lane in range(n_lanes):
+                z[k * n_lanes + lane] = z[k * n_lanes + lane] / total[lane] - one
+        z += n_outputs * n_lanes
+
+
+def softmax(
+    floating [:, :, ::1] z,             # INOUT, (n_rows, n_outputs, n_lanes)
+    const int32_t [::1] y=None,         # IN, (n_rows,)
+):
+    """Replace predictors by exp(z_k) / sum_j exp(z_j), less 1 for the class k = y."""
+    cdef floating [:, ::1] room = np.empty_like(z, shape=(2, z.shape[2]))
+    if y is not None and y.shape[0] != z.shape[0]:
+        raise ValueError("y must have one entry for each row.")
+    if z.size == 0:
+        return
+    with nogil:
+        softmax_of_rows(
+            &z[0, 0, 0], NULL if y is None else &y[0], z.shape[0], z.shape[1], z.shape[2], &room[0, 0], &room[1, 0]
+        )
