@@ -23,6 +23,7 @@ from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport train_rows
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport Weight
 
 
 # Each chooses its function in C by the types of the row x and of the vectors w. Sums of float32 rows are float64.
@@ -58,11 +59,6 @@ cdef extern from "lane_loops.h" nogil:
 cdef enum:
     MOST_LANES = 128
     COLUMNS_AHEAD = 8           # columns are prefetched this many ahead of the one that is saved
-
-
-ctypedef fused Weight:
-    double
-    float
 
 
 cdef inline inlined dot_lanes(
@@ -151,7 +147,7 @@ cdef void lane_slopes(
 
 # The weights of every lane, w = a p + b q; p and q are (width, n_lanes).
 cdef struct LaneWeights:
-    const void *p               # the type of the rows; or NULL
+    const void *p               # the type of the rows
     double a[MOST_LANES]
     const double *q             # or NULL
     double b[MOST_LANES]

@@ -48,15 +48,12 @@ cdef inlined read(const Learner *learner, const unsigned char *state, floating *
     for j in range(learner.width):
         p = (<const floating *> of.p) + j * n_lanes
         q = of.q + j * n_lanes
-        if of.p != NULL and of.q != NULL:
+        if of.q != NULL:
             for lane in range(n_lanes):
                 weights[lane] = <floating> (of.a[lane] * <double> p[lane] + of.b[lane] * q[lane])
-        elif of.p != NULL:
-            for lane in range(n_lanes):
-                weights[lane] = <floating> (of.a[lane] * <double> p[lane])
         else:
             for lane in range(n_lanes):
-                weights[lane] = <floating> (of.b[lane] * q[lane])
+                weights[lane] = <floating> (of.a[lane] * <double> p[lane])
         weights += n_lanes
 
 
@@ -97,22 +94,18 @@ cdef inlined test_sparse(
         for j in range(rows.begins[i], rows.begins[i + 1]):
             if j + NONZEROS_AHEAD < rows.begins[stop]:
                 begin = rows.columns[j + NONZEROS_AHEAD] * n_lanes
-                if of.p != NULL:
-                    prefetch_row((<const floating *> of.p) + begin, n_lanes)
+                prefetch_row((<const floating *> of.p) + begin, n_lanes)
                 if of.q != NULL:
                     prefetch_row(of.q + begin, n_lanes)
             s = sums + (rows.columns[j] & 7) * n_lanes
             p = (<const floating *> of.p) + rows.columns[j] * n_lanes
             q = of.q + rows.columns[j] * n_lanes
-            if of.p != NULL and of.q != NULL:
+            if of.q != NULL:
                 for lane in range(n_lanes):
                     s[lane] += <floating> (of.a[lane] * <double> p[lane] + of.b[lane] * q[lane]) * x[j]
-            elif of.p != NULL:
-                for lane in range(n_lanes):
-                    s[lane] += <floating> (of.a[lane] * <double> p[lane]) * x[j]
             else:
                 for lane in range(n_lanes):
-                    s[lane] += <floating> (of.b[lane] * q[lane]) * x[j]
+                    s[lane] += <floating> (of.a[lane] * <double> p[lane]) * x[j]
         for lane in range(n_lanes):
             s = sums + lane
             outputs[lane] = ((s[0] + s[4 * n_lanes]) + (s[2 * n_lanes] + s[6 * n_lanes])) + (

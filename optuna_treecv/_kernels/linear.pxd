@@ -10,14 +10,14 @@ from libc.math cimport fabs
 from libc.stdint cimport int32_t
 
 from optuna_treecv._kernels.rows cimport Rows
-from optuna_treecv._kernels.rows cimport dot_row_wide
+from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport train_rows
 
 
 cdef struct Weights:
-    const void *p               # (width,), the type of the rows; or NULL
+    const void *p               # (width,), the type of the rows
     double a
     const double *q             # (width,), or NULL
     double b
@@ -33,7 +33,7 @@ cdef inline floating output_of(
     """Return w.x = a p.x + b q.x for a row whose product with p is known, rounded once."""
     cdef double output = of.a * <double> p_x
     if of.q != NULL:
-        output += of.b * dot_row_wide(rows, row, of.q, of_type)
+        output += of.b * dot_row(rows, row, of.q, of_type)
     return <floating> output
 
 

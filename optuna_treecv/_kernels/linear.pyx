@@ -7,7 +7,7 @@ from optuna_treecv._kernels.vec8 cimport inlined
 
 cdef inline floating weight(const Weights *of, Py_ssize_t j, const floating *of_type) noexcept nogil:
     """Return w_j = a p_j + b q_j, rounded once."""
-    cdef double w = of.a * <double> (<const floating *> of.p)[j] if of.p != NULL else 0
+    cdef double w = of.a * <double> (<const floating *> of.p)[j]
     return <floating> (w + of.b * of.q[j] if of.q != NULL else w)
 
 
@@ -19,15 +19,12 @@ cdef inlined read(const Learner *learner, const unsigned char *state, floating *
     for c in range(learner.n_outputs):
         of = (<const LinearSettings *> learner.settings).weights(learner, state, c)
         p = <const floating *> of.p
-        if p != NULL and of.q != NULL:
+        if of.q != NULL:
             for j in range(learner.width):
                 weights[j] = <floating> (of.a * <double> p[j] + of.b * of.q[j])
-        elif p != NULL:
-            for j in range(learner.width):
-                weights[j] = <floating> (of.a * <double> p[j])
         else:
             for j in range(learner.width):
-                weights[j] = <floating> (of.b * of.q[j])
+                weights[j] = <floating> (of.a * <double> p[j])
         weights += learner.width
 
 

@@ -142,7 +142,7 @@ cdef inlined train_row(
     cdef double added_wide, check
     cdef Weights before
     for c in range(learner.n_outputs):
-        margin = dot_row(rows, row, z + c * width)
+        margin = dot_row(rows, row, z + c * width, z)
         if tested != NULL:
             before = weights_after(learner, state, steps, c)
             tested[c] = output_of(&before, rows, row, margin, z)
@@ -162,9 +162,9 @@ cdef inlined train_row(
             move_end(settings, steps, margin, head)
         if added == 0:
             continue
-        check = add_row(rows, row, added, z + c * width, log)
+        check = add_row(rows, row, added, z + c * width, z, log)
         if average:
-            check += add_row_wide(rows, row, added_wide, v + c * width, z, log)
+            check += add_row(rows, row, added_wide, v + c * width, z, log)
         if check != 0:
             numbers[c].scale = numbers[c].harmonic = NAN
         if settings.project and leaves_ball(

@@ -18,11 +18,10 @@ from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember
 from optuna_treecv._kernels.vec8 cimport axpy
-from optuna_treecv._kernels.vec8 cimport axpy_wide
 from optuna_treecv._kernels.vec8 cimport dot
-from optuna_treecv._kernels.vec8 cimport dot_wide
 from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
+from optuna_treecv._kernels.vec8 cimport Weight
 
 
 cdef struct Dense:
@@ -55,10 +54,12 @@ cdef inline Py_ssize_t n_nonzeros(const Sparse *rows, Py_ssize_t row) noexcept n
     return rows.begins[row + 1] - rows.begins[row]
 
 
-cdef inline floating dot_row(const Rows *rows, Py_ssize_t row, const floating *w) noexcept nogil:
-    """Return x . w in the summation order of ``vec8.h``."""
+cdef inline Weight dot_row(
+    const Rows *rows, Py_ssize_t row, const Weight *w, const floating *of_type
+) noexcept nogil:
+    """Return x . w in the summation order of ``vec8.h``; ``of_type`` only selects the type of the rows."""
     cdef const floating *x
-    cdef floating s[8]
+    cdef Weight s[8]
     cdef int64_t j
     if Rows is Dense:
         return dot(w, (<const floating *> rows.values) + row * rows.width, rows.width)
@@ -86,28 +87,12 @@ cdef inline floating norm2_row(const Rows *rows, Py_ssize_t row, const floating 
         return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
 
 
-cdef inline double dot_row_wide(
-    const Rows *rows, Py_ssize_t row, const double *q, const floating *of_type
-) noexcept nogil:
-    """Return x . q for a vector of sums."""
-    cdef const floating *x
-    cdef double s[8]
-    cdef int64_t j
-    if Rows is Dense:
-        return dot_wide(q, (<const floating *> rows.values) + row * rows.width, rows.width)
-    else:
-        x = <const floating *> rows.values
-        s[0] = s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
-        for j in range(rows.begins[row], rows.begins[row + 1]):
-            s[rows.columns[j] & 7] += q[rows.columns[j]] * <double> x[j]
-        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
-
-
 cdef inline double add_row(
     const Rows *rows,
     Py_ssize_t row,
-    floating c,
-    floating *w,                # INOUT, (width,)
+    Weight c,
+    Weight *w,                  # INOUT, (width,)
+    const floating *of_type,
     Log *log,                   # INOUT, or NULL if nothing is undone
 ) noexcept nogil:
     """Compute w += c x; return NaN if the rows are sparse and c or a changed weight is not finite, else 0."""
@@ -115,7 +100,8 @@ cdef inline double add_row(
     cdef double check = 0 * <double> c
     cdef int64_t j
     if Rows is Dense:
-        axpy(c, (<const floating *> rows.values) + row * rows.width, w, rows.width)
+        if floating is float or Weight is double:
+            axpy(c, (<const floating *> rows.values) + row * rows.width, w, rows.width)
         return 0
     else:
         x = <const floating *> rows.values
@@ -125,32 +111,6 @@ cdef inline double add_row(
         for j in range(rows.begins[row], rows.begins[row + 1]):
             w[rows.columns[j]] += c * x[j]
             check += 0 * <double> w[rows.columns[j]]
-        return check
-
-
-cdef inline double add_row_wide(
-    const Rows *rows,
-    Py_ssize_t row,
-    double c,
-    double *q,                  # INOUT, (width,)
-    const floating *of_type,
-    Log *log,                   # INOUT, or NULL
-) noexcept nogil:
-    """Do the same for a vector of sums, which is float64 for either type of rows."""
-    cdef const floating *x
-    cdef double check = 0 * c
-    cdef int64_t j
-    if Rows is Dense:
-        axpy_wide(c, (<const floating *> rows.values) + row * rows.width, q, rows.width)
-        return 0
-    else:
-        x = <const floating *> rows.values
-        if log != NULL:
-            for j in range(rows.begins[row], rows.begins[row + 1]):
-                remember(log, q + rows.columns[j])
-        for j in range(rows.begins[row], rows.begins[row + 1]):
-            q[rows.columns[j]] += c * <double> x[j]
-            check += 0 * q[rows.columns[j]]
         return check
 
 

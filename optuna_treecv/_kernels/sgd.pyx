@@ -115,7 +115,7 @@ cdef inlined step(
     With a finite radius there is always a branch: 2 z.x times 0 would be NaN if z.x overflows.
     """
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef double margin = <double> dot_row(rows, row, z)
+    cdef double margin = <double> dot_row(rows, row, z, z)
     cdef int32_t own_class = settings.linear.first_class + <int32_t> c
     cdef double g = slope(&settings.loss, learner.y, row, own_class, numbers.scale * margin, z)
     cdef bint in_ball = isfinite(settings.radius)
@@ -133,9 +133,9 @@ cdef inlined step(
         absorb_scale(learner, numbers, z, v, state, log)
     if (branchless and not in_ball) or g != 0:
         added = coefficient(eta, g, numbers.scale, z)
-        check = add_row(rows, row, added, z, log)
+        check = add_row(rows, row, added, z, z, log)
         if settings.average and numbers.averaged != 0:
-            check += add_row_wide(rows, row, <double> added * numbers.averaged, v, z, log)
+            check += add_row(rows, row, <double> added * numbers.averaged, v, z, log)
         if check != 0:
             numbers.scale = numbers.averaged = NAN
         if in_ball:
@@ -325,7 +325,7 @@ cdef inlined add_to_batch(
         norm2 = <double> norm2_row(rows, row, z)
     next_step(settings, &head.norms, norm2, weight, &by)
     for c in range(learner.n_outputs):
-        dot = dot_row(rows, row, z + c * width)
+        dot = dot_row(rows, row, z + c * width, z)
         if tested != NULL:
             before = weights(learner, state, c)
             tested[c] = output_of(&before, rows, row, dot, z)
@@ -333,7 +333,7 @@ cdef inlined add_to_batch(
             numbers[c].averaged += <double> averages * numbers[c].scale
         p = numbers[c].scale * <double> dot
         p = slope(&settings.loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, z)
-        add_row_wide(rows, row, by.weight * p, gradient + c * width, z, NULL)
+        add_row(rows, row, by.weight * p, gradient + c * width, z, NULL)
     head.n_averaged += averages
     if head.n_seen % settings.batch_size == 0:
         eta = step_size_at(settings, by.rate, head.n_seen // settings.batch_size)

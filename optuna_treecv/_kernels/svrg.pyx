@@ -6,7 +6,6 @@ from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
 from optuna_treecv._kernels.losses cimport two_slopes
-from optuna_treecv._kernels.rows cimport dot_row_wide
 from optuna_treecv._kernels.sgd cimport coefficient
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport automatic_weight
@@ -121,15 +120,15 @@ cdef inlined inner_step(
     for c in range(learner.n_outputs):
         at = c * width
         p[0] = prediction(
-            head.scale, dot_row(rows, row, z + at), head.shift, dot_row_wide(rows, row, sums + at, z)
+            head.scale, dot_row(rows, row, z + at, z), head.shift, dot_row(rows, row, sums + at, z)
         )
         if tested != NULL:
             tested[c] = <floating> p[0]
-        p[1] = dot_row(rows, row, anchors + at)
+        p[1] = dot_row(rows, row, anchors + at, z)
         two_slopes(loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, g, z)
         if is_extreme:
             shrink_z(width, 1, &lane, 1, &shrink, z + at, &check)
-        check += add_row(rows, row, coefficient(rate_of_row, g[0] - g[1], next_scale, z), z + at, log)
+        check += add_row(rows, row, coefficient(rate_of_row, g[0] - g[1], next_scale, z), z + at, z, log)
     head.scale = next_scale + check
     head.shift = next_shift(head.shift, shrink, step.rate, head.stage.n_batch)
 
@@ -176,11 +175,11 @@ cdef inlined train_on(
             for c in range(learner.n_outputs):
                 at = c * width
                 own_class = settings.linear.first_class + <int32_t> c
-                dot = dot_row(rows, row, anchors + at)
+                dot = dot_row(rows, row, anchors + at, z)
                 if tested != NULL:                  # the model is the anchor, or NaN by its scale
                     tested[c] = <floating> (head.scale * <double> dot)
                 g = step.weight * slope(loss, learner.y, row, own_class, dot, z)
-                head.shift += add_row_wide(rows, row, g, sums + at, z, log)     # 0; NaN shows when the batch acts
+                head.shift += add_row(rows, row, g, sums + at, z, log)     # 0; NaN shows when the batch acts
         else:
             inner_step(learner, rows, row, &step, head, z, anchors, sums, state, log, tested)
         if tested != NULL:

@@ -14,7 +14,6 @@ from optuna_treecv._kernels.linear cimport Weights
 from optuna_treecv._kernels.row_weight cimport has_weights
 from optuna_treecv._kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport add_row
-from optuna_treecv._kernels.rows cimport add_row_wide
 from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport Rows

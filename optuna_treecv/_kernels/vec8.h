@@ -157,14 +157,16 @@ static INLINED void axpy8_mixed(double c, const float *x, double *q, ptrdiff_t w
 
 /* Each function under one name, for the type of the numbers at `at`. */
 #define OF_TYPE(FUNCTION, at) _Generic(*(at), double: FUNCTION##_double, float: FUNCTION##_float)
-#define dot8(a, b, width) OF_TYPE(dot8, a)(a, b, width)
 #define dots8(a, b, c, d, width, ab, cd) OF_TYPE(dots8, a)(a, b, c, d, width, ab, cd)
-#define axpy8(c, x, y, width) OF_TYPE(axpy8, x)(c, x, y, width)
 #define axpys8(c, x, y, d, u, v, width) OF_TYPE(axpys8, x)(c, x, y, d, u, v, width)
 #define scale8(x, shift, factor, out, width) OF_TYPE(scale8, x)(x, shift, factor, out, width)
 #define distance8(a, b, width) OF_TYPE(distance8, a)(a, b, width)
 #define if_below8(c, x, limit) _Generic((x), double: if_below_double, float: if_below_float)(c, x, limit)
-#define dot8_wide(q, x, width) _Generic(*(x), double: dot8_double, float: dot8_mixed)(q, x, width)
-#define axpy8_wide(c, x, q, width) _Generic(*(x), double: axpy8_double, float: axpy8_mixed)(c, x, q, width)
+
+/* The same for vectors w of the type of the rows x, or of sums. */
+#define OF_TYPES(FUNCTION, w, x)                                                                                       \
+    _Generic(*(w), float: FUNCTION##_float, double: _Generic(*(x), double: FUNCTION##_double, float: FUNCTION##_mixed))
+#define dot8(w, x, width) OF_TYPES(dot8, w, x)(w, x, width)
+#define axpy8(c, x, w, width) OF_TYPES(axpy8, w, x)(c, x, w, width)
 
 #endif

@@ -12,7 +12,7 @@ cdef extern from "dispatch.h":
 
 # Each chooses its function in C by the type of the numbers at its pointers, float64 or float32.
 cdef extern from "vec8.h" nogil:
-    double dot8(const void *a, const void *b, Py_ssize_t width) noexcept
+    double dot8(const void *w, const void *x, Py_ssize_t width) noexcept
     double distance8(const void *a, const void *b, Py_ssize_t width) noexcept
     double if_below8(double c, double x, double limit) noexcept
 
@@ -22,20 +22,23 @@ cdef extern from "vec8.h" nogil:
 
     void axpys8(double c, const void *x, void *y, double d, const void *u, void *v, Py_ssize_t width) noexcept
 
-    # Compute y += c x.
-    void axpy "axpy8"(double c, const void *x, void *y, Py_ssize_t width) noexcept
-
-    # Return q . x, and compute q += c x, in float64 for either type of x.
-    double dot_wide "dot8_wide"(const double *q, const void *x, Py_ssize_t width) noexcept
-    void axpy_wide "axpy8_wide"(double c, const void *x, double *q, Py_ssize_t width) noexcept
+    # Compute w += c x.
+    void axpy "axpy8"(double c, const void *x, void *w, Py_ssize_t width) noexcept
 
     # Write (x - shift) factor, number by number.
     void scale "scale8"(const void *x, const void *shift, const void *factor, void *out, Py_ssize_t width) noexcept
 
 
-cdef inline floating dot(const floating *a, const floating *b, Py_ssize_t width) noexcept nogil:
-    """Return a . b in the summation order of ``vec8.h``; ``width`` is a multiple of 8."""
-    return <floating> dot8(a, b, width)
+# Vectors are of the type of the rows, or float64 where they are sums. So none is narrower than the rows.
+ctypedef fused Weight:
+    double
+    float
+
+
+cdef inline Weight dot(const Weight *w, const floating *x, Py_ssize_t width) noexcept nogil:
+    """Return w . x in the summation order of ``vec8.h``; ``width`` is a multiple of 8."""
+    if floating is float or Weight is double:
+        return <Weight> dot8(w, x, width)
 
 
 cdef inline void two_dots(
