@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ from optuna_treecv.crossval.trained import node_test
 from optuna_treecv.crossval.trained import Training
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.lanes import Lanes
-from optuna_treecv.scoring import Metric
+from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
@@ -131,6 +132,7 @@ class FirstPass:
         return beside_the_spine(self._plan, self._states, top, bottom) if self._states else None
 
 
+@dataclass(eq=False)
 class EarlyLanes:
     """Learners that are evaluated together along one tree.
 
@@ -152,26 +154,20 @@ class EarlyLanes:
         What is known of each learner.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        learners: list[CompiledLearner],
-        metric: Metric,
-        n_jobs: int,
-        watch: Watch | None,
-    ) -> None:
-        self._plan = plan
-        self._learners = learners
-        self._metric = metric
-        self._n_jobs = n_jobs
-        self._watch = watch
-        self._lanes = Lanes(learners)
-        self._members = list(range(len(learners)))  # the learners on the lanes, in their order
+    plan: Plan
+    learners: list[CompiledLearner]
+    metric: Metric
+    n_jobs: int
+    watch: Watch | None
+
+    def __post_init__(self) -> None:
+        self._lanes = Lanes(self.learners)
+        self._members = list(range(len(self.learners)))  # the learners on the lanes
         self._alive = set(self._members)
         self._states: dict[Node, np.ndarray] = {}
-        ends = steps_of_spine(plan)
-        of_rows = learners[0].rows
-        self.ahead = [Ahead(empty_scores(metric, max(ends), of_rows, ends)) for _ in learners]
+        ends = steps_of_spine(self.plan)
+        scores = partial(empty_scores, self.metric, max(ends), self.learners[0].rows, ends)
+        self.ahead = [Ahead(scores()) for _ in self.learners]
 
     def evaluate(self) -> tuple[np.ndarray, list[int]]:
         """Walk the tree; return the outputs of those whose folds are tested, and who they are.
@@ -185,23 +181,23 @@ class EarlyLanes:
         """
         self._first_pass()
         pending = None
-        if self._plan.n_folds >= FEWEST_FOLDS and self._alive:
+        if self.plan.n_folds >= FEWEST_FOLDS and self._alive:
             pending = self._walk_to_nested()
         if not self._alive:
             return np.empty((0, self._lanes.n_outputs), self._lanes.dtype), []
-        plan, lanes = self._plan, self._lanes
+        plan, lanes = self.plan, self._lanes
         if pending is None:
             pending = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
         out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
-        blocks = divided(plan, [one.node for one in pending], self._n_jobs)
-        self._count(walk_lanes(plan, lanes, out, blocks, self._n_jobs, pending))
+        blocks = divided(plan, [one.node for one in pending], self.n_jobs)
+        self._count(walk_lanes(plan, lanes, out, blocks, self.n_jobs, pending))
         return out, self._members
 
     def _first_pass(self) -> None:
-        steps, n_before = steps_of_spine(self._plan), 0
+        steps, n_before = steps_of_spine(self.plan), 0
         progressive: list[Any] = [one.progressive for one in self.ahead]
         lanes, state = self._lanes, self._lanes.start()
-        for node, phase in phases_of_spine(self._plan):
+        for node, phase in phases_of_spine(self.plan):
             rows, begin = phase.rows, 0
             for end in ends_within(steps, n_before, phase.n_rows) if phase.n_rows else []:
                 n_members = len(self._members)
@@ -225,17 +221,17 @@ class EarlyLanes:
 
         Return what is left to walk; None if no learner is left.
         """
-        plan, lanes = self._plan, self._lanes
+        plan, lanes = self.plan, self._lanes
         nodes = plan.blocks(NESTED_FOLDS)
         out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
         pending = beside_the_spine(plan, self._states, plan.root, nodes[0])
-        held, n_updates = _models_at(nodes, plan, lanes, out, self._n_jobs, pending)
+        held, n_updates = _models_at(nodes, plan, lanes, out, self.n_jobs, pending)
         self._count(n_updates)
         start, stop = plan.rows(plan.root)
-        n_rows, of_rows = stop - start, self._learners[0].rows
-        each: list[Any] = [None for _ in self._learners]
+        n_rows, of_rows = stop - start, self.learners[0].rows
+        each: list[Any] = [None for _ in self.learners]
         for number in self._members:
-            each[number] = self.ahead[number].nested = empty_scores(self._metric, n_rows, of_rows)
+            each[number] = self.ahead[number].nested = empty_scores(self.metric, n_rows, of_rows)
         by_model = out.reshape(len(self._members), plan.n_rows, -1)[:, start:stop]
         self._add(each, by_model, slice(start, stop), 0, n_rows)
         left = [held[node] for node in nodes[1:]]
@@ -253,8 +249,8 @@ class EarlyLanes:
         """Score the rows begin to end - 1 among ``rows`` by each learner that has not lost."""
         for number, outputs in zip(self._members, out, strict=True):
             if number in self._alive:
-                learner, part = self._learners[number], cut(rows, begin, end)
-                values = scored(learner, self._metric, learner.settings, outputs, part)
+                learner, part = self.learners[number], cut(rows, begin, end)
+                values = scored(learner, self.metric, learner.settings, outputs, part)
                 scores[number].add(*values)
 
     def _count(self, n_rows: int) -> None:
@@ -265,10 +261,10 @@ class EarlyLanes:
         self, step: int, scores: Sequence[RowScores], rows: slice, states: list[np.ndarray]
     ) -> list[np.ndarray]:
         """Ask who has lost; return the states without these if the others fill few lanes."""
-        if self._watch is None:
+        if self.watch is None:
             return states
         alive = sorted(self._alive)
-        losers = self._watch.losers(step, [scores[number] for number in alive], rows)
+        losers = self.watch.losers(step, [scores[number] for number in alive], rows)
         for i in losers:
             self.ahead[alive[i]].lost_at = step
             self._alive.remove(alive[i])

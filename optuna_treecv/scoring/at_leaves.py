@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -22,6 +23,7 @@ from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 
 
+@dataclass(eq=False)
 class Leaves:
     """Keeps the outputs of each fold's model for the fold's rows.
 
@@ -36,62 +38,54 @@ class Leaves:
     metrics : sequence of Loss, Scorer or Pooled
         None of them keeps the outputs alone.
     at_leaf : collection of int
-        Which of the metrics need the fitted estimator.
-    tested : ndarray of shape (plan.n_rows,) or None
+        Which of the metrics need more of a model than its outputs: the fitted estimator.
+    at_rows : ndarray of shape (plan.n_rows,) or None
         The prepared row that stands behind each row of the plan; None: the same.
 
     Attributes
     ----------
-    at_leaf : collection of int
-        The metrics that need more of a model than its outputs.
     outputs : ArrayThenCount or None
         The outputs for all rows of the plan, (n_rows, n_outputs); None if no score needs them.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        learner: Learner,
-        estimator: Any = None,
-        metrics: Sequence[Metric] = (),
-        at_leaf: Collection[int] = (),
-        tested: np.ndarray | None = None,
-    ) -> None:
+    plan: Plan
+    learner: Learner
+    estimator: Any = None
+    metrics: Sequence[Metric] = ()
+    at_leaf: Collection[int] = ()
+    at_rows: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
         self.outputs: ArrayThenCount | None = None
-        if not at_leaf or len(at_leaf) < len(metrics):
-            self.outputs = ArrayThenCount((plan.n_rows, learner.n_outputs), learner.dtype)
-        self._plan = plan
-        self._learner = learner
-        self._estimator = estimator
-        self._metrics = metrics
-        self.at_leaf = at_leaf
-        self._tested = tested
-        rows = learner.rows
+        if not self.at_leaf or len(self.at_leaf) < len(self.metrics):
+            shape = self.plan.n_rows, self.learner.n_outputs
+            self.outputs = ArrayThenCount(shape, self.learner.dtype)
+        rows = self.learner.rows
         # The scores of scorers that are called for each fold.
         self._fold_scores = {
-            number: ArrayThenCount((plan.n_folds,))
-            for number, metric in enumerate(metrics)
+            number: ArrayThenCount((self.plan.n_folds,))
+            for number, metric in enumerate(self.metrics)
             if isinstance(metric, Scorer)
-            and (number in at_leaf or fold_metric(metric, rows.classes) is None)
+            and (number in self.at_leaf or fold_metric(metric, rows.classes) is None)
         }
         self._targets, self._weights = (
-            of_rows if of_rows is None or tested is None else of_rows[tested]
+            of_rows if of_rows is None or self.at_rows is None else of_rows[self.at_rows]
             for of_rows in (rows.targets, rows.score_weights)
         )
 
     def results(self) -> dict[str, ArrayThenCount]:
         """Return the results that can be kept; scorers only if their name identifies them."""
         kept = {
-            self._metrics[i].name: scores
+            self.metrics[i].name: scores
             for i, scores in self._fold_scores.items()
-            if self._metrics[i].is_registered
+            if self.metrics[i].is_registered
         }
         return kept if self.outputs is None else kept | {"outputs": self.outputs}
 
     def to_keep(self) -> dict[str, ArrayThenCount]:
         """Return those results that were not kept yet, and that are there."""
         results = {name: one for name, one in self.results().items() if not one.was_kept}
-        needs_outputs = len(self._fold_scores) < len(self._metrics)
+        needs_outputs = len(self._fold_scores) < len(self.metrics)
         if any(one.was_kept for one in self._fold_scores.values()) and not needs_outputs:
             results.pop("outputs", None)
         return results
@@ -101,14 +95,14 @@ class Leaves:
         return all(
             ("outputs" in names and i not in self.at_leaf)
             or (metric.is_registered and metric.name in names)
-            for i, metric in enumerate(self._metrics)
+            for i, metric in enumerate(self.metrics)
         )
 
     def test_leaf(self, fold: Node, state: Any) -> None:
         """Keep the outputs of a fold's model, and call the scorers that need the model itself."""
-        learner = self._learner
-        start, stop = low, high = self._plan.rows(fold)
-        tested = None if self._tested is None else self._tested[start:stop]
+        learner = self.learner
+        start, stop = low, high = self.plan.rows(fold)
+        tested = None if self.at_rows is None else self.at_rows[start:stop]
         if tested is not None:  # a learner answers for a range of rows
             low, high = int(tested.min()), int(tested.max()) + 1
         if self.outputs is not None:
@@ -126,7 +120,7 @@ class Leaves:
             X, y = take_rows(X, tested - low), None if y is None else y[tested - low]
         weights = {} if self._weights is None else {"sample_weight": self._weights[start:stop]}
         for i in self.at_leaf:
-            scorer, score = self._metrics[i], self._metrics[i].if_diverged
+            scorer, score = self.metrics[i], self.metrics[i].if_diverged
             if fitted is not None:
                 assert isinstance(scorer, Scorer)
                 score = score_of(scorer, fitted, X, y, learner.rows.classes, weights)
@@ -141,25 +135,25 @@ class Leaves:
         for number, scores in self._fold_scores.items():
             if number in self.at_leaf or scores.was_kept:
                 continue
-            scorer, classes = self._metrics[number], self._learner.rows.classes
+            scorer, classes = self.metrics[number], self.learner.rows.classes
             assert isinstance(scorer, Scorer)
             rows = self.tested(folds)
-            scores.array[part] = scores_of_called(scorer, rows, self._estimator, classes)
+            scores.array[part] = scores_of_called(scorer, rows, self.estimator, classes)
         return {number: scores.array[part] for number, scores in self._fold_scores.items()}
 
     def tested(self, folds: Node) -> TestedRows:
         """Return the rows of tested folds and the outputs for them; none where none are kept."""
-        start, stop = self._plan.rows(folds)
+        start, stop = self.plan.rows(folds)
         each = folds.n_folds == stop - start
         outputs = np.empty((stop - start, 0))
         if self.outputs is not None:
             outputs = self.outputs.array[start:stop]
         return TestedRows(
             outputs,
-            self._learner.respond,
+            self.learner.respond,
             None if self._targets is None else self._targets[start:stop],
             None if self._weights is None else self._weights[start:stop],
-            None if each else self._plan.begins(folds) - start,
+            None if each else self.plan.begins(folds) - start,
         )
 
 

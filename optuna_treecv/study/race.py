@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from dataclasses import field
 from math import isnan
 from threading import Lock
 from threading import RLock
@@ -54,6 +55,7 @@ _LOOKS = LAST_STEP + 1 - FIRST_STEP
 _FEWEST_FOLDS = 5
 
 
+@dataclass(eq=False)
 class Incumbent:
     """A trial that others are compared with.
 
@@ -64,35 +66,27 @@ class Incumbent:
     rows : ndarray or None
         The losses of the rows of the first pass, or of the rows of all folds where their scores
         are means over rows.
-    nested : ndarray, callable or None
+    of_nested : ndarray, callable or None
         The losses of all rows by the models of 16 folds, or what computes them.
     folds : ndarray or None
         The losses of the folds along the tree; None where trials are compared in the first pass.
     """
 
-    def __init__(
-        self,
-        number: int,
-        value: float,
-        rows: np.ndarray | None,
-        nested: np.ndarray | Callable[[], np.ndarray] | None = None,
-        folds: np.ndarray | None = None,
-    ) -> None:
-        self.number = number
-        self.value = value
-        self.rows = rows
-        self.folds = folds
-        self._nested = nested
-        self._lock = Lock()
+    number: int
+    value: float
+    rows: np.ndarray | None
+    of_nested: np.ndarray | Callable[[], np.ndarray] | None = None
+    folds: np.ndarray | None = None
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     @property
     def nested(self) -> np.ndarray:
         """The losses of all rows by the models of 16 folds, which are computed when needed."""
         with self._lock:
-            if callable(self._nested):
-                self._nested = self._nested()
-            assert self._nested is not None
-            return self._nested
+            if callable(self.of_nested):
+                self.of_nested = self.of_nested()
+            assert self.of_nested is not None
+            return self.of_nested
 
 
 @dataclass(eq=False)
