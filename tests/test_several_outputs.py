@@ -49,11 +49,11 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.learners.from_estimator import check_targets
 from optuna_treecv.rows.data import Data
-from optuna_treecv.scoring import TestedRows
 from optuna_treecv.scoring.fold_metrics import METRICS
 from optuna_treecv.scoring.metrics import LOSSES
 from optuna_treecv.scoring.metrics import registered_scorer
 from optuna_treecv.scoring.scores import scores_of_folds
+from optuna_treecv.scoring.scores import TestedRows
 
 rng = np.random.default_rng(3)
 N_ROWS = 150

@@ -15,7 +15,7 @@ from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
-from optuna_treecv.scoring import Leaves
+from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase

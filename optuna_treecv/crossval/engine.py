@@ -23,11 +23,11 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring import FoldScores
-from optuna_treecv.scoring import Loss
-from optuna_treecv.scoring import Metric
-from optuna_treecv.scoring import scores_of_rows
-from optuna_treecv.scoring import TestedRows
+from optuna_treecv.scoring.metrics import Loss
+from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import scores_of_rows
+from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import plan_key

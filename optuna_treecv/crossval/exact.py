@@ -47,10 +47,10 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring import follows_from_squares
-from optuna_treecv.scoring import Pooled
-from optuna_treecv.scoring import scores_from_squares
-from optuna_treecv.scoring import TestedRows
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.scores import follows_from_squares
+from optuna_treecv.scoring.scores import scores_from_squares
+from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.repeat_scores import KeptSums

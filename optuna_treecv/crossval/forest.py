@@ -38,7 +38,7 @@ from optuna_treecv.rows.bins import which_are_categorical
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring import TestedRows
+from optuna_treecv.scoring.scores import TestedRows
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job

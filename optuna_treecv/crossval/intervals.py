@@ -22,8 +22,8 @@ from optuna_treecv.crossval.settings import check_choice
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.tested import Tested
 from optuna_treecv.rows.checks import is_float64
-from optuna_treecv.scoring import range_by_name
-from optuna_treecv.scoring import range_of
+from optuna_treecv.scoring.metrics import range_by_name
+from optuna_treecv.scoring.metrics import range_of
 
 #: The methods of ``CVResult.interval``.
 METHODS = ("bayle", "nadeau_bengio", "hoeffding")

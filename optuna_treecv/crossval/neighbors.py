@@ -28,7 +28,7 @@ from optuna_treecv.learners.steps.parts import is_passed
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.scoring import response_of
+from optuna_treecv.scoring.metrics import response_of
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job

@@ -13,7 +13,7 @@ import numpy as np
 
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.trained import Trained
-from optuna_treecv.scoring import Leaves
+from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Phase

@@ -10,15 +10,15 @@ import numpy as np
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring import FoldScores
-from optuna_treecv.scoring import in_full
-from optuna_treecv.scoring import Pooled
-from optuna_treecv.scoring import pooled_score
-from optuna_treecv.scoring import scores_of_folds
-from optuna_treecv.scoring import scores_of_rows
-from optuna_treecv.scoring import spread_of
-from optuna_treecv.scoring import SPREAD_SIZE
-from optuna_treecv.scoring import TestedRows
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import in_full
+from optuna_treecv.scoring.scores import pooled_score
+from optuna_treecv.scoring.scores import scores_of_folds
+from optuna_treecv.scoring.scores import scores_of_rows
+from optuna_treecv.scoring.scores import spread_of
+from optuna_treecv.scoring.scores import SPREAD_SIZE
+from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.tree.plan import Node
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring import Leaves
+from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node

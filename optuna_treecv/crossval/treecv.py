@@ -43,8 +43,8 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring import ArrayThenCount
-from optuna_treecv.scoring import Leaves
+from optuna_treecv.scoring.at_leaves import ArrayThenCount
+from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import settings_key

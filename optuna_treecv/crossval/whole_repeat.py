@@ -14,11 +14,11 @@ import numpy as np
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
-from optuna_treecv.scoring import FoldScores
-from optuna_treecv.scoring import in_full
-from optuna_treecv.scoring import Pooled
-from optuna_treecv.scoring import Scorer
-from optuna_treecv.scoring import TestedRows
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import in_full
+from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.sharing.caches import keys_of
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode

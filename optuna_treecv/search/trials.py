@@ -26,7 +26,7 @@ from sklearn.exceptions import FitFailedWarning
 from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.scoring import ReturnsSeveral
+from optuna_treecv.scoring.metrics import ReturnsSeveral
 from optuna_treecv.search.points import Points
 from optuna_treecv.storage.evaluations import facts_of_trial
 from optuna_treecv.storage.evaluations import scores_of_trial

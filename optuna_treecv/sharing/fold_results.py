@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optuna_treecv.scoring import ArrayThenCount
-from optuna_treecv.scoring import COUNT_BYTES
-from optuna_treecv.scoring import Scoring
-from optuna_treecv.scoring import SPREAD_SIZE
+from optuna_treecv.scoring.argument import Scoring
+from optuna_treecv.scoring.at_leaves import ArrayThenCount
+from optuna_treecv.scoring.at_leaves import COUNT_BYTES
+from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import keep_scores
 from optuna_treecv.sharing.caches import keys_of

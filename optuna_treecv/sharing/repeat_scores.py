@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optuna_treecv.scoring import SPREAD_SIZE
+from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import keep_scores
 from optuna_treecv.sharing.caches import ModelCache

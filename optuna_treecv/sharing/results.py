@@ -15,9 +15,9 @@ from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.scoring import ArrayThenCount
-from optuna_treecv.scoring import COUNT_BYTES
-from optuna_treecv.scoring import Leaves
+from optuna_treecv.scoring.at_leaves import ArrayThenCount
+from optuna_treecv.scoring.at_leaves import COUNT_BYTES
+from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.caches import StoredModelCache

@@ -253,7 +253,7 @@ def main() -> None:
 LOSSES: Losses
 
 if __name__ == "__main__":
-    from optuna_treecv.scoring import make_scoring
+    from optuna_treecv.scoring.argument import make_scoring
 
     LOSSES = Losses(make_scoring("error").first, None)
     main()
