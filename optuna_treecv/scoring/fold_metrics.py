@@ -52,7 +52,7 @@ class FoldMetric:
         The methods of an estimator that give the response; the first that it has is called.
     of_folds : callable
         (response, targets, weights, begins) -> ndarray of shape (n_folds,), float64. Larger scores
-        are better.
+        are better. Scores of rows may follow, if they are known.
     influence : callable
         (response, targets, weights) -> ndarray of shape (n_rows,), float64. The derivative of the
         score by the weight of each row, where all rows are one fold. For weights w, the standard
@@ -64,7 +64,7 @@ class FoldMetric:
 
     name: str
     response_methods: tuple[str, ...]
-    of_folds: Callable[[Array, Array, Weights, Array], Array]
+    of_folds: Callable[..., Array]
     influence: Callable[[Array, Array, Weights], Array]
     of_rows: Callable[[Array, Array], Array] | None = None
 
@@ -162,8 +162,11 @@ def _mean_metric(
     Folds where ``are_undefined(response, targets, begins)`` is true get NaN.
     """
 
-    def of_folds(response: Array, targets: Array, weights: Weights, begins: Array) -> Array:
-        means = _means(of_rows(response, targets), _or_ones(weights, targets), begins)
+    def of_folds(
+        response: Array, targets: Array, weights: Weights, begins: Array, *known: Array
+    ) -> Array:
+        (scores,) = known or (of_rows(response, targets),)
+        means = _means(scores, _or_ones(weights, targets), begins)
         if are_undefined is not None:
             means[are_undefined(response, targets, begins)] = np.nan
         return means

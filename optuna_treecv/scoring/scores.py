@@ -179,16 +179,17 @@ def by_metric(
     diverged = rows.diverged()
     targets: Any = rows.targets
     begins = np.arange(len(rows)) if rows.begins is None else rows.begins
+    response = rows.response(method)
     with np.errstate(all="ignore"):
-        scores = metric.of_folds(rows.response(method), targets, rows.weights, begins)
+        of_rows = [] if metric.of_rows is None else [metric.of_rows(response, targets)]
+        scores = metric.of_folds(response, targets, rows.weights, begins, *of_rows)
     missing = np.isnan(scores) & ~diverged
     if np.any(missing):
         n_rows = fold_sizes(begins, len(rows))[np.argmax(missing)]
         raise undefined(scorer, "NaN", estimator, int(n_rows))
     spread = None
-    if metric.of_rows is not None and rows.begins is not None:
+    for each in of_rows:
         with np.errstate(all="ignore"):
-            each = metric.of_rows(rows.response(method), targets)
             spread = _spread(scorer, each, scores, rows)
     diverged |= ~np.isfinite(scores)
     scores[diverged] = scorer.if_diverged

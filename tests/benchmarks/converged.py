@@ -22,6 +22,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from functools import cached_property
 from functools import partial
 from statistics import median
 import sys
@@ -85,7 +86,7 @@ class Work:
     k: int = 10
     converged: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def models(self) -> list[Any]:
         return [clone(self.estimator).set_params(**point) for point in ParameterGrid(self.grid)]
 

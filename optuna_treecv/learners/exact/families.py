@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from inspect import signature
 from typing import Any
 from typing import NamedTuple
 
@@ -71,13 +73,20 @@ class Parts(NamedTuple):
     @property
     def names(self) -> list[str]:
         """The parameters of the last step that may differ between points."""
-        names = self.last.get_params(deep=False)
+        kind: object = type(self.last)
+        names = _names_of(kind)
         return [name for name in self.family.parameters if name in names]
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The same of the whole estimator."""
         return tuple(self.prefix + name for name in self.names)
+
+
+@cache
+def _names_of(kind: Any) -> frozenset[str]:
+    """Return the names of the parameters of an estimator."""
+    return frozenset(signature(kind).parameters)
 
 
 def parts_of(

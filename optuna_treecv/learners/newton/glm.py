@@ -12,7 +12,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 from scipy.special import softmax
 from sklearn.linear_model import GammaRegressor
 from sklearn.linear_model import LogisticRegression
@@ -38,14 +37,13 @@ from optuna_treecv.learners.newton.losses import Multinomial
 from optuna_treecv.learners.newton.losses import PredictorLoss
 from optuna_treecv.learners.newton.losses import SquaredDistance
 from optuna_treecv.learners.newton.losses import Tweedie
-from optuna_treecv.learners.newton.objective import are_sparse
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.objective import Penalties
+from optuna_treecv.learners.newton.objective import taken
 from optuna_treecv.learners.newton.sets import deviations
 from optuna_treecv.learners.newton.sets import Sets
 from optuna_treecv.learners.newton.sets import spread_in_sets
 from optuna_treecv.learners.newton.solver import solve
-from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 
 #: Each fold and value has an inverse Hessian, but in leave-one-out.
@@ -62,12 +60,8 @@ _MOST_LEFT_OUT = 200
 # The training rows with which fits of several machines take as long.
 _FEW_ROWS = 2000
 
-# The rows near and far from the mean of the model from where leave-one-out begins.
-_N_SAMPLE = 2**15
-
-# Columns are centred and scaled if their mean is so many times their scale, or their scale so far
-# from 1.
-_MOST_OFFSET, _MOST_SCALE = 30, 1e6
+# The smallest tol that sums of float32 are enough for.
+_LEAST_TOL = 1e-8
 
 
 class GLMFolds(Family):
@@ -159,7 +153,7 @@ class GLMFolds(Family):
         is_free = np.ones(objective.width, bool)
         is_free[: self._rows.n_features] = np.isnan(self._constants(columns)[0])
         changes = self._changes(columns, totals, objective)
-        sample = self._sample(objective, columns)
+        sample = objective.sample
         model = np.zeros((objective.n_outputs, objective.width))
         if objective.has_intercept:
             model[:, -1] = self._loss.first(objective.targets, self._rows.weights)
@@ -177,36 +171,11 @@ class GLMFolds(Family):
             outputs[:, lost] = np.nan
         elif len(lost):
             order = np.concatenate([np.flatnonzero(~is_lost), lost])
-            family = type(self)(self._estimators, _taken(self._rows, order), self._scaler, 1)
+            family = type(self)(self._estimators, taken(self._rows, order), self._scaler, 1)
             folds = Chunks(n_rows, np.arange(n_rows - len(lost), n_rows + 1))
             solved = [of_chunk for _, of_chunk in family._solved(folds, _not_kept)]
             outputs[:, lost] = np.concatenate(solved, axis=1)
         return outputs
-
-    def _sample(self, objective: Objective, columns: Spread) -> Objective:
-        """Return the objective on a part of the rows, from whose minimum Newton's method begins.
-
-        Rows far from the mean, such as those of rare categories, are all part of it, since their
-        coefficients need most steps.
-        """
-        rows, n_rows = self._rows, len(objective.targets)
-        stride = n_rows // _N_SAMPLE
-        if stride < 2:
-            return objective
-        distances = np.empty(n_rows)
-        at = (columns.mean[0] - objective.centre) / objective.scale
-        factor = objective.scale / deviations(columns)[0]
-        for some in blocks(slice(0, n_rows)):
-            standard = (objective.read(some) - at) * factor
-            distances[some] = np.sum(np.square(standard), axis=1)
-        far = np.argpartition(distances, n_rows - _N_SAMPLE)[n_rows - _N_SAMPLE :]
-        weights = np.zeros(n_rows)
-        weights[::stride] = stride
-        weights[far] = 1
-        part = np.flatnonzero(weights)
-        taken = _taken(rows, part)
-        own = 1 if taken.weights is None else taken.weights
-        return replace(objective, rows=replace(taken, weights=weights[part] * own))
 
     def _changes(
         self, columns: Spread, totals: np.ndarray, objective: Objective
@@ -314,14 +283,6 @@ class GLMFolds(Family):
     def _objectives(self, chunks: Chunks, sets: Sets, columns: Spread) -> list[Objective]:
         """Return what the models minimise: of all outputs together, or of each class."""
         has_intercept, classes = self._estimators[0].fit_intercept, self._rows.classes
-        centre, scale = columns.mean[-1], deviations(columns)[-1]
-        # Where numbers are near 1 anyway, rows are read as they are.
-        is_near = np.abs(centre) <= _MOST_OFFSET * scale
-        is_near &= (scale < _MOST_SCALE) & (scale > 1 / _MOST_SCALE)
-        if np.all(is_near) or are_sparse(self._rows):
-            centre, scale = np.zeros_like(centre), np.ones_like(scale)
-        if not has_intercept:
-            centre = np.zeros_like(centre)
         of_classes = None if classes is None else self._class_weights(chunks, classes)
         if classes is None or len(classes) in (2, self._loss.n_outputs):
             every = [(self._rows, of_classes)]
@@ -336,8 +297,10 @@ class GLMFolds(Family):
                 if weights is not None:
                     weights[:, 0] = 1
                 every.append((of_class, weights))
+        # A small tol asks for sums of float64.
+        precision = np.float32 if self._estimators[0].tol >= _LEAST_TOL else np.float64
         return [
-            Objective(*(rows, sets, self._loss, has_intercept, centre, scale, weights))
+            Objective(rows, sets, self._loss, has_intercept, columns, weights, precision)
             for rows, weights in every
         ]
 
@@ -399,7 +362,10 @@ class LogisticFolds(GLMFolds):
         if method != "predict_proba":
             return _decisions(outputs, method)
         if outputs.shape[1] == 1:
-            return np.column_stack([expit(-outputs[:, 0]), expit(outputs[:, 0])])
+            small = np.exp(-np.abs(outputs))
+            shares = np.concatenate([small, np.ones_like(small)], axis=1) / (1 + small)
+            shares[outputs[:, 0] < 0] = shares[outputs[:, 0] < 0, ::-1]
+            return shares
         return softmax(outputs, axis=1)
 
 
@@ -509,15 +475,6 @@ def _decisions(outputs: np.ndarray, method: str) -> np.ndarray:
     if outputs.shape[1] > 1:
         return largest_class(outputs) if method == "predict" else outputs
     return (outputs[:, 0] > 0).astype(np.intp) if method == "predict" else outputs[:, 0]
-
-
-def _taken(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
-    """Return prepared rows in another order."""
-    parts: dict[str, Any] = {"X": rows.X[order], "order": rows.order[order]}
-    for name in ("y", "targets", "weights", "score_weights"):
-        of_rows = getattr(rows, name)
-        parts[name] = None if of_rows is None else of_rows[order]
-    return replace(rows, **parts)
 
 
 def _power(estimator: Any) -> float:

@@ -32,9 +32,7 @@ from scipy.linalg import cho_solve
 from scipy.linalg import cholesky
 from scipy.linalg import LinAlgError
 
-from optuna_treecv.learners.exact.moments import BLOCK
 from optuna_treecv.learners.exact.moments import blocks
-from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.objective import Penalties
@@ -92,16 +90,12 @@ class LeftOut:
         self._z, self._slopes = np.empty((2, n_rows, n))
         self._bends, self._squares = np.empty((2, n_rows, n, n))
         self._leverages = np.empty(n_rows)
-        self._buffer = np.ones((BLOCK, objective.width))
         self._model, self._thirds = np.empty((n, objective.width)), np.empty((0, 0))
 
     def _read(self, rows: RowNumbers) -> Iterator[tuple[RowNumbers, np.ndarray]]:
-        """Yield some rows with the column of an intercept; the next ones overwrite the array."""
-        one = self._objective
+        """Yield some rows with the column of an intercept."""
         for some in blocks(rows):
-            X = self._buffer[: n_rows_of(some)]
-            X[:, : one.rows.n_features] = one.read(some)
-            yield some, X
+            yield some, self._objective.read(some)
 
     def outputs(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the predictors (n_rows, n_outputs), and for which rows they lack.
@@ -282,7 +276,7 @@ class LeftOut:
         largest : float
             Their largest leverage.
         """
-        X = next(self._read(lanes))[1].copy()
+        X = next(self._read(lanes))[1]
         own = self._products(X, self._inverse)
         grown = self._penalty_changes(lanes, X)[:, None]
         slopes = self._slopes[lanes, :, None] * X[:, None] - self._slope - grown * self._model

@@ -16,11 +16,14 @@ class PredictorLoss(ABC):
     Attributes
     ----------
     n_outputs : int
+    is_steady : bool
+        Whether first derivatives are bounded, so that sums of float32 keep their digits.
     most_bend : float
         The largest part of second derivatives by which they change if predictors change by 1.
     """
 
     n_outputs = 1
+    is_steady = False
     most_bend = 1.0
 
     def unit(self, y: np.ndarray) -> float:
@@ -56,16 +59,19 @@ class PredictorLoss(ABC):
 class Logistic(PredictorLoss):
     """log(1 + exp(z)) - y z, for the classes 0 and 1."""
 
+    is_steady = True
+
     def first(self, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         share = np.average(y, weights=weights)
         return np.array([np.log(share / (1 - share))])
 
     def differentiate(self, z: np.ndarray, y: np.ndarray) -> None:
-        np.negative(z, out=z)
+        # Of the class 1 it is -1 / (1 + exp(z)), which keeps its digits where it is small.
+        sign = np.where(y == 1, 1, -1).astype(z.dtype)[:, None, None]
+        z *= sign
         np.exp(z, out=z)  # infinity leads to 0 below
         z += 1
-        np.reciprocal(z, out=z)
-        z -= y[:, None, None]
+        np.divide(-sign, z, out=z)
 
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
         shares = np.exp(-np.abs(z))
@@ -79,6 +85,7 @@ class Logistic(PredictorLoss):
 class Multinomial(PredictorLoss):
     """log sum_k exp(z_k) - z_y, for the classes 0, 1, ...."""
 
+    is_steady = True
     most_bend = 2**0.5
 
     def __init__(self, n_classes: int) -> None:

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from optuna_treecv._kernels.glm import add_products
+from optuna_treecv.learners.exact.moments import blocks
+from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import copy_rows
 from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
+from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.newton.losses import PredictorLoss
+from optuna_treecv.learners.newton.sets import deviations
 from optuna_treecv.learners.newton.sets import Sets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
@@ -29,12 +35,22 @@ _LEAST_DENSITY = 0.1
 # Promises are for losses near 1, or are multiplied by this share of those of large targets.
 _LEAST_SHARE = 1e-3
 
-# The most dense rows that are read at once.
-BLOCK = 4096
+# The numbers of dense rows and their predictors that are held at once, as many as a cache holds.
+# Sparse rows have few numbers, so that a product with them must have many to be worth its call.
+_MOST_NUMBERS, _MOST_PREDICTORS, _MOST_SPARSE_PREDICTORS = 2**16, 2**17, 2**24
 
-# The predictors that are held at once: of dense rows as many as a cache holds. Sparse rows have
-# few numbers, so that a product with them must have many rows to be worth its call.
-_MOST_PREDICTORS, _MOST_SPARSE_PREDICTORS = 2**18, 2**24
+# Columns are centred and scaled if their mean is so many times their scale, or their scale so far
+# from 1.
+_MOST_OFFSET, _MOST_SCALE = 3, 10
+
+# With fewer columns, a product of two matrices takes less time than that of one with itself.
+_FEW_COLUMNS = 32
+
+# With fewer rows, products of float32 save no time.
+_FEW_ROWS = 4096
+
+# The rows near and far from the mean of the sample from whose minimum Newton's method begins.
+_N_SAMPLE = 2**14
 
 
 def are_sparse(rows: PreparedRows) -> bool:
@@ -43,14 +59,26 @@ def are_sparse(rows: PreparedRows) -> bool:
     return isinstance(X, SparseRows) and len(X.values) < _LEAST_DENSITY * len(X) * rows.n_features
 
 
+def taken(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
+    """Return some prepared rows in another order."""
+    parts: dict[str, Any] = {"X": rows.X[order], "order": rows.order[order]}
+    for name in ("y", "targets", "weights", "score_weights"):
+        of_rows = getattr(rows, name)
+        parts[name] = None if of_rows is None else of_rows[order]
+    return replace(rows, **parts)
+
+
 @dataclass
 class Objective:
-    """What models minimise, on rows whose columns may be centred and scaled.
+    """Sums of losses and their derivatives, of many models at once.
 
-    The same constants for all sets change no model, since intercepts are free and penalties are
-    scaled too. They only keep numbers near 1. Where values are missing, rows hold the same number
-    for all sets; the difference from what a set fills in, times the coefficient, is added to the
-    predictors of these rows.
+    Models are arrays of shape (n_lanes, n_outputs, width), one for each lane; the last of the
+    width is the intercept, if there is one. Rows that are not sparse are centred and scaled by
+    constants of all rows, unless they are near 0 and 1 anyway: this is what models are of. Missing
+    entries are filled in by ``rows.maps.fill``: 0 stands for them, and what a training set fills
+    in, times the coefficient, is added to the predictors of these rows.
+
+    Products of rows and models are of ``precision``; their sums over blocks are float64.
 
     Attributes
     ----------
@@ -58,52 +86,53 @@ class Objective:
     sets : Sets
     loss : PredictorLoss
     has_intercept : bool
-    centre, scale : ndarray of shape (n_features,)
+    columns : Spread
+        Of the training sets.
     class_weights : ndarray of shape (n_sets, n_classes) or None
         Of the rows of each class in the training sets.
     precision : dtype
-        Of the products of Hessians.
     """
 
     rows: PreparedRows
     sets: Sets
     loss: PredictorLoss
     has_intercept: bool
-    centre: np.ndarray
-    scale: np.ndarray
+    columns: Spread
     class_weights: np.ndarray | None
+    precision: type
 
     def __post_init__(self) -> None:
-        self.precision: type = np.float32
-        self.width = self.rows.n_features + self.has_intercept
-        self.n_outputs = self.loss.n_outputs
-        assert self.rows.targets is not None
-        self.targets = self.rows.targets
+        rows, d = self.rows, self.rows.n_features
+        self.width, self.n_outputs = d + self.has_intercept, self.loss.n_outputs
+        assert rows.targets is not None
+        self.targets = rows.targets
         unit = self.loss.unit(self.targets)
         # Losses are summed in float64, where so small a part of large ones is still to be seen.
         self.tolerance = float(np.clip(1, _LEAST_SHARE * unit, unit))
-        d, maps = self.rows.n_features, self.rows.maps
+        if len(rows.X) < _FEW_ROWS or not self.loss.is_steady:
+            self.precision = np.float64
+        self._is_sparse = are_sparse(rows)
+        self.centre, self.scale = self.columns.mean[-1], deviations(self.columns)[-1]
+        is_near = np.abs(self.centre) <= _MOST_OFFSET * self.scale
+        is_near &= (self.scale < _MOST_SCALE) & (self.scale > 1 / _MOST_SCALE)
+        self._is_plain = self._is_sparse or bool(np.all(is_near))
+        if self._is_plain:
+            self.centre, self.scale = np.zeros(d), np.ones(d)
+        if not self.has_intercept:
+            self.centre = np.zeros(d)
         self.filled, fill = np.zeros(0, int), np.zeros((len(self.sets.shares), 0))
-        if maps is not None:
-            self.filled = maps.filled
+        if rows.maps is not None:
+            self.filled = rows.maps.filled
             # The last set, that of all rows, is filled in by what is common to the others.
-            fill = np.vstack([maps.fill, maps.fill.mean(axis=0)]) / self.scale[self.filled]
+            fill = np.vstack([rows.maps.fill, rows.maps.fill.mean(axis=0)])
+            fill /= self.scale[self.filled]
         self._fill, self._common = fill - fill[-1], fill[-1]
-        self._is_sparse = are_sparse(self.rows)
-        is_moved = bool(np.any(self.centre != 0) or np.any(self.scale != 1))
-        self._is_plain = (
-            not isinstance(self.rows.X, SparseRows)
-            and self.rows.X.dtype == np.float64
-            and not is_moved
-            and not len(self.filled)
-        )
-        n_rows = 0 if self._is_plain or self._is_sparse else BLOCK
-        self._buffer = np.empty((n_rows, d + len(self.filled)))
 
-    def read(self, part: RowNumbers) -> Any:
-        """Return some rows, at most ``BLOCK``; an array may be overwritten by the next one.
+    def read(self, part: RowNumbers, precision: type = np.float64) -> Any:
+        """Return some rows: sparse features, or an array.
 
-        Behind the features there is a column for each of ``filled``, 1 where it is missing.
+        Behind its features there is a column of ones, if there is an intercept, and one for each
+        of ``filled``, 1 where it is missing.
         """
         d, X = self.rows.n_features, self.rows.X
         if self._is_sparse:
@@ -115,22 +144,58 @@ class Objective:
                 (X.values[within], X.columns[within], begins - begins[0]), shape=(high - low, d)
             )
             return block if isinstance(part, slice) else block[part.astype(np.intp) - low]
-        if self._is_plain and isinstance(part, slice):
-            return X[part, :d]
-        if self._is_plain:
-            return X[part][:, :d]
-        block = self._buffer[: n_rows_of(part)]
-        copy_rows(self.rows, part, block)
-        block[:, :d] -= self.centre
-        block[:, :d] /= self.scale
-        block[:, self.filled] += block[:, d:] * self._common
+        block = np.empty((n_rows_of(part), self.width + len(self.filled)), precision)
+        block[:, d : self.width] = 1
+        if self._is_plain and not len(self.filled):
+            copy_rows(self.rows, part, block[:, :d])
+            return block
+        read = np.empty((len(block), d + len(self.filled)))
+        copy_rows(self.rows, part, read)
+        read[:, :d] -= self.centre
+        read[:, :d] /= self.scale
+        read[:, self.filled] += read[:, d:] * self._common
+        block[:, :d], block[:, self.width :] = read[:, :d], read[:, d:]
         return block
 
+    @cached_property
+    def sample(self) -> Objective:
+        """The objective on a part of the rows, from whose minimum Newton's method begins.
+
+        Rows far from the mean, such as those of rare categories, are all part of it, since their
+        coefficients need most steps. It is the objective itself if there are few rows.
+        """
+        rows, n_rows, d = self.rows, len(self.targets), self.rows.n_features
+        stride = n_rows // (2 * _N_SAMPLE)
+        if stride < 2 or isinstance(rows.X, SparseRows) or len(self.filled):
+            return self
+        distances = np.empty(n_rows)
+        centre = ((self.columns.mean[-1] - self.centre) / self.scale).astype(self.precision)
+        factor = (self.scale / deviations(self.columns)[-1]).astype(self.precision)
+        for some in blocks(slice(0, n_rows)):
+            standard = self.read(some, self.precision)[:, :d] - centre
+            standard *= factor
+            distances[some] = np.einsum("ij,ij->i", standard, standard)
+        far = np.argpartition(distances, n_rows - _N_SAMPLE)[n_rows - _N_SAMPLE :]
+        weights = np.zeros(n_rows)
+        weights[::stride] = stride
+        weights[far] = 1
+        part = np.flatnonzero(weights)
+        some_rows = taken(rows, part)
+        own = 1 if some_rows.weights is None else some_rows.weights
+        sets = Sets.of(Chunks(len(part), np.array([len(part)])))
+        of_classes = None if self.class_weights is None else self.class_weights[-1:]
+        return replace(
+            self,
+            rows=replace(some_rows, weights=weights[part] * own),
+            sets=sets,
+            class_weights=of_classes,
+        )
+
     def _features(self, X: Any, number: int = -1) -> Any:
-        """Return features, filled in as in the training set of this number."""
-        if not len(self.filled):
+        """Return features and ones, filled in as in the training set of this number."""
+        if self._is_sparse or not len(self.filled):
             return X
-        features, is_missing = np.split(X, [self.rows.n_features], axis=1)
+        features, is_missing = np.split(X, [self.width], axis=1)
         if self._fill[number].any():
             features = features.copy()
             features[:, self.filled] += is_missing * self._fill[number]
@@ -140,13 +205,13 @@ class Objective:
         """Return the predictors of models (n_lanes, n_outputs, width), the same after n_rows."""
         (n_lanes, n, _), d = models.shape, self.rows.n_features
         # Outputs are far from each other in memory, so that a loss works on lanes side by side.
-        W = models.transpose(2, 1, 0)
-        z = np.asarray(self._features(X) @ W[:d].reshape(d, -1))
+        W = models.transpose(2, 1, 0).astype(X.dtype)
+        z = np.asarray(self._features(X) @ W[: X.shape[1]].reshape(-1, n * n_lanes))
+        if self._is_sparse and self.has_intercept:
+            z += W[d].ravel()
         if len(self.filled):
             of_missing = W[self.filled] * self._fill[set_of].T[:, None]
-            z += X[:, d:] @ of_missing.reshape(len(self.filled), -1)
-        if self.has_intercept:
-            z += W[d].ravel()
+            z += X[:, self.width :] @ of_missing.reshape(len(self.filled), -1)
         return z.reshape(X.shape[0], n, n_lanes).transpose(0, 2, 1)
 
     def _blocks(self, n_lanes: int) -> Iterator[tuple[int, RowNumbers, np.ndarray, np.ndarray]]:
@@ -154,36 +219,42 @@ class Objective:
         n_columns = n_lanes * self.n_outputs
         if self._is_sparse:
             return self.sets.blocks(max(1, _MOST_SPARSE_PREDICTORS // n_columns))
-        return self.sets.blocks(min(max(128, _MOST_PREDICTORS // n_columns), BLOCK))
+        most = min(_MOST_NUMBERS // self.width, _MOST_PREDICTORS // n_columns)
+        return self.sets.blocks(max(128, most))
 
     def _sums_of(self, X: Any, z: np.ndarray, set_of: np.ndarray | None = None) -> np.ndarray:
         """Return sums over rows of numbers times columns (n_lanes, n_outputs, width).
 
         Without ``set_of`` the columns are as they are for all rows.
         """
-        (n_rows, n_lanes, n), d = z.shape, self.rows.n_features
+        n_rows, n_lanes, n = z.shape
         of_columns = z.transpose(0, 2, 1).reshape(n_rows, -1)
         sums = np.empty((self.width, n, n_lanes))
-        sums[:d] = (self._features(X).T @ of_columns).reshape(d, n, n_lanes)
-        if set_of is not None and len(self.filled):
-            of_missing = (X[:, d:].T @ of_columns).reshape(-1, n, n_lanes)
-            sums[self.filled] += of_missing * self._fill[set_of].T[:, None]
-        if self.has_intercept:
+        features = self._features(X)
+        sums[: features.shape[1]] = (features.T @ of_columns).reshape(-1, n, n_lanes)
+        if self._is_sparse and self.has_intercept:
             sums[-1] = of_columns.sum(axis=0).reshape(n, n_lanes)
+        if set_of is not None and len(self.filled):
+            of_missing = (X[:, self.width :].T @ of_columns).reshape(-1, n, n_lanes)
+            sums[self.filled] += of_missing * self._fill[set_of].T[:, None]
         return sums.transpose(2, 1, 0)
 
     def _sums_of_squares(self, X: Any, bends: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return sums over rows of numbers times squared columns (n_lanes, n_outputs, width)."""
-        features = self._features(X)
-        sums = self._sums_of(features.power(2) if sparse.issparse(X) else features**2, bends)
-        if len(self.filled):  # (x + fill)^2 is x^2 + fill (2 x + fill)
-            of_columns, is_missing = bends.reshape(len(X), -1), X[:, self.rows.n_features :]
-            fill = self._fill[set_of][:, None]
-            first, second = (
-                (numbers.T @ of_columns).reshape(-1, *bends.shape[1:]).transpose(1, 2, 0)
-                for numbers in (2 * features[:, self.filled] * is_missing, is_missing)
-            )
-            sums[:, :, self.filled] += fill * (first + fill * second)
+        squares = X.power(2) if self._is_sparse else np.square(X)
+        if not len(self.filled):
+            return self._sums_of(squares, bends)
+        features, width = self._features(X), self.width
+        squares[:, :width] = np.square(features)
+        sums = self._sums_of(squares, bends)
+        # (x + fill)^2 is x^2 + fill (2 x + fill)
+        of_columns, is_missing = bends.reshape(len(X), -1), X[:, width:]
+        fill = self._fill[set_of][:, None]
+        first, second = (
+            (numbers.T @ of_columns).reshape(-1, *bends.shape[1:]).transpose(1, 2, 0)
+            for numbers in (2 * features[:, self.filled] * is_missing, is_missing)
+        )
+        sums[:, :, self.filled] += fill * (first + fill * second)
         return sums
 
     def _weigh(self, numbers: np.ndarray, some: RowNumbers, set_of: np.ndarray) -> None:
@@ -208,7 +279,7 @@ class Objective:
         """
         train, test = np.zeros_like(models), np.zeros_like(models)
         for _, some, is_trained, is_tested in self._blocks(len(models)):
-            X = self.read(some)
+            X = self.read(some, self.precision)
             z = self.predictors(X, models, set_of)
             self.loss.differentiate(z, self.targets[some])
             of_lanes = is_tested[:, set_of]
@@ -221,29 +292,27 @@ class Objective:
             train += self._sums_of(X, z, set_of)
         return train, test
 
-    def closeness(
-        self, models: np.ndarray, steps: np.ndarray, set_of: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the diagonals of Hessians, and how far steps move predictors, over training rows.
-
-        Returns
-        -------
-        diagonals : ndarray of shape (n_lanes, n_outputs, width)
-        reach : ndarray of shape (n_lanes,)
-        """
-        diagonals, reach = np.zeros_like(models), np.zeros(len(models))
-        for _, some, is_trained, _ in self._blocks(len(models)):
-            X, y = self.read(some), self.targets[some]
-            moved = np.abs(self.predictors(X, steps, set_of))
+    def reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
+        """Return how far models move the predictors of their training rows at most, (n_lanes,)."""
+        reach = np.zeros(len(moves))
+        for _, some, is_trained, _ in self._blocks(len(moves)):
+            moved = np.abs(self.predictors(self.read(some, self.precision), moves, set_of))
             if self.rows.weights is not None:
                 moved[self.rows.weights[some] == 0] = 0
+            _clear(moved, is_trained[:, set_of])
+            np.maximum(reach, moved.max(axis=(0, 2)), out=reach)
+        return reach
+
+    def diagonals(self, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
+        """Return the diagonals of Hessians over training rows, (n_lanes, n_outputs, width)."""
+        diagonals = np.zeros_like(models)
+        for _, some, is_trained, _ in self._blocks(len(models)):
+            X, y = self.read(some, self.precision), self.targets[some]
             bends = self.loss.bends(self.predictors(X, models, set_of), y)
             self._weigh(bends, some, set_of)
-            for numbers in (moved, bends):
-                _clear(numbers, is_trained[:, set_of])
+            _clear(bends, is_trained[:, set_of])
             diagonals += self._sums_of_squares(X, bends, set_of)
-            np.maximum(reach, moved.max(axis=(0, 2)), out=reach)
-        return diagonals, reach
+        return diagonals
 
     def curvature(
         self, models: np.ndarray, set_of: np.ndarray, by_group: bool
@@ -260,7 +329,7 @@ class Objective:
         slopes = np.zeros((len(models), n_groups, *models.shape[1:]))
         hessians = np.zeros((len(models), n_groups, models[0].size, models[0].size))
         for group, some, is_trained, _ in self._blocks(len(models)):
-            X, y = self.read(some), self.targets[some]
+            X, y = self.read(some, self.precision), self.targets[some]
             z = self.predictors(X, models, set_of)
             n_rows, n_lanes, n = z.shape
             bends = self.loss.curvatures(z.reshape(-1, n), np.repeat(y, n_lanes))
@@ -277,21 +346,13 @@ class Objective:
     def _add_products(
         self, X: Any, bends: np.ndarray, hessians: np.ndarray, set_of: np.ndarray
     ) -> None:
-        """Add X' diag(bends) X to Hessians, for each pair of outputs.
-
-        Hessians only choose steps: products of float32 are near enough, unless a Hessian is not
-        definite in them.
-        """
-        n, size, d = self.n_outputs, self.width, self.rows.n_features
-        columns = X
-        if not self._is_sparse:
-            bends, columns = bends.astype(self.precision), np.ones((len(X), size), self.precision)
-            columns[:, :d] = self._features(X)
+        """Add X' diag(bends) X to Hessians, for each pair of outputs."""
+        n, size, columns = self.n_outputs, self.width, self._features(X)
         for lane, hessian in enumerate(hessians):
             if not bends[:, lane].any():
                 continue
             if len(self.filled):
-                columns[:, :d] = self._features(X, set_of[lane])
+                columns = self._features(X, set_of[lane])
             of_pairs = hessian.reshape(n, size, n, size)
             for a in range(n):
                 of_pairs[a, :, a] += _products(columns, bends[:, lane, a * n + a], size)
@@ -304,7 +365,7 @@ class Objective:
 def _products(X: Any, weights: np.ndarray, size: int) -> np.ndarray:
     """Return X' diag(weights) X, where sparse rows get a column of ones."""
     if isinstance(X, np.ndarray):
-        if weights.min() < 0:
+        if size < _FEW_COLUMNS or weights.min() < 0:
             return np.asarray((X * weights[:, None]).T @ X)
         root = X * np.sqrt(weights)[:, None]
         return np.asarray(root.T @ root)  # which takes half the time

@@ -1,7 +1,8 @@
 """Newton's method for the models of all folds and penalties together.
 
 1. All rows. Newton's method finds the model of one penalty after the other, from the largest
-   penalty to the smallest. The gradient g and the Hessian H are sums over groups of rows.
+   penalty to the smallest, on a sample if there are many rows. From there L-BFGS finds those of
+   all rows together. The gradient g and the Hessian H are sums over groups of rows.
 2. First step. The g and H of the training rows of a fold are the sums over its groups, so that the
    first step of its model, from the model of all rows, reads no row.
 3. Folds. The models of all folds and penalties are columns of one product X W. The inverse
@@ -51,12 +52,15 @@ _MEMORY = 8
 # How steeply F may rise at the end of a step, as a part of how it fell at its beginning.
 _MOST_RISE = 0.9
 
-# What part of a second derivative must be left at the minimum for a metric to be its own.
+# What part of a second derivative must be left at the minimum for a metric to be its own. If
+# predictors change by r, it is at least exp(-r).
 _LEAST_LIKENESS = 0.5
 
-# How much a last step may change in the predictor of a training row: second derivatives change by
-# the exponential of it.
+# How much a last step may change in the predictor of a training row otherwise.
 _MOST_REACH = 0.1
+
+# The rounding of a sum of numbers of float32, as a part of the root of its squares.
+_ROUNDING = 2.0**-22
 
 # Folds share a metric where it has more numbers than so many times the rows.
 _ROWS_PER_NUMBER = 8
@@ -116,7 +120,7 @@ def solve(
         of_all, cold = penalties[order[0], -1:], model
 
         def fill(kept: np.ndarray) -> None:
-            new.append(_near_minimum(objective, of_all, is_free[k], cold))
+            new.extend(_points_near(objective, of_all, is_free[k], cold))
             kept[:] = new[0][0].ravel()
 
         with np.errstate(divide="ignore"):
@@ -129,14 +133,11 @@ def solve(
     for begin in range(0, n_points, points_at_once):
         points = order[begin : begin + points_at_once]
         of_folds = penalties[np.repeat(points, k), np.tile(np.arange(k), len(points))]
-        of_points = []
-        for point in points:
-            of_all = penalties[point, -1:]
-            here = new.pop() if new else _near_minimum(objective, of_all, is_free[k], model)
-            of_points.append(here)
-            # Newton's step to the next point reads no row.
-            after = order[min(begin + len(of_points), n_points - 1)]
-            model = here[0] - np.nan_to_num(_step_of(here, penalties[after, -1:], is_free[k])[0])
+        is_cold = n_points > 1 and (begin == 0 or len(points) > 1)
+        of_points = new or _points_near(
+            objective, penalties[points, -1], is_free[k], model, is_cold
+        )
+        model = of_points[-1][0]
         starts, metrics = np.empty((len(points) * k, n, d)), list[Metric]()
         slopes = np.empty_like(starts)
         for lane, start in enumerate(starts):
@@ -161,6 +162,7 @@ def solve(
             lanes = Descent(
                 *(objective, set_of[some], of_folds[some], is_free[set_of[some]]),
                 *(starts[some], of_lanes[some], slopes[some] if are_sums else None),
+                are_own=bool(are_sums) and n_metrics > 1,
             )
             minima.append(lanes.minima())
         models[points] = np.concatenate(minima).reshape(-1, k, n, d)
@@ -181,6 +183,42 @@ def _step_of(point: Point, penalty: Penalties, is_free: np.ndarray) -> tuple[np.
     step = slope.reshape(1, -1) @ inverse
     step[:, ~is_free] = 0
     return step.reshape(slope.shape), float(step.ravel() @ slope.ravel()) / 2
+
+
+def _points_near(
+    objective: Objective,
+    penalties: Penalties,
+    is_free: np.ndarray,
+    model: np.ndarray,
+    is_cold: bool = True,
+) -> list[Point]:
+    """Return models of all rows near the minima of several penalties, from a model that is not.
+
+    Unless this is cold, a sample would save nothing.
+    """
+    sample = objective.sample if is_cold else objective
+    points: list[Point] = []
+    last = len(penalties.of_columns) - 1
+    for i in range(last + 1):
+        here = _near_minimum(sample, penalties[i : i + 1], is_free, model)
+        # Newton's step to the next point reads no row.
+        after = min(i + 1, last)
+        step, _ = _step_of(here, penalties[after : after + 1], is_free)
+        model = here[0] - np.nan_to_num(step)
+        points.append(here)
+    if sample is objective:
+        return points
+    of_all = np.full(len(points), len(objective.sets.shares) - 1)
+    metrics = [_metric_of(here, penalties[i : i + 1], is_free) for i, here in enumerate(points)]
+    lanes = Descent(
+        *(objective, of_all, penalties, np.tile(is_free, (len(points), 1))),
+        *(np.array([here[0] for here in points]), metrics),
+    )
+    models = lanes.nearly(_NEAR * objective.tolerance * len(objective.rows.X))
+    if not np.all(np.isfinite(models)):
+        return _points_near(objective, penalties, is_free, points[0][0], is_cold=False)
+    of_rows = objective.curvature(models, of_all, by_group=True)
+    return list(zip(models, *of_rows, strict=True))
 
 
 def _near_minimum(
@@ -215,8 +253,9 @@ def _metric(hessian: np.ndarray, is_free: np.ndarray) -> Metric:
     factor, info = dpotrf(scaled.T, lower=True, overwrite_a=True)
     if info != 0:
         return np.full_like(hessian, np.nan), diagonal
-    half = dpotri(factor, lower=True, overwrite_c=True)[0]
-    inverse = np.tril(half) + np.tril(half, -1).T
+    half = dpotri(factor, lower=True, overwrite_c=True)[0]  # and 0 above the diagonal
+    inverse = half + half.T
+    np.fill_diagonal(inverse, np.diag(half))
     inverse *= scale[:, None] * scale
     inverse[~is_free, ~is_free] = 0
     return inverse, diagonal
@@ -238,6 +277,8 @@ class Descent:
         Those at the starts, or near them.
     slopes : ndarray of shape (n_lanes, n_outputs, width) or None
         Those at the starts.
+    are_own : bool
+        Whether the metrics are those at the starts, of the training rows of each lane.
     """
 
     def __init__(
@@ -249,6 +290,7 @@ class Descent:
         starts: np.ndarray,
         metrics: list[Metric],
         slopes: np.ndarray | None = None,
+        are_own: bool = False,
     ) -> None:
         n_lanes, self._shape, size = len(starts), starts.shape[1:], starts[0].size
         self._objective, self._set_of, self._penalties = objective, set_of, penalties
@@ -262,6 +304,8 @@ class Descent:
         self._age, self._n_metrics = np.zeros((2, n_lanes), int)
         self._sizes = objective.sets.n_tested[set_of]
         self._before[:] = self._models
+        # Where the metrics were taken.
+        self._bases, self._are_own = self._models.copy(), np.full(n_lanes, are_own)
         is_definite = np.array([np.isfinite(inverse.flat[0]) for inverse, _ in metrics])
         if slopes is not None:  # the first step reads no row
             self._slopes[:] = slopes.reshape(n_lanes, size)
@@ -279,10 +323,10 @@ class Descent:
         while len(lanes):
             ends = self._descend(lanes)
             if len(ends):
-                are_alike = self._stay_alike(ends)
-                # From a metric that is new, a step is still made.
-                self._goes_on[ends] = ~are_alike & (self._age[ends] == 1)
-                ends = ends[are_alike]
+                are_alike, are_near = self._stay_alike(ends)
+                # From a metric that is new, or is still right, a step is still made.
+                self._goes_on[ends] = are_alike | (self._age[ends] == 1)
+                ends = ends[are_alike & are_near]
             minima[ends] = self._models[ends]
             lanes = np.setdiff1d(lanes, ends)
             lanes = lanes[self._n_metrics[lanes] < _MOST_METRICS]
@@ -291,7 +335,12 @@ class Descent:
             lanes = lanes[np.all(np.isfinite(self._models[lanes]), axis=1)]
         return minima.reshape(-1, *self._shape)
 
-    def _descend(self, active: np.ndarray) -> np.ndarray:
+    def nearly(self, near: float) -> np.ndarray:
+        """Return models near the minima, where the Newton decrement is below a number."""
+        self._descend(np.arange(len(self._models)), near)
+        return self._at(np.arange(len(self._models)))
+
+    def _descend(self, active: np.ndarray, near_enough: float = np.inf) -> np.ndarray:
         """Go on until all lanes have ended or their metrics are old; return those that have."""
         ends = []
         while len(active):
@@ -311,7 +360,8 @@ class Descent:
             self._steps[near], self._shares[near], self._has_step[near] = steps, 1, True
             self._models[near] -= steps
             decrements = np.abs(np.sum(steps * slope, axis=1))
-            norms = np.sum(of_tests * self._direction(near, of_tests), axis=1)
+            of_means = self._direction(near, of_tests)
+            norms = np.sum(of_tests * of_means, axis=1)
             changes = np.abs(np.sum(of_tests * steps, axis=1))
             gaps, tolerance = np.sqrt(decrements * norms), self._objective.tolerance
             # The losses of rows that are far from all others are about so large.
@@ -319,7 +369,18 @@ class Descent:
             losses[self._n_metrics[near] < _MANY_METRICS] = 0
             tolerance = np.maximum(tolerance, _LARGE_SHARE * losses)
             is_end = (gaps < MOST_GAP * tolerance) & (changes < _MOST_CHANGE * tolerance)
-            is_end &= ~self._goes_on[near]
+            is_end &= ~self._goes_on[near] & (decrements < near_enough)
+            if self._objective.precision == np.float32:
+                # What rounding changes in the mean losses.
+                lanes = near[is_end]
+                squares = np.reshape(
+                    [self._metrics[lane][1] for lane in lanes], (len(lanes), slope.shape[1])
+                )
+                rounding = np.sum(np.square(of_means[is_end]) * squares, axis=1)
+                rounding *= 1 + np.sum(np.square(self._models[lanes]), axis=1)
+                if np.any(_ROUNDING * np.sqrt(rounding) > _MOST_CHANGE):
+                    self._objective.precision = np.float64
+                    is_end[:] = False
             self._goes_on[near] = False
             ends.append(near[is_end])
             self._age[active] += 1
@@ -357,19 +418,34 @@ class Descent:
             step += (alphas[i] - beta)[:, None] * steps[i]
         return step
 
-    def _stay_alike(self, lanes: np.ndarray) -> np.ndarray:
+    def _stay_alike(self, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return whether the second derivatives of lanes are those of their metrics.
 
         Where a fold is nearly separable, they vanish on the way to its minimum. In a metric from
-        elsewhere the way that is left then looks short.
+        elsewhere the way that is left then looks short. The second array tells whether the last
+        steps were short.
         """
-        set_of, steps = self._set_of[lanes], self._steps[lanes].reshape(-1, *self._shape)
-        there, reach = self._objective.closeness(self._at(lanes), steps, set_of)
-        there += self._penalties.diagonals[lanes, None]
-        of_metrics = [self._metrics[lane][1] for lane in lanes]
-        is_like = there > _LEAST_LIKENESS * np.reshape(of_metrics, there.shape)
-        is_like |= ~self._is_free[lanes].reshape(there.shape)
-        return np.all(is_like, axis=(1, 2)) & (reach < _MOST_REACH)
+        set_of, objective = self._set_of[lanes], self._objective
+        moves = (self._models - self._bases)[lanes].reshape(-1, *self._shape)
+        are_alike = self._are_own[lanes]
+        if np.any(are_alike) and np.isfinite(objective.loss.most_bend):
+            change = objective.loss.most_bend * objective.reach(moves, set_of)
+            are_alike = are_alike & (np.exp(-change) > _LEAST_LIKENESS)
+        else:
+            are_alike = np.zeros(len(lanes), bool)
+        are_near = are_alike.copy()
+        rest = np.flatnonzero(~are_alike)
+        if len(rest):
+            lanes, set_of = lanes[rest], set_of[rest]
+            there = objective.diagonals(self._at(lanes), set_of)
+            there += self._penalties.diagonals[lanes, None]
+            of_metrics = [self._metrics[lane][1] for lane in lanes]
+            is_like = there > _LEAST_LIKENESS * np.reshape(of_metrics, there.shape)
+            is_like |= ~self._is_free[lanes].reshape(there.shape)
+            are_alike[rest] = np.all(is_like, axis=(1, 2))
+            steps = self._steps[lanes].reshape(-1, *self._shape)
+            are_near[rest] = objective.reach(steps, set_of) < _MOST_REACH
+        return are_alike, are_near
 
     def _renew(self, lanes: np.ndarray) -> None:
         """Take lanes back to where their slopes are known, and give them the metrics there."""
@@ -386,6 +462,7 @@ class Descent:
             self._renew(lanes[is_lost])
         self._history[:, :, lanes], self._age[lanes], self._has_step[lanes] = 0, 0, False
         self._n_metrics[lanes] += 1
+        self._bases[lanes], self._are_own[lanes] = self._models[lanes], True
 
 
 def _runs(metrics: list[Metric]) -> Iterator[tuple[Metric, slice]]:
