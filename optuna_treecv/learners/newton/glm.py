@@ -41,6 +41,7 @@ from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.objective import Penalties
 from optuna_treecv.learners.newton.objective import taken
 from optuna_treecv.learners.newton.sets import deviations
+from optuna_treecv.learners.newton.sets import kept_spread_in_sets
 from optuna_treecv.learners.newton.sets import Sets
 from optuna_treecv.learners.newton.sets import spread_in_sets
 from optuna_treecv.learners.newton.solver import solve
@@ -214,7 +215,7 @@ class GLMFolds(Family):
     def _solved(self, chunks: Chunks, keep: Keep) -> Iterator[TestedChunks]:
         """Yield what the models of all folds say of their test rows."""
         sets = Sets.of(chunks)
-        columns, totals = spread_in_sets(self._rows, sets)
+        columns, totals = kept_spread_in_sets(self._rows, sets, keep)
         objectives = self._objectives(chunks, sets, columns)
         constants = self._constants(columns)
         penalties = self._penalties(columns, totals, objectives[0])

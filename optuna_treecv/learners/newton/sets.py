@@ -13,6 +13,7 @@ from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import copy_rows
 from optuna_treecv.learners.exact.moments import is_rounding
+from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import merge_spreads
 from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
@@ -129,6 +130,18 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, np.ndarray]:
     low = np.array([low[one].min(axis=0) for one in sets.is_trained])
     high = np.array([high[one].max(axis=0) for one in sets.is_trained])
     return Spread(sizes, means, squares, low, high), sets.is_trained @ np.array(totals)
+
+
+def kept_spread_in_sets(rows: PreparedRows, sets: Sets, keep: Keep) -> tuple[Spread, np.ndarray]:
+    """Return what ``spread_in_sets`` has said once."""
+    n_sets, d = len(sets.shares), rows.n_features
+
+    def fill(kept: np.ndarray) -> None:
+        spread, totals = spread_in_sets(rows, sets)
+        kept[:] = np.column_stack([totals, *spread]).ravel()
+
+    kept = keep("spread of columns", n_sets * (4 * d + 2), fill).reshape(n_sets, -1)
+    return Spread(kept[:, 1:2], *np.split(kept[:, 2:], 4, axis=1)), kept[:, 0]
 
 
 def deviations(spread: Spread) -> np.ndarray:

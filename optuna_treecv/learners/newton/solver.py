@@ -37,14 +37,16 @@ _MOST_CHANGE = 1e-7
 # many metrics.
 _LARGE_SHARE, _MANY_METRICS = 1e-2, 3
 
-# The Newton decrement per row at which the model of all rows is near enough for the first steps.
-_NEAR = 1e-8
+# The Newton decrement, for rows of weight 1, at which the model of all rows is near enough for the
+# first steps. A row that is left out changes F by more, and some columns may have few rows.
+_NEAR = 1e-4
 
 # Points whose penalties are rounded to the same power of 4 begin at the same model of all rows.
 _NEIGHBOURS = 2
 
 # After so many passes, a model that is not near enough gets a new metric, and so many at most.
-_PASSES = 20
+# That of all rows gets one after fewer.
+_PASSES, _FEW_PASSES = 20, 8
 _MOST_METRICS = 60
 _MOST_STEPS = 60
 _MEMORY = 8
@@ -60,7 +62,7 @@ _LEAST_LIKENESS = 0.5
 _MOST_REACH = 0.1
 
 # The rounding of a sum of numbers of float32, as a part of the root of its squares.
-_ROUNDING = 2.0**-22
+_ROUNDING = 2.0**-24
 
 # Folds share a metric where it has more numbers than so many times the rows.
 _ROWS_PER_NUMBER = 8
@@ -214,11 +216,20 @@ def _points_near(
         *(objective, of_all, penalties, np.tile(is_free, (len(points), 1))),
         *(np.array([here[0] for here in points]), metrics),
     )
-    models = lanes.nearly(_NEAR * objective.tolerance * len(objective.rows.X))
+    models = lanes.nearly(_near(objective))
     if not np.all(np.isfinite(models)):
         return _points_near(objective, penalties, is_free, points[0][0], is_cold=False)
-    of_rows = objective.curvature(models, of_all, by_group=True)
-    return list(zip(models, *of_rows, strict=True))
+    points = list(zip(models, *objective.curvature(models, of_all, by_group=True), strict=True))
+    for i, here in enumerate(points):
+        if not _step_of(here, penalties[i : i + 1], is_free)[1] < _near(objective):
+            points[i] = _near_minimum(objective, penalties[i : i + 1], is_free, here[0])
+    return points
+
+
+def _near(objective: Objective) -> float:
+    """Return the Newton decrement of models that are near enough."""
+    weights = objective.rows.weights
+    return _NEAR * objective.tolerance * float(1 if weights is None else weights.mean())
 
 
 def _near_minimum(
@@ -227,7 +238,6 @@ def _near_minimum(
     """Return a model that is one step of Newton's away from the minimum, or the nearest to it."""
     nearest: Point | None = None
     of_all, least = np.array([len(objective.sets.shares) - 1]), np.inf
-    near = _NEAR * objective.tolerance * len(objective.rows.X)
     for _ in range(_MOST_STEPS):
         slopes, hessians = objective.curvature(model[None], of_all, by_group=True)
         here = model, slopes[0], hessians[0]
@@ -238,7 +248,7 @@ def _near_minimum(
         if not decrement < least:
             break
         nearest, least, model = here, decrement, model - step
-        if decrement < near:
+        if decrement < _near(objective):
             break
     return nearest or here
 
@@ -323,10 +333,10 @@ class Descent:
         while len(lanes):
             ends = self._descend(lanes)
             if len(ends):
-                are_alike, are_near = self._stay_alike(ends)
-                # From a metric that is new, or is still right, a step is still made.
-                self._goes_on[ends] = are_alike | (self._age[ends] == 1)
-                ends = ends[are_alike & are_near]
+                are_alike = self._stay_alike(ends)
+                # From a metric that is new, a step is still made.
+                self._goes_on[ends] = ~are_alike & (self._age[ends] == 1)
+                ends = ends[are_alike]
             minima[ends] = self._models[ends]
             lanes = np.setdiff1d(lanes, ends)
             lanes = lanes[self._n_metrics[lanes] < _MOST_METRICS]
@@ -337,10 +347,12 @@ class Descent:
 
     def nearly(self, near: float) -> np.ndarray:
         """Return models near the minima, where the Newton decrement is below a number."""
-        self._descend(np.arange(len(self._models)), near)
+        self._descend(np.arange(len(self._models)), near, _FEW_PASSES)
         return self._at(np.arange(len(self._models)))
 
-    def _descend(self, active: np.ndarray, near_enough: float = np.inf) -> np.ndarray:
+    def _descend(
+        self, active: np.ndarray, near_enough: float = np.inf, most_passes: int = _PASSES
+    ) -> np.ndarray:
         """Go on until all lanes have ended or their metrics are old; return those that have."""
         ends = []
         while len(active):
@@ -385,7 +397,7 @@ class Descent:
             ends.append(near[is_end])
             self._age[active] += 1
             active = np.setdiff1d(active, ends[-1])
-            active = active[self._age[active] < _PASSES]
+            active = active[self._age[active] < most_passes]
         return np.concatenate(ends)
 
     def _at(self, lanes: np.ndarray) -> np.ndarray:
@@ -418,34 +430,31 @@ class Descent:
             step += (alphas[i] - beta)[:, None] * steps[i]
         return step
 
-    def _stay_alike(self, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _stay_alike(self, lanes: np.ndarray) -> np.ndarray:
         """Return whether the second derivatives of lanes are those of their metrics.
 
         Where a fold is nearly separable, they vanish on the way to its minimum. In a metric from
-        elsewhere the way that is left then looks short. The second array tells whether the last
-        steps were short.
+        elsewhere the way that is left then looks short.
         """
         set_of, objective = self._set_of[lanes], self._objective
-        moves = (self._models - self._bases)[lanes].reshape(-1, *self._shape)
-        are_alike = self._are_own[lanes]
-        if np.any(are_alike) and np.isfinite(objective.loss.most_bend):
-            change = objective.loss.most_bend * objective.reach(moves, set_of)
-            are_alike = are_alike & (np.exp(-change) > _LEAST_LIKENESS)
+        are_alike, bend = self._are_own[lanes], objective.loss.most_bend
+        if np.any(are_alike) and np.isfinite(bend):
+            moves = (self._models - self._bases)[lanes].reshape(-1, *self._shape)
+            are_alike &= np.exp(-bend * objective.reach(moves, set_of)) > _LEAST_LIKENESS
         else:
-            are_alike = np.zeros(len(lanes), bool)
-        are_near = are_alike.copy()
-        rest = np.flatnonzero(~are_alike)
-        if len(rest):
-            lanes, set_of = lanes[rest], set_of[rest]
+            are_alike[:] = False
+        others = np.flatnonzero(~are_alike)
+        if len(others):
+            lanes, set_of = lanes[others], set_of[others]
             there = objective.diagonals(self._at(lanes), set_of)
             there += self._penalties.diagonals[lanes, None]
             of_metrics = [self._metrics[lane][1] for lane in lanes]
             is_like = there > _LEAST_LIKENESS * np.reshape(of_metrics, there.shape)
             is_like |= ~self._is_free[lanes].reshape(there.shape)
-            are_alike[rest] = np.all(is_like, axis=(1, 2))
             steps = self._steps[lanes].reshape(-1, *self._shape)
-            are_near[rest] = objective.reach(steps, set_of) < _MOST_REACH
-        return are_alike, are_near
+            is_short = objective.reach(steps, set_of) < _MOST_REACH
+            are_alike[others] = np.all(is_like, axis=(1, 2)) & is_short
+        return are_alike
 
     def _renew(self, lanes: np.ndarray) -> None:
         """Take lanes back to where their slopes are known, and give them the metrics there."""
