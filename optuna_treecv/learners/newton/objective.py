@@ -30,7 +30,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 
 # Sparse rows are made dense, a block at a time, if a larger part of their numbers is not 0.
-_LEAST_DENSITY = 0.1
+_LEAST_DENSITY = 0.2
 
 # Promises are for losses near 1, or are multiplied by this share of those of large targets.
 _LEAST_SHARE = 1e-3
