@@ -15,7 +15,6 @@ subtracted; products are taken in float64, in one order.
 
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
-from libc.stdint cimport uint8_t
 from libc.stdint cimport uint64_t
 
 

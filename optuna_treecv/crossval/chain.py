@@ -8,9 +8,9 @@ many row updates as the longest.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.rows.folds import Folds
@@ -22,9 +22,6 @@ from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Replays
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import train
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 
 class Chain(Trained):

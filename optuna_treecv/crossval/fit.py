@@ -15,7 +15,6 @@ from contextlib import nullcontext
 from functools import partial
 from pickle import PicklingError
 from typing import Any
-from typing import TYPE_CHECKING
 
 from joblib import effective_n_jobs
 from joblib.externals.loky.backend.reduction import dumps
@@ -35,6 +34,7 @@ from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.fold_task import FoldTask
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
@@ -60,9 +60,6 @@ from optuna_treecv.sharing.fold_results import FoldResults
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.tree.plan import Node
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 
 class Fit(Engine):

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
-from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
@@ -21,7 +20,9 @@ from optuna_treecv.crossval.engine import in_given_order
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.settings import warn_caller
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
 from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.learners.names import name_of
@@ -39,10 +40,6 @@ from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.scores import TestedRows
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
-    from optuna_treecv.crossval.task import Task
 
 
 class Forest(WholeRepeat):

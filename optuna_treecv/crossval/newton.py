@@ -6,18 +6,14 @@ Mean test losses of folds are within 1e-6 of their limits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact import idle_words
 from optuna_treecv.crossval.exact import table_of
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.newton.glm import FAMILIES
 from optuna_treecv.learners.newton.glm import MOST_FOLDS
 from optuna_treecv.learners.steps.tables import Table
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 
 class Newton(Exact):

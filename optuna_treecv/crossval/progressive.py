@@ -7,11 +7,11 @@ test-then-train. The scores are those of all the models along the pass.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.tree.plan import Learner
@@ -20,9 +20,6 @@ from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.walk import STEPS_PER_PASS
 from optuna_treecv.tree.walk import test_then_train
 from optuna_treecv.tree.walk import TestedBlock
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 
 class Progressive(Trained):

@@ -6,13 +6,13 @@ With several epochs each training makes as many passes, each but the first in a 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.engine import cost_of_trainings
 from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.learners.trees.estimators import HistTree
@@ -23,9 +23,6 @@ from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.walk import make_pool
 from optuna_treecv.tree.walk import TestedBlock
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 
 class Standard(Trained):

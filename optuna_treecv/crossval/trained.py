@@ -9,7 +9,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import is_regressor
@@ -24,6 +23,7 @@ from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import RowScores
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.routing import fold_without_rows
 from optuna_treecv.crossval.settings import MOST_EPOCHS
 from optuna_treecv.learners.adapter import Adapter
@@ -70,9 +70,6 @@ from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import TestNode
 from optuna_treecv.tree.walk import walk_to_leaves
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 #: Why an estimator that only has ``fit`` is not trained further.
 NO_PARTIAL_FIT = "it has no partial_fit"

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from math import log2
 from time import perf_counter
 from typing import Any
-from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -24,6 +23,8 @@ from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.trained import Ahead
 from optuna_treecv.crossval.trained import bind
 from optuna_treecv.crossval.trained import Bound
@@ -57,10 +58,6 @@ from optuna_treecv.tree.walk import sum_along_tree
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import walk_to_leaves
 from optuna_treecv.tree.walk import walk_tree
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
-    from optuna_treecv.crossval.task import Task
 
 
 class TreeCV(Trained):

@@ -7,13 +7,13 @@ from collections.abc import Generator
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import FoldScores
@@ -27,9 +27,6 @@ from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.sharing.repeat_scores import KeptScores
 from optuna_treecv.sharing.repeat_scores import OUTPUTS_DIVERGED
 from optuna_treecv.sharing.repeat_scores import RepeatScores
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 _RESPONSES = {"predict", "decision_function", "predict_proba"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -248,7 +247,7 @@ def _train_gaussian_nb(
 
 
 @contextmanager
-def keeping_rows(estimator: Any) -> Generator[None]:
+def keeping_rows(estimator: Any) -> Iterator[None]:
     """Say what is wrong where a step of a Pipeline changes the number of rows."""
     try:
         yield

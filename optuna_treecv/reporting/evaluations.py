@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import math
 from typing import Any
 from typing import NamedTuple
-from typing import TypeAlias
 
 import numpy as np
 import optuna
@@ -36,7 +35,7 @@ from optuna_treecv.study.choice import is_feasible
 from optuna_treecv.study.choice import known_direction
 
 #: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
-Frame: TypeAlias = Any
+Frame = Any
 
 # Fold scores of two evaluations can be paired if these are equal; the fingerprint is of the rows
 # in the order in which they are cut into folds.

@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 from typing import TYPE_CHECKING
-from typing import TypeAlias
 
 import numpy as np
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _MOST_SCORES_AT_ONCE = 2**20
 
 #: An optuna.Study, or an object with the name and the trials of one.
-AnyStudy: TypeAlias = Any
+AnyStudy = Any
 
 
 def load_evaluations(

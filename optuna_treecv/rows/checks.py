@@ -4,7 +4,6 @@ name the entry of X that is no finite number.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -286,7 +285,7 @@ _NO_NUMBERS = re.compile(
 @contextmanager
 def naming_entries(
     X: Any, order: np.ndarray | None = None, names: Sequence[Any] | None = None
-) -> Generator[None]:
+) -> Iterator[None]:
     """Replace errors about entries that are no finite numbers by one that names the entry.
 
     Parameters

@@ -9,7 +9,6 @@ from functools import cached_property
 from itertools import pairwise
 from itertools import zip_longest
 from typing import NamedTuple
-from typing import TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -38,7 +37,7 @@ _FEWEST_ROWS = 1024
 
 #: Training rows: None for all rows that are not tested, in ascending order; n for the rows 0 to
 #: n - 1; a mask of packed bits (uint8) for other ascending rows; else the rows (uint32).
-TrainRows: TypeAlias = "None | int | np.ndarray"
+TrainRows = int | np.ndarray | None
 
 
 class Split(NamedTuple):
@@ -301,7 +300,7 @@ class Folds:
 
 
 #: How the rows are cut for one repeat.
-Cut: TypeAlias = Folds | Splits
+Cut = Folds | Splits
 
 
 def trained_without(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:

@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
-from typing import TypeAlias
 import warnings
 
 import numpy as np
@@ -36,8 +35,8 @@ from sklearn.exceptions import UndefinedMetricWarning
 from optuna_treecv.scoring.metrics import fold_sizes
 from optuna_treecv.scoring.metrics import mean_over_targets
 
-Array: TypeAlias = np.ndarray
-Weights: TypeAlias = np.ndarray | None
+Array = np.ndarray
+Weights = np.ndarray | None
 
 
 @dataclass(frozen=True)

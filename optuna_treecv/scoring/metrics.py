@@ -10,7 +10,6 @@ import inspect
 from math import inf
 from operator import attrgetter
 from typing import Any
-from typing import TypeAlias
 
 import numpy as np
 from sklearn import metrics
@@ -221,7 +220,7 @@ class Pooled:
 
 
 #: One thing to score by.
-Metric: TypeAlias = Loss | Scorer | Pooled
+Metric = Loss | Scorer | Pooled
 
 
 # The metrics of scikit-learn that are means over rows.

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from heapq import heappop
 from heapq import heappush
 from itertools import count
+from itertools import repeat
 from math import inf
 from operator import attrgetter
 from threading import Lock
 from time import perf_counter
 from typing import Any
-from typing import TypeAlias
 
 import numpy as np
 
@@ -533,7 +533,7 @@ class StoredModelCache:
         high: float = inf,
     ) -> None:
         self.memory.keep(key, array, seconds, low, high)
-        self._gather([key], [array], [seconds], [(low, high)])
+        self._gather([(key, array, seconds, low, high)])
 
     def keep_all(
         self,
@@ -544,13 +544,9 @@ class StoredModelCache:
         key: Key | None = None,
     ) -> None:
         self.memory.keep_all(keys, arrays, seconds, ends, key)
-        each = None if ends is None else ends.tolist()
-        self._gather(
-            list(keys.values()),
-            [arrays[i] for i in keys],
-            seconds,
-            [(-inf, inf) if each is None else each[i] for i in keys],
-        )
+        each = repeat((-inf, inf)) if ends is None else ends[list(keys)].tolist()
+        models = zip(keys.items(), seconds, each, strict=False)
+        self._gather([(key, arrays[i], cost, *domain) for (i, key), cost, domain in models])
 
     def write(self, kept: Iterable[tuple[Key, np.ndarray, float]]) -> None:
         """Write arrays to the store as soon as possible, since other workers wait for them.
@@ -604,20 +600,14 @@ class StoredModelCache:
         self.memory.keep(key, aligned, seconds, *ends)
         return aligned
 
-    def _gather(
-        self,
-        keys: list[Key],
-        arrays: list[np.ndarray],
-        seconds: list[float],
-        ends: Sequence[Sequence[float]],
-    ) -> None:
-        """Collect the arrays that are worth writing."""
+    def _gather(self, models: list[tuple[Key, np.ndarray, float, float, float]]) -> None:
+        """Collect the models that are worth writing: key, array, seconds, ends of the interval."""
         pending = []
-        for key, array, cost, (low, high) in zip(keys, arrays, seconds, ends, strict=True):
+        for key, array, cost, low, high in models:
             if cost > _SECONDS_PER_MODEL + _SECONDS_PER_BYTE * array.nbytes:
                 domain = (None, None) if low == -inf else (low, high)
                 pending.append(Kept(stored_as(key), array, cost, *domain))
-        self._collect(pending, sum(seconds))
+        self._collect(pending, sum(cost for _, _, cost, _, _ in models))
 
     def _collect(self, pending: list[Kept], seconds: float) -> None:
         """Collect models; write all collected ones once they took enough seconds of training."""
@@ -631,7 +621,7 @@ class StoredModelCache:
 
 
 #: A cache of models, with or without a store.
-AnyCache: TypeAlias = ModelCache | StoredModelCache
+AnyCache = ModelCache | StoredModelCache
 
 
 def keep_scores(

@@ -19,7 +19,6 @@ import struct
 import sys
 from threading import Lock
 from typing import Any
-from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -41,9 +40,9 @@ from optuna_treecv.tree.plan import Plan
 #: Names, and at the end the length in bytes of the array that they name.
 Key = tuple[Any, ...]
 #: Returns a value as bytes.
-Encode: TypeAlias = Callable[[Any], bytes]
+Encode = Callable[[Any], bytes]
 #: Returns as bytes what is neither plain data nor an estimator; its second argument encodes parts.
-Other: TypeAlias = Callable[[Any, Encode], bytes]
+Other = Callable[[Any, Encode], bytes]
 
 _PACKAGE = "optuna_treecv"
 _VERSION = version("optuna-treecv")

@@ -15,7 +15,6 @@ import re
 from threading import Lock
 from time import monotonic
 from typing import Any
-from typing import TypeAlias
 from typing import TypeGuard
 from typing import TypeVar
 import warnings
@@ -74,7 +73,7 @@ LOAD_SECONDS = 300.0
 IDLE_SECONDS = 60.0
 
 #: The forms in which a store can be given, besides an open database.
-Given: TypeAlias = str | URL | Engine | Callable[[], Engine]
+Given = str | URL | Engine | Callable[[], Engine]
 
 # Scopes that a failure can stop besides attempts with one purpose: everything, or writing.
 _STORE: Scope = (None, False)
@@ -465,7 +464,7 @@ class Database:
 
 
 #: A store: a URL, an engine, a callable that returns an engine, or an open database.
-AnyStore: TypeAlias = Given | Database
+AnyStore = Given | Database
 
 
 def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:

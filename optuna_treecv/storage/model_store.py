@@ -24,7 +24,6 @@ from time import monotonic
 from time import sleep
 from typing import Any
 from typing import NamedTuple
-from typing import TypeAlias
 from uuid import uuid4
 import warnings
 
@@ -82,7 +81,7 @@ class Kept(NamedTuple):
 
 
 #: The key and the interval of a model.
-Domain: TypeAlias = tuple[bytes, float | None, float | None]
+Domain = tuple[bytes, float | None, float | None]
 
 
 class Known(NamedTuple):

@@ -14,7 +14,6 @@ from threading import Lock
 from threading import Thread
 from time import monotonic
 from typing import Any
-from typing import TypeAlias
 from typing import TypeVar
 
 #: Seconds without further attempts after a failure.
@@ -24,7 +23,7 @@ RETRY_SECONDS = 30.0
 PAUSE_PER_SECOND = 5
 
 #: A kind of attempts that may fail alone: their purpose (None: any), and whether they write.
-Scope: TypeAlias = tuple[str | None, bool]
+Scope = tuple[str | None, bool]
 
 
 @dataclass(eq=False)
@@ -71,7 +70,7 @@ class Outages:
 KEPT_SECONDS = 1.0
 
 T = TypeVar("T")
-_Jobs: TypeAlias = SimpleQueue[tuple[Callable[[], Any], Future[Any]]]
+_Jobs = SimpleQueue[tuple[Callable[[], Any], Future[Any]]]
 
 
 class KeptThreads:

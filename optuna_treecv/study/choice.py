@@ -16,7 +16,6 @@ from math import sqrt
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
-from typing import TypeAlias
 
 import numpy as np
 import optuna
@@ -41,7 +40,7 @@ from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.known_scores import KnownScores
 
 #: Which direction of a parameter makes a model simpler: see ``select``.
-Simpler: TypeAlias = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, Any]], float]
+Simpler = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, Any]], float]
 
 #: The rules of choice that users may name besides a callable.
 RULES = ("best", "one_se")

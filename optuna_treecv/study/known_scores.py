@@ -12,7 +12,6 @@ from threading import Lock
 from time import perf_counter
 from typing import Any
 from typing import NamedTuple
-from typing import TypeAlias
 from uuid import uuid4
 
 import numpy as np
@@ -34,7 +33,7 @@ MOST_BYTES = 2**26
 # The most bytes of fold scores that are read from a store at once.
 _MOST_READ_BYTES = 2**28
 
-_Name: TypeAlias = tuple[int, datetime | None]
+_Name = tuple[int, datetime | None]
 
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
 # The cost of a trial, whatever the number of its scores.

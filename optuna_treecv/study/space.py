@@ -21,7 +21,6 @@ from math import isfinite
 import os
 import re
 from typing import Any
-from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -44,7 +43,7 @@ from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 
 #: A grid: the values of each parameter, or their codes (``Axis``).
-Grid: TypeAlias = dict[str, list[Any]]
+Grid = dict[str, list[Any]]
 
 _PLAIN = (type(None), bool, int, float, str)
 _OBJECT = object()  # what a value is that is none of these
@@ -247,7 +246,7 @@ def _name(value: Any) -> bytes:
 
 #: The candidate of a trial: an estimator, and the epochs of the trial or of its study; None: those
 #: of the evaluation.
-Candidate: TypeAlias = tuple[Any, int | None]
+Candidate = tuple[Any, int | None]
 
 # The error of FixedTrial and FrozenTrial when they have no value for a parameter.
 _NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")

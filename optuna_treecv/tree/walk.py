@@ -22,7 +22,6 @@ from functools import partial
 from threading import Event
 from typing import Any
 from typing import NamedTuple
-from typing import TypeAlias
 from typing import TypeGuard
 
 import numpy as np
@@ -44,7 +43,7 @@ from optuna_treecv.tree.plan import Trainer
 TestNode = Callable[[Node, Any], int]
 
 #: A block whose folds are all tested, and the row updates done since the block before.
-TestedBlock: TypeAlias = tuple[Node, int]
+TestedBlock = tuple[Node, int]
 
 
 class Pending(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC
 from abc import abstractmethod
-from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -365,7 +364,7 @@ def _libraries() -> list[Any]:
 
 
 @contextmanager
-def one_blas_thread() -> Generator[None]:
+def one_blas_thread() -> Iterator[None]:
     """Let BLAS use one thread in this block, so that its sums do not depend on the machine's load.
 
     The limit holds for the process. The first thread that enters sets it, and the last one that

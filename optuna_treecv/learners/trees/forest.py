@@ -14,7 +14,6 @@ from math import ldexp
 from math import log
 from typing import Any
 from typing import NamedTuple
-from typing import TypeAlias
 import warnings
 
 import numpy as np
@@ -40,7 +39,7 @@ _DIGITS = 62
 _MOST_DIGITS = 52
 
 # The exponents of the weights and of the targets of one tree.
-_Exponents: TypeAlias = tuple[int, int]
+_Exponents = tuple[int, int]
 
 # Folds that are grown together. The tables of a node hold one for each.
 _MOST_TOGETHER = 63
