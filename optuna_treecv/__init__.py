@@ -14,7 +14,7 @@ from optuna_treecv.learners.svrg import StreamingSVRGClassifier
 from optuna_treecv.learners.svrg import StreamingSVRGRegressor
 from optuna_treecv.learners.trees.estimators import HistTreeClassifier
 from optuna_treecv.learners.trees.estimators import HistTreeRegressor
-from optuna_treecv.scoring.argument import pooled
+from optuna_treecv.scoring.metrics import pooled
 from optuna_treecv.search.search_cv import TreeCVSearchCV
 from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.study.objective import select

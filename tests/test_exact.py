@@ -49,7 +49,7 @@ from optuna_treecv.learners.exact.ridge import RidgeFolds
 from optuna_treecv.learners.steps.decisions import why_not_rowwise
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.sharing.repeat_scores import KeptSums
+from optuna_treecv.sharing.results import KeptSums
 
 # Splitters without groups get them here too.
 pytestmark = pytest.mark.filterwarnings("ignore:The groups parameter is ignored")

@@ -41,8 +41,8 @@ from watching import Y_CLASSES
 from optuna_treecv import ModelCache
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.sharing import fold_results
-from optuna_treecv.sharing.fold_results import Beginnings
+from optuna_treecv.sharing import results
+from optuna_treecv.sharing.results import Beginnings
 
 
 def test_the_same_configuration_trains_nothing_twice():
@@ -168,8 +168,8 @@ def test_folds_with_one_half_in_common_are_kept_apart():
 
 def test_scores_of_other_versions_are_not_taken(tmp_path, monkeypatch):
     updates = []
-    for scored_by in (fold_results.SCORED_BY, b"another version", fold_results.SCORED_BY):
-        monkeypatch.setattr(fold_results, "SCORED_BY", scored_by)
+    for scored_by in (results.SCORED_BY, b"another version", results.SCORED_BY):
+        monkeypatch.setattr(results, "SCORED_BY", scored_by)
         objective = treecv_objective(
             lambda trial: RandomForestClassifier(3, random_state=0),
             X_CLASSES,
@@ -239,7 +239,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from optuna_treecv import treecv_objective
-from optuna_treecv.sharing.fold_results import Beginnings
+from optuna_treecv.sharing.results import Beginnings
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 objective = treecv_objective(
     make_pipeline(StandardScaler(), RandomForestClassifier(3)), X, y.map({0: "bad", 1: "good"}),

@@ -31,7 +31,6 @@ from optuna_treecv import pooled
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.scoring import argument
 from optuna_treecv.scoring import metrics
 
 ONE_PASS = SGDClassifier(max_iter=1, tol=None, random_state=0)
@@ -590,8 +589,8 @@ def test_a_loss_between_0_and_1_is_no_count(monkeypatch, report):
         metrics.Loss("clipped", "predict", clipped, row_range=(0.0, 1.0)),
         metrics.Loss("doubled", "predict", doubled, row_range=(0.0, 2.0)),
     ]
-    monkeypatch.setattr(argument, "FOR_REGRESSORS", of_numbers)
-    monkeypatch.setattr(argument, "LOSSES", {loss.name: loss for loss in of_numbers})
+    monkeypatch.setattr(metrics, "FOR_REGRESSORS", of_numbers)
+    monkeypatch.setattr(metrics, "LOSSES", {loss.name: loss for loss in of_numbers})
     rng = np.random.default_rng(0)
     X = rng.normal(size=(160, 3))
     y = 0.3 * rng.normal(size=160)

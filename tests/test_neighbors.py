@@ -41,7 +41,7 @@ from optuna_treecv.crossval.exact import chunks_of
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners import neighbors
-from optuna_treecv.sharing.repeat_scores import KeptSums
+from optuna_treecv.sharing.results import KeptSums
 
 SIZES = [1, 3, 8]
 

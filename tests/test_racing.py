@@ -25,10 +25,10 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.early import EarlyLanes
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import job_for
+from optuna_treecv.crossval.treecv import EarlyLanes
 from optuna_treecv.crossval.treecv import TreeCV
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.study.racing import compared
@@ -110,7 +110,7 @@ def test_weights_are_scaled_to_a_mean_of_1():
 
 
 def test_losses_take_few_bytes():
-    from optuna_treecv.scoring.argument import make_scoring
+    from optuna_treecv.scoring.metrics import make_scoring
 
     error = Losses(make_scoring("error").first, None)
     scores = np.array([0, 1, 1], np.int8)

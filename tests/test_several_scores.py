@@ -40,9 +40,9 @@ from optuna_treecv.report import plot_sharing
 from optuna_treecv.report import plot_time
 from optuna_treecv.reporting.cli import main
 from optuna_treecv.rows.data import Data
-from optuna_treecv.scoring.argument import make_scoring
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.scoring.at_leaves import Leaves
+from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 

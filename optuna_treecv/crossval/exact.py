@@ -53,9 +53,9 @@ from optuna_treecv.scoring.scores import scores_from_squares
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.sharing.repeat_scores import KeptSums
-from optuna_treecv.sharing.repeat_scores import OUTPUTS_DIVERGED
-from optuna_treecv.sharing.repeat_scores import RepeatScores
+from optuna_treecv.sharing.results import KeptSums
+from optuna_treecv.sharing.results import OUTPUTS_DIVERGED
+from optuna_treecv.sharing.results import RepeatScores
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job

@@ -48,17 +48,17 @@ from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Splits
-from optuna_treecv.scoring.argument import with_pooled
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.scoring.metrics import with_pooled
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
-from optuna_treecv.sharing.fold_results import FoldResult
-from optuna_treecv.sharing.fold_results import FoldResults
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import under_configuration
+from optuna_treecv.sharing.results import FoldResult
+from optuna_treecv.sharing.results import FoldResults
 from optuna_treecv.tree.plan import Node
 
 

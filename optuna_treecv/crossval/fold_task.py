@@ -61,9 +61,9 @@ from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import spread_of_counts
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
-from optuna_treecv.sharing.fold_results import Beginnings
-from optuna_treecv.sharing.fold_results import FoldResult
 from optuna_treecv.sharing.keys import under_configuration
+from optuna_treecv.sharing.results import Beginnings
+from optuna_treecv.sharing.results import FoldResult
 
 T = TypeVar("T")
 

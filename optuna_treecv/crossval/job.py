@@ -47,12 +47,12 @@ from optuna_treecv.learners.names import described
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring.argument import Scoring
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import range_of
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.sharing.caches import AnyCache

@@ -26,12 +26,12 @@ from optuna_treecv.learners.one_pass import OF_PASSES
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import has_fewer_of_a_class
-from optuna_treecv.scoring.argument import Scoring
-from optuna_treecv.scoring.argument import scoring_for
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.metrics import Scoring
+from optuna_treecv.scoring.metrics import scoring_for
 
 if TYPE_CHECKING:
     from optuna_treecv.crossval.job import Job

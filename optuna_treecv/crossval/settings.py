@@ -29,9 +29,9 @@ from sklearn.utils import check_random_state
 
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
-from optuna_treecv.scoring.argument import make_scoring
-from optuna_treecv.scoring.argument import Scoring
+from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import Scoring
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -45,10 +45,10 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import first_split
 from optuna_treecv.rows.folds import one_pass
-from optuna_treecv.scoring.argument import Scoring
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import content_key

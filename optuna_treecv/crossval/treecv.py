@@ -1,6 +1,11 @@
 """The engine "treecv": the k trainings do their common part only once, along a tree.
 
 Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in ``tree/walk.py``.
+
+The training of the first leaf's model is one pass over all rows but its own. Where scores are
+wanted early, each row is tested before the model is trained on it (Blum, Kalai & Langford 1999).
+With many folds, the tree is then walked breadth-first to 16 nodes: their models are those of a
+cross-validation with 16 folds.
 """
 
 from __future__ import annotations
@@ -8,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from math import log2
 from time import perf_counter
 from typing import Any
@@ -16,12 +23,18 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 
-from optuna_treecv.crossval.early import EarlyLanes
-from optuna_treecv.crossval.early import FirstPass
-from optuna_treecv.crossval.early import walk_lanes
+from optuna_treecv.crossval.engine import divided
 from optuna_treecv.crossval.engine import Early
+from optuna_treecv.crossval.engine import empty_scores
+from optuna_treecv.crossval.engine import FEWEST_FOLDS
+from optuna_treecv.crossval.engine import FIRST_LEAF
+from optuna_treecv.crossval.engine import FIRST_STEP
 from optuna_treecv.crossval.engine import Missing
+from optuna_treecv.crossval.engine import NESTED_FOLDS
+from optuna_treecv.crossval.engine import NESTED_STEP
 from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.crossval.engine import RowScores
+from optuna_treecv.crossval.engine import scored
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.task import Task
@@ -46,16 +59,27 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.scoring.at_leaves import Leaves
+from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
+from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Rows
+from optuna_treecv.tree.walk import beside_the_spine
+from optuna_treecv.tree.walk import ends_within
+from optuna_treecv.tree.walk import length_of_spine
+from optuna_treecv.tree.walk import Pending
+from optuna_treecv.tree.walk import phases_of_spine
+from optuna_treecv.tree.walk import steps_of_spine
 from optuna_treecv.tree.walk import sum_along_tree
 from optuna_treecv.tree.walk import TestedBlock
+from optuna_treecv.tree.walk import walk_spine
 from optuna_treecv.tree.walk import walk_to_leaves
 from optuna_treecv.tree.walk import walk_tree
 
@@ -321,3 +345,274 @@ def _cut(array: np.ndarray, counts: list[int]) -> list[ArrayThenCount]:
         parts.append(ArrayThenCount.of(array[begin:], counts[number]))
         array.resize((begin, *array.shape[1:]), refcheck=False)
     return parts[::-1]
+
+
+class FirstPass:
+    """The beginning of a walk over the tree, with scores before those of its folds.
+
+    Ask for ``events`` to their end, and then for ``walk_rest``.
+
+    Parameters
+    ----------
+    training : Training
+    """
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self._plan = training.repeat.plan
+        self._learner = training.learner
+        self._metric = training.job.scoring.first
+        self._scored = partial(scored, self._learner, self._metric, training.job.estimator)
+        self._n_threads = training.job.task.settings.n_threads
+        self._states: dict[Node, Any] = {}  # of the nodes on the spine
+        self._pending: list[Pending] | None = None
+
+    def events(self) -> Generator[Early]:
+        """Train on the first pass, and then down to 16 nodes; yield each step."""
+        training = self._training
+        is_large = self._plan.n_folds >= FEWEST_FOLDS
+        if training.ahead is not None:
+            yield from self._replayed(training.ahead, is_large)
+            return
+        training.is_training = True
+        ends, n_rows = steps_of_spine(self._plan), length_of_spine(self._plan)
+        scores = empty_scores(self._metric, n_rows, self._learner.rows, ends)
+        for rows, outputs, step in walk_spine(self._plan, self._learner, self._states):
+            scores.add(*self._scored(outputs, rows))
+            training.n_needed += len(outputs)
+            training.n_walked += len(outputs)
+            if step is not None:
+                yield Early(step, scores)
+        if not self._states:
+            training.n_needed = 0  # the tree needs another pass
+        if is_large:
+            yield Early(NESTED_STEP, self._nested())
+
+    def _replayed(self, ahead: Ahead, is_large: bool) -> Generator[Early]:
+        """Yield what was computed together with other jobs, until it lost against them."""
+        if ahead.lost_at is not None:
+            self._training.n_before = ahead.n_updates
+        assert ahead.progressive is not None
+        for n_rows, step in steps_of_spine(self._plan).items():
+            if n_rows > ahead.progressive.n_rows:
+                return
+            yield Early(step, ahead.progressive.first(n_rows), step == ahead.lost_at)
+        if is_large and ahead.nested is not None:
+            yield Early(NESTED_STEP, ahead.nested, ahead.lost_at == NESTED_STEP)
+
+    def _nested(self) -> RowScores:
+        """Walk the tree to its 16 nodes of level 4; return the scores of all rows they test."""
+        plan, learner = self._plan, self._learner
+        nodes = plan.blocks(NESTED_FOLDS)
+        outputs = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+        pending = self._left(plan.root, nodes[0])
+        held, n_updates = _models_at(nodes, plan, learner, outputs, self._n_threads, pending)
+        self._training.n_needed += n_updates
+        self._training.n_walked += n_updates
+        self._pending = self._left(nodes[0], FIRST_LEAF) or [Pending(nodes[0], held[nodes[0]])]
+        self._pending += [Pending(node, held[node]) for node in nodes[1:]]
+        start, stop = plan.rows(plan.root)
+        scores = empty_scores(self._metric, stop - start, self._learner.rows)
+        scores.add(*self._scored(outputs[start:stop], slice(start, stop)))
+        return scores
+
+    def walk_rest(self) -> Generator[TestedBlock]:
+        """Test the folds from where the first pass or the 16 nodes have come to."""
+        plan, learner = self._plan, self._learner
+        pending = self._pending or self._left(plan.root, FIRST_LEAF)
+        nodes = [plan.root] if pending is None else [one.node for one in pending]
+        blocks = divided(plan, nodes, self._n_threads)
+        test = node_test(plan, learner, self._training.leaves)
+        return walk_tree(plan, learner, test, blocks, self._n_threads, pending)
+
+    def _left(self, top: Node, bottom: Node) -> list[Pending] | None:
+        """Return what is left to walk between two nodes on the spine; None: everything."""
+        return beside_the_spine(self._plan, self._states, top, bottom) if self._states else None
+
+
+@dataclass(eq=False)
+class EarlyLanes:
+    """Learners that are evaluated together along one tree.
+
+    Parameters
+    ----------
+    plan : Plan
+    learners : list of CompiledLearner
+        Those that ``Lanes`` takes.
+    metric : Loss or Scorer
+        Scores the rows.
+    n_jobs : int
+        Threads.
+    watch : Watch or None
+        None: no learner is left out.
+
+    Attributes
+    ----------
+    ahead : list of Ahead
+        What is known of each learner.
+    """
+
+    plan: Plan
+    learners: list[CompiledLearner]
+    metric: Metric
+    n_jobs: int
+    watch: Watch | None
+
+    def __post_init__(self) -> None:
+        self._lanes = Lanes(self.learners)
+        self._members = list(range(len(self.learners)))  # the learners on the lanes
+        self._alive = set(self._members)
+        self._states: dict[Node, np.ndarray] = {}
+        ends = steps_of_spine(self.plan)
+        scores = partial(empty_scores, self.metric, max(ends), self.learners[0].rows, ends)
+        self.ahead = [Ahead(scores()) for _ in self.learners]
+
+    def evaluate(self) -> tuple[np.ndarray, list[int]]:
+        """Walk the tree; return the outputs of those whose folds are tested, and who they are.
+
+        Returns
+        -------
+        outputs : ndarray of shape (n_members * n_rows, n_outputs)
+            All rows for the first of them, then all rows for the second.
+        members : list of int
+            Some of them may have lost, if fewer than half have.
+        """
+        self._first_pass()
+        pending = None
+        if self.plan.n_folds >= FEWEST_FOLDS and self._alive:
+            pending = self._walk_to_nested()
+        if not self._alive:
+            return np.empty((0, self._lanes.n_outputs), self._lanes.dtype), []
+        plan, lanes = self.plan, self._lanes
+        if pending is None:
+            pending = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
+        out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
+        blocks = divided(plan, [one.node for one in pending], self.n_jobs)
+        self._count(walk_lanes(plan, lanes, out, blocks, self.n_jobs, pending))
+        return out, self._members
+
+    def _first_pass(self) -> None:
+        steps, n_before = steps_of_spine(self.plan), 0
+        progressive: list[Any] = [one.progressive for one in self.ahead]
+        lanes, state = self._lanes, self._lanes.start()
+        for node, phase in phases_of_spine(self.plan):
+            rows, begin = phase.rows, 0
+            for end in ends_within(steps, n_before, phase.n_rows) if phase.n_rows else []:
+                n_members = len(self._members)
+                out = np.empty((n_members * (end - begin), lanes.n_outputs), lanes.dtype)
+                self._lanes.test_then_train(state, cut(rows, begin, end), out)
+                by_model = out.reshape(n_members, end - begin, -1)
+                self._add(progressive, by_model, rows, begin, end)
+                self._count(end - begin)
+                begin = end
+                step = steps.get(n_before + end)
+                if step is not None and step >= FIRST_STEP:
+                    tail = progressive[min(self._alive)].tail
+                    state = self._drop(step, progressive, tail, [state])[0]
+                    if not self._alive:
+                        return
+            n_before += phase.n_rows
+            self._states[node] = self._lanes.snapshot(state)
+
+    def _walk_to_nested(self) -> list[Pending] | None:
+        """Walk to the 16 nodes of level 4, and score all rows by their models.
+
+        Return what is left to walk; None if no learner is left.
+        """
+        plan, lanes = self.plan, self._lanes
+        nodes = plan.blocks(NESTED_FOLDS)
+        out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
+        pending = beside_the_spine(plan, self._states, plan.root, nodes[0])
+        held, n_updates = _models_at(nodes, plan, lanes, out, self.n_jobs, pending)
+        self._count(n_updates)
+        start, stop = plan.rows(plan.root)
+        n_rows, of_rows = stop - start, self.learners[0].rows
+        each: list[Any] = [None for _ in self.learners]
+        for number in self._members:
+            each[number] = self.ahead[number].nested = empty_scores(self.metric, n_rows, of_rows)
+        by_model = out.reshape(len(self._members), plan.n_rows, -1)[:, start:stop]
+        self._add(each, by_model, slice(start, stop), 0, n_rows)
+        left = [held[node] for node in nodes[1:]]
+        below = [node for node in self._states if node.last <= nodes[0].last]
+        self._states = {node: self._states[node] for node in below}
+        left = self._drop(NESTED_STEP, each, slice(0, n_rows), left)
+        if not self._alive:
+            return None
+        rest = [Pending(node, state) for node, state in zip(nodes[1:], left, strict=True)]
+        return beside_the_spine(plan, self._states, nodes[0], FIRST_LEAF) + rest
+
+    def _add(
+        self, scores: Sequence[RowScores], out: np.ndarray, rows: Rows, begin: int, end: int
+    ) -> None:
+        """Score the rows begin to end - 1 among ``rows`` by each learner that has not lost."""
+        for number, outputs in zip(self._members, out, strict=True):
+            if number in self._alive:
+                learner, part = self.learners[number], cut(rows, begin, end)
+                values = scored(learner, self.metric, learner.settings, outputs, part)
+                scores[number].add(*values)
+
+    def _count(self, n_rows: int) -> None:
+        for number in self._alive:
+            self.ahead[number].n_updates += n_rows
+
+    def _drop(
+        self, step: int, scores: Sequence[RowScores], rows: slice, states: list[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Ask who has lost; return the states without these if the others fill few lanes."""
+        if self.watch is None:
+            return states
+        alive = sorted(self._alive)
+        losers = self.watch.losers(step, [scores[number] for number in alive], rows)
+        for i in losers:
+            self.ahead[alive[i]].lost_at = step
+            self._alive.remove(alive[i])
+        if not 0 < 2 * len(self._alive) <= len(self._members):
+            return states
+        places = [i for i, number in enumerate(self._members) if number in self._alive]
+        fewer = self._lanes.only(places)
+        taken = [fewer.take(self._lanes, state, places) for state in states]
+        self._states = {
+            node: fewer.take(self._lanes, state, places) for node, state in self._states.items()
+        }
+        self._lanes, self._members = fewer, [self._members[i] for i in places]
+        return taken
+
+
+def _models_at(
+    nodes: list[Node],
+    plan: Plan,
+    learner: Learner | Lanes,
+    out: np.ndarray,
+    n_jobs: int,
+    pending: list[Pending] | None,
+) -> tuple[dict[Node, Any], int]:
+    """Walk to some nodes, and write what their models say of their rows.
+
+    Return these models by node, and the row updates.
+    """
+    models: dict[Node, Any] = {}
+
+    def hold(node: Node, state: Any) -> int:
+        learner.outputs(state, *plan.rows(node), out)
+        models[node] = state
+        return 0
+
+    blocks = walk_tree(plan, learner, hold, nodes, n_jobs, pending)
+    return models, sum(n_updates for _, n_updates in blocks)
+
+
+def walk_lanes(
+    plan: Plan,
+    lanes: Lanes,
+    out: np.ndarray,
+    nodes: list[Node],
+    n_jobs: int,
+    pending: list[Pending] | None = None,
+) -> int:
+    """Write the outputs of all learners, one after the other; return the row updates of each."""
+
+    def test(node: Node, state: Any) -> int:
+        return lanes.walk_subtree(plan, node, state, out)
+
+    blocks = walk_tree(plan, lanes, test, nodes, n_jobs, pending)
+    return sum(n_updates for _, n_updates in blocks)

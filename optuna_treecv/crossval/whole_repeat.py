@@ -24,9 +24,9 @@ from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import SCORED_BY
 from optuna_treecv.sharing.keys import under_configuration
-from optuna_treecv.sharing.repeat_scores import KeptScores
-from optuna_treecv.sharing.repeat_scores import OUTPUTS_DIVERGED
-from optuna_treecv.sharing.repeat_scores import RepeatScores
+from optuna_treecv.sharing.results import KeptScores
+from optuna_treecv.sharing.results import OUTPUTS_DIVERGED
+from optuna_treecv.sharing.results import RepeatScores
 
 _RESPONSES = {"predict", "decision_function", "predict_proba"}
 

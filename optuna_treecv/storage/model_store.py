@@ -351,6 +351,9 @@ class Leases:
 
     def __init__(self, store: ModelStore) -> None:
         self._store = store
+        attempt = store.database.attempt
+        # One writer at a time: nobody can take a name between another's look and insert.
+        self._write: Any = partial(attempt, write=True, alone=True, without="leases")
         self._has_warned = False
 
     def held(self) -> set[str]:
@@ -434,16 +437,6 @@ class Leases:
         renewal = update(LEASES).where(LEASES.c.owner == owner)
         while not ended.wait(LEASE_SECONDS / _RENEWALS):
             self._write(lambda c: c.execute(renewal.values(expires=_now(c) + LEASE_SECONDS)), None)
-
-    def _write(self, work: Callable[[Connection], Any], otherwise: Any) -> Any:
-        # One writer at a time: nobody can take a name between another's look and insert.
-        return self._store.database.attempt(
-            work,
-            otherwise,
-            write=True,
-            alone=True,
-            without="leases",
-        )
 
 
 def _now(connection: Connection) -> float:

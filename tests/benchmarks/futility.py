@@ -37,7 +37,7 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
-from optuna_treecv.scoring.argument import make_scoring
+from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.study.racing import Losses
 from optuna_treecv.tree.walk import steps_of_spine
 

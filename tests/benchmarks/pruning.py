@@ -37,7 +37,6 @@ from sklearn.preprocessing import scale
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
-from optuna_treecv.crossval.early import EarlyLanes
 from optuna_treecv.crossval.engine import LAST_STEP
 from optuna_treecv.crossval.engine import NESTED_STEP
 from optuna_treecv.crossval.engine import RowScores
@@ -45,6 +44,7 @@ from optuna_treecv.crossval.engine import scored
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
+from optuna_treecv.crossval.treecv import EarlyLanes
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import Losses
@@ -253,7 +253,7 @@ def main() -> None:
 LOSSES: Losses
 
 if __name__ == "__main__":
-    from optuna_treecv.scoring.argument import make_scoring
+    from optuna_treecv.scoring.metrics import make_scoring
 
     LOSSES = Losses(make_scoring("error").first, None)
     main()
