@@ -363,10 +363,8 @@ class LogisticFolds(GLMFolds):
         if method != "predict_proba":
             return _decisions(outputs, method)
         if outputs.shape[1] == 1:
-            small = np.exp(-np.abs(outputs))
-            shares = np.concatenate([small, np.ones_like(small)], axis=1) / (1 + small)
-            shares[outputs[:, 0] < 0] = shares[outputs[:, 0] < 0, ::-1]
-            return shares
+            second = 1 / (1 + np.exp(-outputs))
+            return np.hstack([1 - second, second])  # with the rounding of scikit-learn
         return softmax(outputs, axis=1)
 
 

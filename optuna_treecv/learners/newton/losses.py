@@ -48,12 +48,22 @@ class PredictorLoss(ABC):
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the second derivatives in each predictor; all arrays as in ``differentiate``."""
 
-    @abstractmethod
+    def shares(self, z: np.ndarray) -> np.ndarray | None:
+        """Return p, if the second derivatives in two different predictors are -p_a p_b."""
+        return None
+
     def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the second derivatives at the predictors (n_rows, n_outputs) of one model.
 
         They are of shape (n_rows, n_outputs, n_outputs).
         """
+        bends, shares = self.bends(z[:, None], y)[:, 0], self.shares(z[:, None])
+        if shares is None:
+            return bends[:, :, None]
+        curvatures = -shares[:, 0, :, None] * shares[:, 0, None, :]
+        diagonal = np.arange(self.n_outputs)
+        curvatures[:, diagonal, diagonal] = bends
+        return np.asarray(curvatures)
 
 
 class Logistic(PredictorLoss):
@@ -78,9 +88,6 @@ class Logistic(PredictorLoss):
         shares /= np.square(1 + shares)
         return shares
 
-    def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self.bends(z, y)[:, :, None]
-
 
 class Multinomial(PredictorLoss):
     """log sum_k exp(z_k) - z_y, for the classes 0, 1, ...."""
@@ -102,19 +109,13 @@ class Multinomial(PredictorLoss):
         z[:] = outputs.transpose(0, 2, 1)  # NumPy does nothing if it is the same memory
 
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        shares = self.shares(z)
+        return np.asarray(shares * np.maximum(1 - shares, 0))
+
+    def shares(self, z: np.ndarray) -> np.ndarray:
         shares = z.transpose(0, 2, 1).copy()
         softmax(shares)
-        shares *= 1 - shares
         return shares.transpose(0, 2, 1)
-
-    def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        shares = z.copy()
-        softmax(shares[:, :, None])
-        curvatures = -shares[:, :, None] * shares[:, None, :]
-        diagonal = np.arange(self.n_outputs)
-        # Rounding may leave less than 0 of a share of 1.
-        curvatures[:, diagonal, diagonal] = shares * np.maximum(1 - shares, 0)
-        return curvatures
 
 
 class Tweedie(PredictorLoss):
@@ -148,9 +149,6 @@ class Tweedie(PredictorLoss):
             return np.exp(z)
         return (2 - p) * np.exp((2 - p) * z) + (p - 1) * np.exp((1 - p) * z) * y
 
-    def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self.bends(z[:, :, None], y)
-
 
 class SquaredDistance(PredictorLoss):
     """1/2 d^2, with the distance d of z to an interval.
@@ -182,6 +180,3 @@ class SquaredDistance(PredictorLoss):
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
         low, high = self._interval(y[:, None, None])
         return ((z <= low) | (z >= high)).astype(np.float64)
-
-    def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self.bends(z[:, :, None], y)

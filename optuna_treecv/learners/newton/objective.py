@@ -331,41 +331,50 @@ class Objective:
         for group, some, is_trained, _ in self._blocks(len(models)):
             X, y = self.read(some, self.precision), self.targets[some]
             z = self.predictors(X, models, set_of)
-            n_rows, n_lanes, n = z.shape
-            bends = self.loss.curvatures(z.reshape(-1, n), np.repeat(y, n_lanes))
-            bends = bends.reshape(n_rows, n_lanes, n * n)
+            bends, shares = self.loss.bends(z, y), self.loss.shares(z)
             self.loss.differentiate(z, y)
+            if shares is not None:
+                roots = np.ones((len(z), len(models), 1), z.dtype)
+                self._weigh(roots, some, set_of)
+                shares = shares * np.sqrt(roots)
             for numbers in (z, bends):
                 self._weigh(numbers, some, set_of)
+            for numbers in (z, bends) if shares is None else (z, bends, shares):
                 _clear(numbers, is_trained[:, set_of])
             at = group if by_group else 0
             slopes[:, at] += self._sums_of(X, z, set_of)
-            self._add_products(X, bends, hessians[:, at], set_of)
+            for lane, of_lane in enumerate(set_of):
+                if bends[:, lane].any():
+                    of_shares = None if shares is None else shares[:, lane]
+                    columns = self._features(X, of_lane)
+                    self._add_products(columns, bends[:, lane], of_shares, hessians[lane, at])
         return slopes, hessians
 
     def _add_products(
-        self, X: Any, bends: np.ndarray, hessians: np.ndarray, set_of: np.ndarray
+        self, columns: Any, bends: np.ndarray, shares: np.ndarray | None, hessian: np.ndarray
     ) -> None:
-        """Add X' diag(bends) X to Hessians, for each pair of outputs."""
-        n, size, columns = self.n_outputs, self.width, self._features(X)
-        for lane, hessian in enumerate(hessians):
-            if not bends[:, lane].any():
-                continue
-            if len(self.filled):
-                columns = self._features(X, set_of[lane])
-            of_pairs = hessian.reshape(n, size, n, size)
-            for a in range(n):
-                of_pairs[a, :, a] += _products(columns, bends[:, lane, a * n + a], size)
-                for b in range(a):
-                    product = _products(columns, bends[:, lane, a * n + b], size)
-                    of_pairs[a, :, b] += product
-                    of_pairs[b, :, a] += product
+        """Add sum_i x_i' S_i x_i to a Hessian, where S has these numbers on its diagonal.
+
+        Others are products of two shares with a minus.
+        """
+        n, size, (n_rows, d) = self.n_outputs, self.width, columns.shape
+        if shares is not None:
+            if sparse.issparse(columns):
+                columns = np.hstack([columns.toarray(), np.ones((n_rows, size - d))])
+            weighted = (columns[:, None] * shares[:, :, None]).reshape(n_rows, n * size)
+            products = weighted.T @ weighted
+            for a in range(0, n * size, size):
+                products[a : a + size, a : a + size] = 0
+            hessian -= products
+        of_pairs = hessian.reshape(n, size, n, size)
+        for a in range(n):
+            of_pairs[a, :, a] += _products(columns, bends[:, a], size)
 
 
 def _products(X: Any, weights: np.ndarray, size: int) -> np.ndarray:
     """Return X' diag(weights) X, where sparse rows get a column of ones."""
     if isinstance(X, np.ndarray):
-        if size < _FEW_COLUMNS or weights.min() < 0:
+        if size < _FEW_COLUMNS:
             return np.asarray((X * weights[:, None]).T @ X)
         root = X * np.sqrt(weights)[:, None]
         return np.asarray(root.T @ root)  # which takes half the time
