@@ -21,8 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv.learners.exact.discriminants import LinearDiscriminantFolds
 from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFolds
 from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.lasso import LassoFolds
-from optuna_treecv.learners.exact.ridge import RidgeFolds
+from optuna_treecv.learners.exact.regression import LassoFolds
+from optuna_treecv.learners.exact.regression import RidgeFolds
 from optuna_treecv.learners.steps.decisions import adds_columns
 from optuna_treecv.learners.steps.decisions import BY_FOLD
 from optuna_treecv.learners.steps.decisions import decisions_for
