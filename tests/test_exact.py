@@ -14,6 +14,7 @@ from sklearn.base import TransformerMixin
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import AdditiveChi2Sampler
 from sklearn.linear_model import HuberRegressor
+from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import make_scorer
@@ -187,22 +188,67 @@ def test_float32_is_computed_in_float64(scoring):
     np.testing.assert_array_equal(result.test_score, wide.test_score)
 
 
-def test_sparse_rows():
-    rows = sparse.random(200, 30, density=0.2, random_state=0, format="csr")
-    y = rows @ np.arange(30.0)
-    estimator = Ridge(fit_intercept=False, solver="cholesky")
-    result = tree_cross_validate(estimator, rows, y, cv=KFold(4))
-    dense = tree_cross_validate(estimator, rows.toarray(), y, cv=KFold(4))
-    assert result.method == "exact"
+SPARSE = sparse.random(200, 30, density=0.2, random_state=0, format="csr")
+Y_OF_SPARSE = SPARSE @ np.arange(30.0) + np.sin(np.arange(200))
+
+
+@pytest.mark.parametrize("has_intercept", [True, False])
+@pytest.mark.parametrize("solver", ["auto", "sparse_cg", "lsqr", "sag", "cholesky"])
+def test_sparse_rows_have_the_models_of_converged_solvers(solver, has_intercept):
+    estimator = Ridge(fit_intercept=has_intercept, solver=solver, tol=0.1, random_state=0)
+    kind = {"cv": KFold(4), "scoring": "r2"}
+    dense = tree_cross_validate(
+        clone(estimator).set_params(solver="svd"), SPARSE.toarray(), Y_OF_SPARSE, **kind
+    )
+    if solver == "cholesky" and has_intercept:
+        with pytest.raises(ValueError, match="does not support fitting the intercept"):
+            tree_cross_validate(estimator, SPARSE, Y_OF_SPARSE, **kind)
+        return
+    result = tree_cross_validate(estimator, SPARSE, Y_OF_SPARSE, **kind)
+    assert (result.method, dense.method) == ("exact", "exact")
     np.testing.assert_array_equal(result.test_score, dense.test_score)
-    for iterative in (Ridge(), Ridge(fit_intercept=False)):
-        fitted = tree_cross_validate(iterative, rows, y, cv=KFold(4), scoring="r2")
-        assert fitted.method == "fit"
-        expected = cross_val_score(iterative, rows, y, cv=KFold(4))
-        np.testing.assert_array_equal(fitted.test_score, expected)
-    asked = tree_cross_validate(Ridge(), rows, y, cv=KFold(4), method="exact")
-    expected = reference_of_rows(Ridge(), rows.toarray(), y, KFold(4))
-    np.testing.assert_allclose(asked.test_score, expected, rtol=1e-10)
+    tight = clone(estimator).set_params(tol=1e-12, max_iter=100_000)
+    of_fits = cross_val_score(tight, SPARSE, Y_OF_SPARSE, cv=KFold(4))
+    np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-9)
+
+
+def test_labels_of_sparse_rows_and_of_iterative_solvers():
+    y = (Y_OF_SPARSE > np.median(Y_OF_SPARSE)).astype(int)
+    for rows, solver in ((SPARSE, "auto"), (SPARSE.toarray(), "saga")):
+        estimator = RidgeClassifier(solver=solver, random_state=0)
+        result = tree_cross_validate(estimator, rows, y, cv=KFold(4), scoring="accuracy")
+        assert result.method == "exact"
+        tight = clone(estimator).set_params(tol=1e-12, max_iter=100_000)
+        of_fits = cross_val_score(tight, rows, y, cv=KFold(4))
+        np.testing.assert_array_equal(result.test_score, of_fits)
+
+
+def test_many_sparse_columns_are_fitted_unless_they_are_asked_for():
+    wide = sparse.random(300, 200, density=0.1, random_state=0, format="csr")
+    y = wide @ np.arange(200.0)
+    result = tree_cross_validate(Ridge(), wide, y, cv=4)
+    assert result.why == "an iterative solver takes less time for sparse X with over 150 columns"
+    assert tree_cross_validate(Ridge(), wide, y, cv=4, method="exact").method == "exact"
+    objective = treecv_objective(Ridge(), wide, y, param_grid={"alpha": [0.1, 1.0]}, cv=4)
+    assert objective.evaluate({"alpha": 1.0}).method == "exact"
+    result = tree_cross_validate(LinearRegression(), SPARSE, Y_OF_SPARSE, cv=4)
+    assert result.why == "lsqr takes less time for sparse rows"
+
+
+def test_explain_says_which_parameters_do_not_act():
+    idle = "The models have converged: solver, tol, max_iter and random_state do not act."
+    grid = {"alpha": [0.1, 1.0]}
+    for estimator, rows, is_said in (
+        (Ridge(), SPARSE, True),
+        (Ridge(solver="sag"), SPARSE.toarray(), True),
+        (Ridge(), SPARSE.toarray(), False),
+        (Ridge(solver="cholesky", fit_intercept=False), SPARSE, False),
+    ):
+        lines = treecv_objective(estimator, rows, Y_OF_SPARSE, param_grid=grid).explain()
+        assert (idle in lines) == is_said
+    searched = treecv_objective(Ridge(), SPARSE, Y_OF_SPARSE, param_grid={"tol": [0.1, 1e-4]})
+    why = "tol is searched, which does not act on models that have converged"
+    assert why in searched.explain()
 
 
 def reference_of_rows(estimator, X, y, cv):
@@ -358,7 +404,7 @@ def test_a_store_serves_the_next_process(store_url):
     ("estimator", "why"),
     [
         (HuberRegressor(), "models of HuberRegressor do not follow from sums over rows"),
-        (Ridge(solver="sag"), "solver='sag' is iterative"),
+        (Ridge(solver="lbfgs", positive=True), "positive=True has no closed form"),
         (Ridge(positive=True), "positive=True has no closed form"),
         (Ridge(alpha=np.ones(1)), "alpha is not one number"),
         (

@@ -10,14 +10,19 @@ from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
+from sklearn.model_selection import KFold
 from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.model_selection import StratifiedKFold
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from optuna_treecv import ModelCache
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.learners.exact.regression import RidgeFolds
 
 CV = StratifiedKFold(4)
 RNG = np.random.default_rng(0)
@@ -122,3 +127,53 @@ def test_a_score_that_is_not_finite_costs_no_fits():
     y = X[:, 0] + RNG.normal(size=120)
     result = tree_cross_validate(Ridge(), X, y * 1e200, cv=4)
     assert (result.method, result.diverged_folds) == ("exact", 4)
+
+
+@pytest.mark.parametrize("error", [TypeError, IndexError, MemoryError])
+def test_an_error_of_ours_is_not_hidden_by_fits(monkeypatch, error):
+    def fail(*arguments):
+        raise error("ours")
+
+    monkeypatch.setattr(RidgeFolds, "_squares", fail)
+    monkeypatch.setattr(RidgeFolds, "respond", fail)
+    for evaluate in (tree_cross_validate, tree_cross_val_predict):
+        with pytest.raises(error, match="ours"):
+            evaluate(Ridge(), X, X[:, 0], cv=4)
+    with pytest.raises(error, match="ours"):
+        tree_cross_validate_many([Ridge(1.0), Ridge(2.0)], X, X[:, 0], cv=4)
+
+
+def test_an_error_of_a_step_leads_to_fits():
+    """The function of a step is code of others, and may raise what it likes."""
+    values = []
+
+    def identity(value):
+        values.append(value)
+        if len(values) == 50:
+            raise KeyError("fiftieth")
+        return value
+
+    steps = FunctionTransformer(np.frompyfunc(identity, 1, 1))
+    result = tree_cross_validate(make_pipeline(steps, Ridge()), X, X[:, 0], cv=KFold(4))
+    assert result.method == "fit"
+    assert result.why == (
+        NO_SUMS + "estimator must have steps that take the rows of X, got KeyError('fiftieth'))"
+    )
+    expected = cross_validate(Ridge(), X, X[:, 0], cv=KFold(4), scoring="neg_mean_squared_error")
+    np.testing.assert_allclose(result.test_score, -expected["test_score"], rtol=1e-9)
+
+
+def test_an_error_of_a_metric_leads_to_fits():
+    """Neighbours are searched for by a function of others."""
+    calls = []
+
+    def distance(one, other):
+        calls.append(one)
+        if len(calls) == 3000:
+            raise KeyError("late")
+        return np.abs(one - other).sum()
+
+    estimator = KNeighborsClassifier(metric=distance, algorithm="brute")
+    result = tree_cross_validate(estimator, X, LABELS, cv=2)
+    assert result.method == "fit"
+    assert "KeyError('late')" in result.why

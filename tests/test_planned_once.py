@@ -21,7 +21,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval import engines
 from optuna_treecv.crossval import job as jobs
 
 RNG = np.random.default_rng(3)
@@ -88,6 +91,25 @@ def test_each_trial_has_the_result_of_its_parameters(estimator, distributions):
     for trial, alone in tried(estimator, points, param_distributions=distributions):
         assert trial.value == alone.mean
         assert trial.user_attrs["treecv"]["method"] == alone.method
+
+
+def test_estimators_that_differ_in_free_parameters_share_a_plan(monkeypatch):
+    """A number that is not positive may decide, and any other setting does."""
+    plans = []
+    job_for = engines.job_for
+    monkeypatch.setattr(engines, "job_for", lambda *args: plans.append(args) or job_for(*args))
+
+    def model(alpha, **options):
+        return make_pipeline(StandardScaler(**options), Ridge(alpha))
+
+    given = [model(1.0), model(0.0), model(np.float64(2)), model(3, with_std=False), model(4)]
+    given += [Ridge(2.0), Ridge(1.0), model(5).set_output(transform="pandas")]
+    found = tree_cross_validate_many(given, X, Y, cv=3)
+    assert len(plans) == 5
+    assert [one.method for one in found] == ["exact", "fit", *["exact"] * 6]
+    for estimator, result in zip(given, found, strict=True):
+        alone = tree_cross_validate(estimator, X, Y, cv=3)
+        np.testing.assert_allclose(result.test_score, alone.test_score, rtol=1e-12)
 
 
 def test_a_number_that_decides_is_planned_for():

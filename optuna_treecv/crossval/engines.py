@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 from sklearn.base import is_classifier
@@ -42,6 +43,9 @@ from optuna_treecv.learners.steps.decisions import IN_ROW
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import first_key
+from optuna_treecv.sharing.keys import lasting_key
 
 # What precedes a reason that lies in the splits.
 _TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "
@@ -74,6 +78,45 @@ def job_for(task: Task, estimator: Any, n_epochs: int | None = None, **options: 
         ``searched``, ``of_class`` and ``is_scored`` of a ``Job``.
     """
     return Job(task, estimator, n_epochs, choose=choose, **options)
+
+
+def jobs_for(task: Task, estimators: Iterable[Any]) -> list[Job]:
+    """Return a job for each estimator; those that differ in free parameters alone share a plan."""
+    jobs: list[Job] = []
+    plans: dict[bytes, Job] = {}
+    free: dict[type, Collection[str]] = {}
+    for estimator in estimators:
+        name = _name_of_plan(estimator, free.get(type(estimator), ()))
+        if name in plans:
+            jobs.append(plans[name].like(estimator))
+            continue
+        job = job_for(task, estimator)
+        free[type(estimator)] = job.free_parameters
+        if name := _name_of_plan(estimator, job.free_parameters):
+            plans[name] = job
+        jobs.append(job)
+    return jobs
+
+
+def _name_of_plan(estimator: Any, free: Collection[str]) -> bytes:
+    """Return what tells an estimator from those with another plan; empty if nothing does.
+
+    Free parameters do not while they are positive numbers.
+    """
+    if not free:
+        return b""
+    of_plan = last = copy(estimator)
+    prefix = ""
+    while type(last) is Pipeline:
+        *before, (name, inner) = last.steps
+        last.steps, prefix = [*before, (name, copy(inner))], f"{prefix}{name}__"
+        last = last.steps[-1][1]
+    for name in free:
+        value: Any = getattr(last, own := name.removeprefix(prefix), None)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if name.startswith(prefix) and is_number and value > 0:
+            setattr(last, own, None)
+    return first_key(of_plan, encode, lasting_key) or b""
 
 
 def choose(job: Job) -> tuple[Engine, str, Collection[str]]:

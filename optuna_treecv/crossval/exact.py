@@ -40,7 +40,9 @@ from optuna_treecv.learners.exact.family import one_blas_thread
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.decisions import FROM_SUMS
+from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import unshared
+from optuna_treecv.learners.steps.placeholders import NotAheadError
 from optuna_treecv.learners.steps.tables import Table
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
@@ -90,8 +92,6 @@ class Exact(WholeRepeat):
         parts = self._divide(estimator)
         if isinstance(parts, str):
             return parts
-        if idle := [name for name in parts.family.idle if parts.prefix + name in task.searched]:
-            return f"{idle[0]} is searched, which does not act on models that have converged"
         if task.repeats[0].plan.random and not is_asked:
             return "order='random' has no meaning for sums over rows"
         if why := job.metadata.why_not_by_sums(estimator) or why_not_scored(job):
@@ -99,24 +99,34 @@ class Exact(WholeRepeat):
         has_weights = job.metadata.weights is not None
         counts = task.fewest_trained(is_classifier(estimator))
         n_outputs = len(task.data.classes()) if is_classifier(estimator) else task.n_targets
-        of_task = has_weights, *counts, task.n_folds, is_asked, n_outputs
+        is_searched = any(name in task.searched for name in parts.parameters)
+        of_task = has_weights, *counts, task.n_folds, is_asked, n_outputs, is_searched
         # All rows pass the steps of a table, so that other reasons come first.
         if parts.kinds and (why := parts.family.why_not(parts.last, Facts(1, False, *of_task))):
             return why
-        table = table_of(job, parts)
-        if isinstance(table, str):
-            return table
-        if table is not None:
-            n_features, is_sparse = table.n_features, table.is_sparse
-        else:
-            try:  # what is true of the first row is true of all
-                first = _after(parts.steps, take_rows(task.data.X, slice(0, 1)))
-            except Exception:  # noqa: BLE001  # whatever steps raise; the fits will raise it again
-                return "the steps cannot transform the first row"
-            n_features, is_sparse = int(first.shape[1]), sparse.issparse(first)
+        try:
+            n_features, is_sparse = self._form(job, parts)
+        except NotAheadError as error:
+            return str(error)
+        idle = parts.family.idle_of(parts.last, is_sparse)
+        if searched := [name for name in idle if parts.prefix + name in task.searched]:
+            return f"{searched[0]} is searched, which does not act on models that have converged"
         if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
             return "a StandardScaler cannot subtract a mean from sparse rows"
         return parts.family.why_not(parts.last, Facts(n_features, is_sparse, *of_task))
+
+    def _form(self, job: Job, parts: Parts) -> tuple[int, bool]:
+        """Return how many columns rows have after the steps, and whether they are sparse."""
+        table = table_of(job, parts)
+        if isinstance(table, str):
+            raise NotAheadError(table)
+        if table is not None:
+            return table.n_features, table.is_sparse
+        try:  # what is true of the first row is true of all
+            first = _after(parts.steps, take_rows(job.task.data.X, slice(0, 1)))
+        except ValueError as error:  # the fits will raise it again
+            raise NotAheadError("the steps cannot transform the first row") from error
+        return int(first.shape[1]), sparse.issparse(first)
 
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return the point's parameters, or all of an estimator that is of no family."""
@@ -183,7 +193,8 @@ class Exact(WholeRepeat):
         """Find kept scores, or compute them.
 
         Where "auto" has chosen exact folds and they are refused or not finite, the folds are
-        fitted. What exact folds say stands only if the fits fail too.
+        fitted. What exact folds say stands only if the fits fail too. They are refused by a
+        ValueError, such as a LinAlgError.
         """
         scores: RepeatScores | None = None
         try:
@@ -191,7 +202,7 @@ class Exact(WholeRepeat):
             if scores is None:
                 (scores,) = self.evaluate([job], repeat)
             why = self.lost
-        except Exception as error:
+        except ValueError as error:
             if not job.why:
                 raise
             refused = error
@@ -315,7 +326,7 @@ class Exact(WholeRepeat):
             rows = self._rows(job, repeat)
             family = self._bind(job, repeat, rows, [self._parts(job).last], method)
             return _predictions(job, family, rows, repeat, method)
-        except Exception as error:
+        except ValueError as error:
             if not job.why:
                 raise
             refused = error
@@ -332,7 +343,8 @@ class Exact(WholeRepeat):
         """Return that one reading serves all folds."""
         parts, task = self._parts(job), job.task
         reading = f"One reading of the {task.data.n_rows:,} rows serves all {task.folds_in_words}"
-        why_slow = "has models that are searched for" if parts.names and parts.family.idle else ""
+        is_slow = parts.names and parts.family.is_slow_left_out
+        why_slow = "has models that are searched for" if is_slow else ""
         if parts.scaler is not None and parts.scaler.with_std:
             why_slow = "changes the scales of the StandardScaler"
         if why_slow and task.n_folds == task.data.n_rows > _FEWER_FOLDS:
@@ -342,7 +354,8 @@ class Exact(WholeRepeat):
             )
         if parts.names:
             reading += f", and further values of {' and '.join(parts.parameters)} are nearly free"
-        return f"{reading}.{idle_words(parts.family.idle)}"
+        _, is_sparse = self._form(job, parts)
+        return f"{reading}.{idle_words(parts.family.idle_of(parts.last, is_sparse))}"
 
 
 def idle_words(idle: Sequence[str]) -> str:
@@ -390,7 +403,7 @@ def table_of(job: Job, parts: Parts) -> Table | str | None:
     """Return the steps of a table, or why they must be fitted by fold; None if there is none."""
     if not parts.kinds:
         return None
-    return job.task.steps.table(parts.steps[0], parts.kinds, job.task.repeats)
+    return job.task.steps.table(parts.steps[0], parts.kinds, job.task.repeats, parts.has_one_form)
 
 
 def chunks_of(cut: Cut) -> Chunks:
@@ -424,9 +437,10 @@ def _prepared(job: Job, parts: Parts, repeat: Repeat) -> PreparedRows:
 
 def _after(steps: Sequence[Any], X: Any) -> Any:
     """Return rows after row-wise steps."""
-    for step in steps:
-        X = unshared(step, X)
-        X = clone(step).fit(X).transform(X)
+    with foreign_code():
+        for step in steps:
+            X = unshared(step, X)
+            X = clone(step).fit(X).transform(X)
     return X
 
 

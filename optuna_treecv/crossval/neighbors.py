@@ -24,6 +24,7 @@ from optuna_treecv.learners.neighbors import NeighborFolds
 from optuna_treecv.learners.seeds import unset_seeds
 from optuna_treecv.learners.steps.decisions import BY_FIT
 from optuna_treecv.learners.steps.decisions import why_not_rowwise
+from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import is_passed
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import PreparedRows
@@ -110,11 +111,12 @@ class Neighbors(Exact):
             every = np.arange(cut.n_rows)
             train = every if chunk is None else cut.split(chunk).train_rows()
             test = every if chunk is None else cut.test_rows(chunk)
-            fitted, X, _ = replace(folds, estimator=at[values]).fitted(b"", train, test)
-            while type(fitted) is Pipeline:
-                for _, step in fitted.steps[:-1]:
-                    X = X if is_passed(step) else step.transform(X)
-                fitted = fitted.steps[-1][1]
+            with foreign_code():
+                fitted, X, _ = replace(folds, estimator=at[values]).fitted(b"", train, test)
+                while type(fitted) is Pipeline:
+                    for _, step in fitted.steps[:-1]:
+                        X = X if is_passed(step) else step.transform(X)
+                    fitted = fitted.steps[-1][1]
             return fitted, np.asarray(X) if isinstance(X, list) else X
 
         methods = (

@@ -151,7 +151,11 @@ class Steps:
         return Front(steps, name, steps.layout_for(parts.pipeline), parts.why_python)
 
     def table(
-        self, steps: Pipeline, kinds: Mapping[str, str], repeats: Sequence[Repeat]
+        self,
+        steps: Pipeline,
+        kinds: Mapping[str, str],
+        repeats: Sequence[Repeat],
+        has_one_form: bool,
     ) -> Table | str:
         """Return steps before sums over rows, or why they must be fitted by fold, a clause."""
         name = first_key((steps, dict(kinds)), encode, lasting_key)
@@ -159,8 +163,8 @@ class Steps:
             return _NO_NAME
         X, y, _ = self._arguments
         cuts = [repeat.cut for repeat in repeats]
-        name = digest(b"table", name)
-        return self._kept(name, partial(Table, steps, kinds, X, y, cuts, name))
+        name = digest(b"table", name, encode(has_one_form))
+        return self._kept(name, partial(Table, steps, kinds, X, y, cuts, has_one_form, name))
 
     def _kept(self, name: bytes, make: Callable[[], T]) -> T | str:
         """Return fitted steps, made if they are not kept, or why there are none, a clause."""

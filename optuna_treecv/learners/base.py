@@ -140,9 +140,10 @@ def weights_of_classes(class_weight: dict[Any, Any], classes: np.ndarray) -> tup
 def parameters_of(estimator: Any) -> list[tuple[str, Any]]:
     """Return the names and values of an estimator's own parameters, sorted by name."""
     kind: Any = type(estimator)
-    if getattr(kind, "get_params", None) is not BaseEstimator.get_params:
-        return sorted(estimator.get_params(deep=False).items())
-    return [(name, getattr(estimator, name)) for name in _names_of(kind)]
+    # Pipelines have a get_params of their own, which only adds the parameters of their parts.
+    if issubclass(kind, BaseEstimator) and kind.get_params.__module__.startswith("sklearn."):
+        return [(name, getattr(estimator, name)) for name in _names_of(kind)]
+    return sorted(estimator.get_params(deep=False).items())
 
 
 @cache

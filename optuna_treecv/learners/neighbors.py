@@ -26,6 +26,7 @@ from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import in_order
 from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import TestedChunks
+from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
@@ -234,7 +235,7 @@ class NeighborFolds(Family):
         if size < 1:
             return out
         model, X = self._model(chunk)
-        distances, indices = model.kneighbors(X, size + 1)
+        distances, indices = _nearest(model, X, size + 1)
         lists.n_known[:], lists.share[:] = size, _NEAR if _is_tree(model) else 0
         lists.are_single[:] = distances.dtype == np.float32
         lists.distances[:, : size + 1] = distances[places]
@@ -252,7 +253,7 @@ class NeighborFolds(Family):
         if -1 not in self._models:
             self._models[-1] = self._fit(None, self._for_search(size))
         model, X = self._models[-1]
-        distances, indices = model.kneighbors(take_rows(X, own), size + 2)
+        distances, indices = _nearest(model, take_rows(X, own), size + 2)
         is_other = indices != own[:, None]
         is_other[is_other.all(axis=1), -1] = False  # many rows that are equal to this one
         shape = len(own), size + 1
@@ -421,7 +422,7 @@ class NeighborFolds(Family):
             some = X if len(rows) == len(places) else take_rows(X, places[rows])
             order = places if len(rows) == len(places) else np.arange(len(rows))
             if _chooses_alike(model):
-                distances, indices = model.kneighbors(some, size)
+                distances, indices = _nearest(model, some, size)
                 values, distances = self._y[train[indices[order]]], distances[order]
                 of_size, are_close = self._votes(values, distances, numbers.tolist())
                 outputs[np.ix_(numbers, rows)] = of_size
@@ -441,7 +442,8 @@ class NeighborFolds(Family):
     def _answer(self, model: Any, X: Any, outputs: np.ndarray, places: np.ndarray) -> None:
         """Write what a fitted estimator says of rows, in another order."""
         for method, columns in self._columns.items():
-            response = getattr(model, method)(X)[places]
+            with foreign_code():
+                response = getattr(model, method)(X)[places]
             if self._classes is None:
                 outputs[:, columns] = response.reshape(len(places), -1)
             elif method == "predict":
@@ -484,6 +486,13 @@ def _is_exact_by_row(model: Any, X: Any) -> bool:
     )
 
 
+def _nearest(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distances and the numbers of the nearest training rows."""
+    with foreign_code():
+        nearest: tuple[np.ndarray, np.ndarray] = model.kneighbors(X, size)
+    return nearest
+
+
 def _are_alike(model: Any, X: Any, some: Any, distances: np.ndarray) -> bool:
     """Return whether a search finds the same for some test rows as for all of them.
 
@@ -491,7 +500,7 @@ def _are_alike(model: Any, X: Any, some: Any, distances: np.ndarray) -> bool:
     """
     if _is_divided(X):
         return False
-    again, _ = model.kneighbors(some, distances.shape[1])
+    again, _ = _nearest(model, some, distances.shape[1])
     return np.array_equal(again, distances)
 
 

@@ -444,6 +444,24 @@ BREAKAGES = [
         "sqrt(residual / n)",
         "test_futility",
     ),
+    Breakage(
+        "engines: fits hide an error of ours",
+        "why = self.lost\n        except ValueError as error:",
+        "why = self.lost\n        except Exception as error:",
+        "test_exact_fallback",
+    ),
+    Breakage(
+        "tables: each training set is taken to have rows of one form",
+        "return any(one is not last for one in tables) or bool(",
+        "return False and bool(",
+        "test_tables",
+    ),
+    Breakage(
+        "plans: estimators of other settings share one",
+        'return first_key(of_plan, encode, lasting_key) or b""',
+        "return type(of_plan).__name__.encode()",
+        "test_planned_once",
+    ),
 ]
 
 

@@ -8,6 +8,7 @@ from inspect import signature
 from typing import Any
 from typing import NamedTuple
 
+from sklearn.compose import ColumnTransformer
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.linear_model import ElasticNet
@@ -20,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.learners.exact.discriminants import LinearDiscriminantFolds
 from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFolds
+from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.regression import LassoFolds
 from optuna_treecv.learners.exact.regression import RidgeFolds
@@ -69,6 +71,20 @@ class Parts(NamedTuple):
     family: type[Family]
     prefix: str
     kinds: Mapping[str, str]
+
+    @property
+    def has_one_form(self) -> bool:
+        """Whether training sets must all have sparse or all have dense rows after a table.
+
+        They need not if models have converged, since those of sparse rows are the same.
+        """
+        steps = self.steps[0]
+        *_, last = [step for _, step in steps.steps] if self.scaler is None else [None]
+        tables = [one for one in steps.get_params().values() if type(one) is ColumnTransformer]
+        facts = Facts(1, True, False, 2, 2, is_asked=True)
+        return any(one is not last for one in tables) or bool(
+            self.family.why_not(self.last, facts)
+        )
 
     @property
     def names(self) -> list[str]:

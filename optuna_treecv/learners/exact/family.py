@@ -66,6 +66,8 @@ class Facts(NamedTuple):
         The models of a repeat; 0 if unknown.
     is_asked : bool
         Whether exact folds were asked for by name, and not found by "auto".
+    is_searched : bool
+        Whether several values of a parameter of the family are evaluated.
     n_outputs : int
         The number of classes, or of targets.
     """
@@ -78,6 +80,7 @@ class Facts(NamedTuple):
     n_folds: int = 0
     is_asked: bool = False
     n_outputs: int = 1
+    is_searched: bool = False
 
 
 class Family(ABC):
@@ -100,12 +103,15 @@ class Family(ABC):
     parameters : tuple of str
         Those in which the estimators may differ.
     idle : tuple of str
-        The parameters of solvers, which do not act on models that have converged.
+        The parameters of iterative solvers, which do not act on models that have converged.
+    is_slow_left_out : bool
+        Whether each row that is left out takes a search.
     n_points : int
     """
 
     parameters: tuple[str, ...]
     idle: tuple[str, ...] = ()
+    is_slow_left_out = False
 
     def __init__(
         self,
@@ -126,6 +132,11 @@ class Family(ABC):
     @abstractmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
         """Return why an estimator is not of the family here, a clause; "" if it is."""
+
+    @classmethod
+    def idle_of(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
+        """Return which parameters do not act here; none if scikit-learn's solver is direct."""
+        return cls.idle
 
     @abstractmethod
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:

@@ -37,6 +37,13 @@ from optuna_treecv.rows.data import times_classes
 # Chunks of fewer rows than a quarter of the columns are left out of all rows.
 _COLUMNS_PER_SMALL_ROW = 4
 
+# The models of all of these are the same, once they have converged.
+_SOLVERS = ("auto", "cholesky", "svd", "lsqr", "sparse_cg", "sag", "saga")
+
+# Conjugate gradients take less time for sparse rows with more columns: for one value of alpha, and
+# for several ones.
+_MOST_SPARSE = 150, 500
+
 # Below this share of a fold's squares, its sum of squared errors is computed from outputs, since
 # from moments it would be a small difference of large sums.
 _LEAST_SHARE = 1e-4
@@ -50,6 +57,7 @@ class RidgeFolds(MomentFamily):
     """
 
     parameters: tuple[str, ...] = ("alpha",)
+    idle: tuple[str, ...] = ("solver", "tol", "max_iter", "random_state")
     rows_at_once = 4096  # of one product with the coefficients of all alphas
     source: RidgeRows
 
@@ -84,16 +92,24 @@ class RidgeFolds(MomentFamily):
             return "alpha is not one number"
         if estimator.positive:
             return "positive=True has no closed form"
-        if estimator.solver not in ("auto", "cholesky", "svd"):
-            return f"solver={estimator.solver!r} is iterative"
+        if estimator.solver not in _SOLVERS:
+            return f"solver={estimator.solver!r} has other models"
         if estimator.alpha == 0 and not facts.is_asked:
             return "alpha=0 has no model where columns depend on each other"
-        if facts.is_sparse and estimator.solver == "svd":
-            return "scikit-learn has no solver='svd' for sparse rows"
-        is_iterative = estimator.fit_intercept or estimator.solver == "auto"
-        if facts.is_sparse and is_iterative and not facts.is_asked:
-            return "for sparse rows scikit-learn takes an iterative solver"
+        if facts.is_sparse:
+            refused = ("svd", "cholesky", "saga") if estimator.fit_intercept else ("svd",)
+            if estimator.solver in refused:
+                return f"scikit-learn has no solver={estimator.solver!r} for such sparse rows"
+            most = _MOST_SPARSE[facts.is_searched]
+            if facts.n_features > most and not facts.is_asked:
+                return f"an iterative solver takes less time for sparse X with over {most} columns"
         return super().why_not(estimator, facts)
+
+    @classmethod
+    def idle_of(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
+        """Return the parameters of an iterative solver; the others compute the same model."""
+        is_direct = estimator.solver in ("cholesky", "svd")
+        return () if is_direct or (estimator.solver == "auto" and not is_sparse) else cls.idle
 
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
         """Factorise the equations of one fold."""
@@ -258,6 +274,7 @@ class LassoFolds(RidgeFolds):
 
     parameters = ("alpha", "l1_ratio")
     idle = ("max_iter", "tol", "selection", "random_state", "precompute")
+    is_slow_left_out = True
 
     def _bind(self, estimators: Sequence[Any]) -> None:
         first = estimators[0]
@@ -282,7 +299,7 @@ class LassoFolds(RidgeFolds):
         """Return why an estimator has no exact folds, a clause; "" if it has them."""
         if isinstance(estimator, LinearRegression):
             if facts.is_sparse:
-                return "for sparse rows scikit-learn takes an iterative solver"
+                return "lsqr takes less time for sparse rows"
         elif estimator.warm_start:
             return "warm_start is True"
         elif not isinstance(estimator.precompute, bool):
@@ -300,6 +317,11 @@ class LassoFolds(RidgeFolds):
         if facts.n_features > MOST_COLUMNS or isinstance(estimator, LinearRegression):
             return super(RidgeFolds, cls).why_not(estimator, facts)
         return ""
+
+    @classmethod
+    def idle_of(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
+        """Return the parameters of coordinate descent."""
+        return () if isinstance(estimator, LinearRegression) else cls.idle
 
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
         """Write the equations of one fold."""

@@ -164,7 +164,7 @@ class FittedSteps:
             )
         self._running = [
             (part, slice(columns[0], columns[-1] + 1))
-            for part, columns in columns_of_placeholders(self._fitted, X)
+            for part, columns in columns_of_placeholders(self._fitted, X, some)
             if not isinstance(part, ImputerPlaceholder) or is_running_imputer(part.step)
         ]
         self._makes_dense = self._lies_beside = False
@@ -311,8 +311,3 @@ class FittedSteps:
         steps = without_placeholders(Pipeline(before), self._fitted, put_back).steps
         whole.steps = [*steps, (name, last)]
         return whole
-
-
-def _dense(rows: Any) -> np.ndarray:
-    """Return rows, an array of them or a data frame, as a dense array."""
-    return rows.toarray() if sparse.issparse(rows) else np.asarray(rows)

@@ -129,6 +129,22 @@ def _branches(step: Any, X: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 @contextmanager
+def foreign_code() -> Generator[None]:
+    """Raise as a ValueError whatever code of others raises, such as the steps of a Pipeline.
+
+    Engines refuse rows by a ValueError, so that the folds are fitted. An error of another type is
+    one of ours.
+    """
+    try:
+        yield
+    except ValueError:
+        raise
+    except Exception as error:
+        message = f"estimator must have steps that take the rows of X, got {error!r}."
+        raise ValueError(message) from error
+
+
+@contextmanager
 def naming_step(estimator: Any, X: Any, y: Any = None) -> Generator[None]:
     """Raise an error of a step before a learner under one sentence that names the step.
 

@@ -397,28 +397,29 @@ def all_placeholders(fitted: Any) -> list[Placeholder]:
     return [leaf for _, leaf in leaves if isinstance(leaf, Placeholder)]
 
 
-def columns_of_placeholders(fitted: Any, X: Any) -> list[tuple[Placeholder, np.ndarray]]:
-    """Return the placeholders that let rows pass, and their columns after all steps.
+def columns_of_placeholders(
+    fitted: Any, X: Any, after: Any
+) -> list[tuple[Placeholder, np.ndarray]]:
+    """Return the placeholders that let rows pass, and their columns in the rows after all steps.
 
     They hold a number that is unused otherwise where the placeholder returns it, since no step
     that is done once stands behind one that lets rows pass.
     """
-    one = take_rows(X, slice(0, 1))
-
-    def after() -> np.ndarray:
-        rows = fitted.transform(unshared(fitted, one))
-        return rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
-
-    some = after()
+    one, first = take_rows(X, slice(0, 1)), _first_row(after)
     # An integer, since the rows may be of an integer type.
-    unused = next(number for number in count() if not np.any(some == number))
+    unused = next(number for number in count() if not np.any(first == number))
     found = []
     for part in all_placeholders(fitted):
         if isinstance(part, TablePlaceholder) and not part.passes:
             continue
         part.constant = unused
-        columns = np.flatnonzero(after()[0] == unused)
+        columns = np.flatnonzero(_first_row(fitted.transform(unshared(fitted, one))) == unused)
         part.constant = None
         if len(columns):
             found.append((part, columns))
     return found
+
+
+def _first_row(rows: Any) -> np.ndarray:
+    first = take_rows(rows, slice(0, 1))
+    return np.asarray(first.toarray() if sparse.issparse(first) else first)[0]

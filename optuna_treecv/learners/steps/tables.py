@@ -7,8 +7,8 @@ keep the values, and each training set has numbers of its own (``ColumnMaps``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import reduce
 from itertools import accumulate
 from typing import Any
@@ -29,6 +29,7 @@ from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import scale_of
 from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.steps.forms import why_form_varies
+from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import leaves_of
 from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.learners.steps.placeholders import columns_of_placeholders
@@ -61,6 +62,8 @@ class Table:
     y : ndarray or None
         The targets as given.
     cuts : sequence of Folds or Splits
+    has_one_form : bool
+        Whether each training set must get rows in the form of all rows, sparse or dense.
     name : bytes
         Tells the steps from others.
 
@@ -84,20 +87,23 @@ class Table:
         kinds: Mapping[str, str],
         X: Any,
         y: Any,
-        cuts: Iterable[Cut],
+        cuts: Sequence[Cut],
+        has_one_form: bool,
         name: bytes,
     ) -> None:
-        self.name, cuts = name, list(cuts)
+        self.name = name
         self._fitted = clone(with_placeholders("", steps, kinds))
         try:
             after = _numbers(self._fitted.fit_transform(unshared(self._fitted, X), y))
-            self.n_features, self.is_sparse = int(after.shape[1]), sparse.issparse(after)
-            self._check(X, cuts)
-            self._running = columns_of_placeholders(self._fitted, X)
         except NotAheadError:
             raise
         except Exception as error:  # whatever steps raise; the fits will raise it again
             raise NotAheadError("the steps cannot transform all rows") from error
+        self.n_features, self.is_sparse = int(after.shape[1]), sparse.issparse(after)
+        self._check(cuts)
+        if has_one_form and not self.is_sparse and (why := why_form_varies(self._fitted, X, cuts)):
+            raise NotAheadError(why)
+        self._running = columns_of_placeholders(self._fitted, X, after)
         self._lay_out(after)
         n_folds = max(cut.n_folds for cut in cuts)
         if self.has_maps and n_folds * self.n_features > _MOST_NUMBERS:
@@ -108,7 +114,7 @@ class Table:
         if are_sought and n_folds > MOST_FITS:
             raise NotAheadError(f"a SimpleImputer has other values in each of {n_folds:,} folds")
 
-    def _check(self, X: Any, cuts: list[Cut]) -> None:
+    def _check(self, cuts: Sequence[Cut]) -> None:
         """Refuse steps that would do something else if they were fitted to some training set."""
         for path, part in leaves_of("", self._fitted, is_fitted=True):
             if isinstance(part, TablePlaceholder):
@@ -118,8 +124,6 @@ class Table:
                             f"the step {path!r} cannot be done before the folds: {why}"
                         )
                 part.forget()
-        if not self.is_sparse and (why := why_form_varies(self._fitted, X, cuts)):
-            raise NotAheadError(why)
 
     def _lay_out(self, after: Any) -> None:
         """Find the columns with missing values, and what stands in their places."""
@@ -152,7 +156,9 @@ class Table:
         """Return the columns that all folds share, of all rows."""
         shared, self._ahead = self._ahead, None  # the rows go to the task, which keeps them
         if shared is None:
-            shared = self._shared(_numbers(self._fitted.transform(unshared(self._fitted, X))))
+            with foreign_code():
+                after = _numbers(self._fitted.transform(unshared(self._fitted, X)))
+            shared = self._shared(after)
         return shared
 
     def maps(self, rows: PreparedRows, chunks: Chunks) -> ColumnMaps:
