@@ -34,6 +34,18 @@ def test_products_of_sparse_rows(number: type, index: type, has_ones: bool) -> N
         glm.add_products(*parts, weights, size - 2, products)
 
 
+@pytest.mark.parametrize("number", [np.float32, np.float64])
+def test_products_of_columns(number: type) -> None:
+    X = np.random.default_rng(0).normal(size=(7, 5)).astype(number)
+    products = np.empty((7, 15), number)
+    glm.multiply_columns(X, products)
+    first, second = np.triu_indices(5)
+    assert np.array_equal(products, X[:, first] * X[:, second])
+    for wrong in (products[1:], products[:, 1:].copy()):
+        with pytest.raises(ValueError, match="a column for each two"):
+            glm.multiply_columns(X, wrong)
+
+
 def twin(z: np.ndarray, y: np.ndarray | None) -> np.ndarray:
     shares = np.exp(z.astype(np.longdouble) - z.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)

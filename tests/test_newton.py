@@ -253,11 +253,16 @@ def test_splits_of_any_kind(cv: Any, model: Any) -> None:
 
 
 @pytest.mark.parametrize("n_columns", [40, 400])
-@pytest.mark.parametrize("density", [0.05, 0.3])
-def test_sparse_rows_have_the_models_of_dense_ones(n_columns: int, density: float) -> None:
+@pytest.mark.parametrize(
+    ("density", "number"), [(0.05, np.float64), (0.05, np.float32), (0.3, np.float64)]
+)
+def test_sparse_rows_have_the_models_of_dense_ones(
+    n_columns: int, density: float, number: type
+) -> None:
     rng = np.random.default_rng(0)
     X = sparse.random_array((300, n_columns), density=density, format="csr", rng=rng)
     X.data += 0.5
+    X = X.astype(number)
     y = (X @ rng.normal(size=n_columns) + rng.normal(size=300) > 0).astype(int)
     for C in (0.1, 10.0):
         result = tree_cross_validate(

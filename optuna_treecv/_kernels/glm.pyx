@@ -1,4 +1,4 @@
-"""Loops over the rows of generalised linear models: products of sparse rows, and the shares of classes."""
+"""Loops over the rows of generalised linear models: products of columns, and the shares of classes."""
 
 import numpy as np
 
@@ -51,6 +51,24 @@ def add_products(
                 products[i, a] = products[a, i]
 
 
+def multiply_columns(
+    const floating [:, ::1] X,          # IN, (n_rows, n)
+    floating [:, ::1] products,         # OUT, (n_rows, n (n + 1) / 2)
+):
+    """Write the products of each two columns, in the order of the upper triangle of a matrix."""
+    cdef Py_ssize_t n = X.shape[1]
+    cdef Py_ssize_t i, a, b, begin
+    if products.shape[0] != X.shape[0] or products.shape[1] != n * (n + 1) // 2:
+        raise ValueError("products must have a row for each of X, and a column for each two.")
+    with nogil:
+        for i in range(X.shape[0]):
+            begin = 0
+            for a in range(n):
+                for b in range(a, n):
+                    products[i, begin + b] = X[i, a] * X[i, b]
+                begin += n - a - 1
+
+
 cdef dispatched softmax_of_rows(
     floating *z,                # INOUT, (n_rows, n_outputs, n_lanes)
     const int32_t *y,
@@ -90,8 +108,6 @@ def softmax(
     cdef floating [:, ::1] room = np.empty_like(z, shape=(2, z.shape[2]))
     if y is not None and y.shape[0] != z.shape[0]:
         raise ValueError("y must have one entry for each row.")
-    if z.size == 0:
-        return
     with nogil:
         softmax_of_rows(
             &z[0, 0, 0], NULL if y is None else &y[0], z.shape[0], z.shape[1], z.shape[2], &room[0, 0], &room[1, 0]

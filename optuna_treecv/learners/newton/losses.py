@@ -48,22 +48,12 @@ class PredictorLoss(ABC):
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the second derivatives in each predictor; all arrays as in ``differentiate``."""
 
-    def shares(self, z: np.ndarray) -> np.ndarray | None:
-        """Return p, if the second derivatives in two different predictors are -p_a p_b."""
-        return None
-
     def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the second derivatives at the predictors (n_rows, n_outputs) of one model.
 
         They are of shape (n_rows, n_outputs, n_outputs).
         """
-        bends, shares = self.bends(z[:, None], y)[:, 0], self.shares(z[:, None])
-        if shares is None:
-            return bends[:, :, None]
-        curvatures = -shares[:, 0, :, None] * shares[:, 0, None, :]
-        diagonal = np.arange(self.n_outputs)
-        curvatures[:, diagonal, diagonal] = bends
-        return np.asarray(curvatures)
+        return self.bends(z[:, None], y)[:, 0, :, None]
 
 
 class Logistic(PredictorLoss):
@@ -109,13 +99,18 @@ class Multinomial(PredictorLoss):
         z[:] = outputs.transpose(0, 2, 1)  # NumPy does nothing if it is the same memory
 
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        shares = self.shares(z)
-        return np.asarray(shares * np.maximum(1 - shares, 0))
-
-    def shares(self, z: np.ndarray) -> np.ndarray:
         shares = z.transpose(0, 2, 1).copy()
         softmax(shares)
+        shares *= np.maximum(1 - shares, 0)  # rounding may leave less than 0 of a share of 1
         return shares.transpose(0, 2, 1)
+
+    def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+        shares = z.copy()
+        softmax(shares[:, :, None])
+        curvatures = -shares[:, :, None] * shares[:, None, :]
+        diagonal = np.arange(self.n_outputs)
+        curvatures[:, diagonal, diagonal] = shares * np.maximum(1 - shares, 0)
+        return curvatures
 
 
 class Tweedie(PredictorLoss):

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from optuna_treecv._kernels.glm import add_products
+from optuna_treecv._kernels.glm import multiply_columns
 from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import copy_rows
@@ -51,6 +52,9 @@ _FEW_ROWS = 4096
 
 # The rows near and far from the mean of the sample from whose minimum Newton's method begins.
 _N_SAMPLE = 2**14
+
+# With fewer columns per Hessian, Hessians share the products of columns, so many at once.
+_COLUMNS_PER_HESSIAN, _MOST_PRODUCTS = 6, 2**19
 
 
 def are_sparse(rows: PreparedRows) -> bool:
@@ -327,60 +331,73 @@ class Objective:
         """
         n_groups = self.sets.shares.shape[1] if by_group else 1
         slopes = np.zeros((len(models), n_groups, *models.shape[1:]))
-        hessians = np.zeros((len(models), n_groups, models[0].size, models[0].size))
+        firsts, seconds = np.tril_indices(self.n_outputs)
+        products = np.zeros((len(models), n_groups, len(firsts), self.width, self.width))
         for group, some, is_trained, _ in self._blocks(len(models)):
             X, y = self.read(some, self.precision), self.targets[some]
             z = self.predictors(X, models, set_of)
-            bends, shares = self.loss.bends(z, y), self.loss.shares(z)
+            n_rows, n_lanes, n = z.shape
+            bends = self.loss.curvatures(z.reshape(-1, n), np.repeat(y, n_lanes))
+            bends = bends.reshape(n_rows, n_lanes, n * n)
             self.loss.differentiate(z, y)
-            if shares is not None:
-                roots = np.ones((len(z), len(models), 1), z.dtype)
-                self._weigh(roots, some, set_of)
-                shares = shares * np.sqrt(roots)
             for numbers in (z, bends):
                 self._weigh(numbers, some, set_of)
-            for numbers in (z, bends) if shares is None else (z, bends, shares):
                 _clear(numbers, is_trained[:, set_of])
             at = group if by_group else 0
             slopes[:, at] += self._sums_of(X, z, set_of)
-            for lane, of_lane in enumerate(set_of):
-                if bends[:, lane].any():
-                    of_shares = None if shares is None else shares[:, lane]
-                    columns = self._features(X, of_lane)
-                    self._add_products(columns, bends[:, lane], of_shares, hessians[lane, at])
-        return slopes, hessians
+            of_pairs = bends[:, :, firsts * n + seconds]
+            self._add_products(X, of_pairs, products[:, at], set_of)
+        return slopes, _joined(products, firsts, seconds)
 
     def _add_products(
-        self, columns: Any, bends: np.ndarray, shares: np.ndarray | None, hessian: np.ndarray
+        self, X: Any, bends: np.ndarray, products: np.ndarray, set_of: np.ndarray
     ) -> None:
-        """Add sum_i x_i' S_i x_i to a Hessian, where S has these numbers on its diagonal.
-
-        Others are products of two shares with a minus.
-        """
-        n, size, (n_rows, d) = self.n_outputs, self.width, columns.shape
-        if shares is not None:
-            if sparse.issparse(columns):
-                columns = np.hstack([columns.toarray(), np.ones((n_rows, size - d))])
-            weighted = (columns[:, None] * shares[:, :, None]).reshape(n_rows, n * size)
-            products = weighted.T @ weighted
-            for a in range(0, n * size, size):
-                products[a : a + size, a : a + size] = 0
-            hessian -= products
-        of_pairs = hessian.reshape(n, size, n, size)
-        for a in range(n):
-            of_pairs[a, :, a] += _products(columns, bends[:, a], size)
+        """Add X' diag(bends) X, (n_lanes, n_pairs, width, width), for pairs of outputs."""
+        # Where values are missing, each lane has columns of its own.
+        at_once = 1 if len(self.filled) else len(products)
+        for begin in range(0, len(products), at_once):
+            lanes = slice(begin, begin + at_once)
+            _add_weighted(self._features(X, set_of[begin]), bends[:, lanes], products[lanes])
 
 
-def _products(X: Any, weights: np.ndarray, size: int) -> np.ndarray:
-    """Return X' diag(weights) X, where sparse rows get a column of ones."""
-    if isinstance(X, np.ndarray):
-        if size < _FEW_COLUMNS:
-            return np.asarray((X * weights[:, None]).T @ X)
-        root = X * np.sqrt(weights)[:, None]
-        return np.asarray(root.T @ root)  # which takes half the time
-    products = np.zeros((size, size))
-    add_products(*(X.data, X.indices, X.indptr), *(weights.copy(), X.shape[1], products))
-    return products
+def _add_weighted(X: Any, weights: np.ndarray, products: np.ndarray) -> None:
+    """Add X' diag(w) X for the columns w of weights, where sparse rows get a column of ones."""
+    size, weights = products.shape[-1], weights.reshape(len(weights), -1)
+    if isinstance(X, np.ndarray) and size < _COLUMNS_PER_HESSIAN * (weights.shape[1] - 1):
+        upper, place = np.triu_indices(size), np.empty((size, size), np.intp)
+        place.T[upper] = place[upper] = np.arange(len(upper[0]))
+        n_rows = max(1, _MOST_PRODUCTS // len(upper[0]))
+        buffer = np.empty((n_rows, len(upper[0])), X.dtype)
+        sums = np.zeros((weights.shape[1], len(upper[0])))
+        for begin in range(0, len(X), n_rows):
+            some = slice(begin, begin + n_rows)
+            of_rows = buffer[: len(X[some])]
+            multiply_columns(np.ascontiguousarray(X[some]), of_rows)
+            sums += weights[some].T @ of_rows
+        products += np.take(sums, place, axis=1).reshape(products.shape)
+        return
+    at = np.ndindex(products.shape[:2])
+    for (lane, pair), w in zip(at, np.ascontiguousarray(weights.T), strict=True):
+        if not w.any():
+            continue
+        if sparse.issparse(X):
+            parts = X.data, X.indices, X.indptr, w.astype(np.float64)
+            add_products(*parts, X.shape[1], products[lane, pair])
+        elif size < _FEW_COLUMNS or w.min() < 0:
+            products[lane, pair] += (X * w[:, None]).T @ X
+        else:
+            root = X * np.sqrt(w)[:, None]
+            products[lane, pair] += root.T @ root  # which takes half the time
+
+
+def _joined(products: np.ndarray, firsts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Return the Hessians of products (n_lanes, n_groups, n_pairs, size, size) of two outputs."""
+    n_lanes, n_groups, _, size, _ = products.shape
+    n = firsts[-1] + 1
+    hessians = np.empty((n_lanes, n_groups, n, size, n, size))
+    for pair, (a, b) in enumerate(zip(firsts, seconds, strict=True)):
+        hessians[:, :, a, :, b] = hessians[:, :, b, :, a] = products[:, :, pair]
+    return hessians.reshape(n_lanes, n_groups, n * size, n * size)
 
 
 def _clear(numbers: np.ndarray, is_kept: np.ndarray) -> None:
