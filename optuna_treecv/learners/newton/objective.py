@@ -115,6 +115,8 @@ class Objective:
         self.tolerance = float(np.clip(1, _LEAST_SHARE * unit, unit))
         if len(rows.X) < _FEW_ROWS or not self.loss.is_steady:
             self.precision = np.float64
+        # Where those of float32 are not definite, they take float64.
+        self.precision_of_hessians = self.precision
         self._is_sparse = are_sparse(rows)
         self.centre, self.scale = self.columns.mean[-1], deviations(self.columns)[-1]
         is_near = np.abs(self.centre) <= _MOST_OFFSET * self.scale
@@ -334,7 +336,7 @@ class Objective:
         firsts, seconds = np.tril_indices(self.n_outputs)
         products = np.zeros((len(models), n_groups, len(firsts), self.width, self.width))
         for group, some, is_trained, _ in self._blocks(len(models)):
-            X, y = self.read(some, self.precision), self.targets[some]
+            X, y = self.read(some, self.precision_of_hessians), self.targets[some]
             z = self.predictors(X, models, set_of)
             n_rows, n_lanes, n = z.shape
             bends = self.loss.curvatures(z.reshape(-1, n), np.repeat(y, n_lanes))

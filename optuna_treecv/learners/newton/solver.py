@@ -51,6 +51,10 @@ _MOST_METRICS = 60
 _MOST_STEPS = 60
 _MEMORY = 8
 
+# With more coefficients, the model of the next penalty is found in the metric of the last one,
+# since a Hessian takes longer than many passes.
+_FEW_COEFFICIENTS = 128
+
 # How steeply F may rise at the end of a step, as a part of how it fell at its beginning.
 _MOST_RISE = 0.9
 
@@ -200,29 +204,45 @@ def _points_near(
     """
     sample = objective.sample if is_cold else objective
     points: list[Point] = []
-    last = len(penalties.of_columns) - 1
-    for i in range(last + 1):
-        here = _near_minimum(sample, penalties[i : i + 1], is_free, model)
+    n_points = len(penalties.of_columns)
+    for i in range(n_points):
+        penalty = penalties[i : i + 1]
+        if points and is_free.size > _FEW_COEFFICIENTS:
+            metric = _metric_of(points[-1], penalty, is_free)
+            points += _points_from(sample, penalty, is_free, model[None], [metric])
+        else:
+            points.append(_near_minimum(sample, penalty, is_free, model))
         # Newton's step to the next point reads no row.
-        after = min(i + 1, last)
-        step, _ = _step_of(here, penalties[after : after + 1], is_free)
-        model = here[0] - np.nan_to_num(step)
-        points.append(here)
+        after = min(i + 1, n_points - 1)
+        step, _ = _step_of(points[-1], penalties[after : after + 1], is_free)
+        model = points[-1][0] - np.nan_to_num(step)
     if sample is objective:
         return points
-    of_all = np.full(len(points), len(objective.sets.shares) - 1)
+    models = np.array([here[0] for here in points])
     metrics = [_metric_of(here, penalties[i : i + 1], is_free) for i, here in enumerate(points)]
+    return _points_from(objective, penalties, is_free, models, metrics)
+
+
+def _points_from(
+    objective: Objective,
+    penalties: Penalties,
+    is_free: np.ndarray,
+    models: np.ndarray,
+    metrics: list[Metric],
+) -> list[Point]:
+    """Return models of all rows near the minima, from some with metrics near theirs."""
+    of_all = np.full(len(models), len(objective.sets.shares) - 1)
     lanes = Descent(
-        *(objective, of_all, penalties, np.tile(is_free, (len(points), 1))),
-        *(np.array([here[0] for here in points]), metrics),
+        *(objective, of_all, penalties, np.tile(is_free, (len(models), 1)), models, metrics)
     )
-    models = lanes.nearly(_near(objective))
-    if not np.all(np.isfinite(models)):
-        return _points_near(objective, penalties, is_free, points[0][0], is_cold=False)
-    points = list(zip(models, *objective.curvature(models, of_all, by_group=True), strict=True))
+    found = lanes.nearly(_near(objective))
+    found = np.where(np.isfinite(found), found, models)
+    points = list(zip(found, *objective.curvature(found, of_all, by_group=True), strict=True))
     for i, here in enumerate(points):
-        if not _step_of(here, penalties[i : i + 1], is_free)[1] < _near(objective):
-            points[i] = _near_minimum(objective, penalties[i : i + 1], is_free, here[0])
+        decrement = _step_of(here, penalties[i : i + 1], is_free)[1]
+        if not decrement < _near(objective):
+            start = models[i] if np.isnan(decrement) else here[0]
+            points[i] = _near_minimum(objective, penalties[i : i + 1], is_free, start)
     return points
 
 
@@ -242,8 +262,8 @@ def _near_minimum(
         slopes, hessians = objective.curvature(model[None], of_all, by_group=True)
         here = model, slopes[0], hessians[0]
         step, decrement = _step_of(here, penalty, is_free)
-        if np.isnan(decrement) and objective.precision == np.float32:
-            objective.precision = np.float64
+        if np.isnan(decrement) and objective.precision_of_hessians == np.float32:
+            objective.precision_of_hessians = np.float64
             continue
         if not decrement < least:
             break
@@ -323,7 +343,7 @@ class Descent:
             self._models -= self._steps
             self._has_step[:] = True
         if not np.all(is_definite):
-            objective.precision = np.float64
+            objective.precision_of_hessians = np.float64
             self._renew(np.flatnonzero(~is_definite))
 
     def minima(self) -> np.ndarray:
@@ -346,9 +366,11 @@ class Descent:
         return minima.reshape(-1, *self._shape)
 
     def nearly(self, near: float) -> np.ndarray:
-        """Return models near the minima, where the Newton decrement is below a number."""
-        self._descend(np.arange(len(self._models)), near, _FEW_PASSES)
-        return self._at(np.arange(len(self._models)))
+        """Return models near the minima, if the Newton decrement falls below a number soon."""
+        ends = self._descend(np.arange(len(self._models)), near, _FEW_PASSES)
+        found = self._before.copy()  # whose slopes are known
+        found[ends] = self._models[ends]
+        return found.reshape(-1, *self._shape)
 
     def _descend(
         self, active: np.ndarray, near_enough: float = np.inf, most_passes: int = _PASSES
@@ -466,11 +488,13 @@ class Descent:
                 total = self._penalties.added_to(hessian, lane)
                 self._metrics[lane] = _metric(total, self._is_free[lane])
         is_lost = np.array([not np.isfinite(self._metrics[lane][0].flat[0]) for lane in lanes])
-        if np.any(is_lost) and self._objective.precision == np.float32:
-            self._objective.precision = np.float64
+        if np.any(is_lost) and self._objective.precision_of_hessians == np.float32:
+            self._objective.precision_of_hessians = np.float64
             self._renew(lanes[is_lost])
         self._history[:, :, lanes], self._age[lanes], self._has_step[lanes] = 0, 0, False
         self._n_metrics[lanes] += 1
+        if np.any(self._n_metrics[lanes] >= _MANY_METRICS):  # rounding may stand in the way
+            self._objective.precision = np.float64
         self._bases[lanes], self._are_own[lanes] = self._models[lanes], True
 
 
