@@ -82,6 +82,7 @@ class Exact(WholeRepeat):
     lost = "a model that follows from sums over rows is not finite"
     refused = "sums over rows do not tell its models"
     reads_again = False  # whether each point reads the rows
+    takes = "an estimator whose models follow from sums over rows"
     foreign = "models of {} do not follow from sums over rows"
     models = FROM_SUMS
 
@@ -135,11 +136,11 @@ class Exact(WholeRepeat):
 
     def refusal(self, job: Job, why_not: str) -> str:
         """Return the error."""
+        kinds = ", ".join(kind.__name__ for kind in self.families)
         return (
-            f"method='exact' must have an estimator whose models follow from sums over rows "
-            f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after steps that are "
-            f"alike in each fold or learn numbers of columns, but {why_not}; method='auto' would "
-            "be right."
+            f"method={self.name!r} must have {self.takes} ({kinds}), alone or after steps that "
+            f"are alike in each fold or learn numbers of columns, but {why_not}; method='auto' "
+            "would be right."
         )
 
     def check(self, job: Job) -> None:
@@ -403,7 +404,7 @@ def table_of(job: Job, parts: Parts) -> Table | str | None:
     """Return the steps of a table, or why they must be fitted by fold; None if there is none."""
     if not parts.kinds:
         return None
-    return job.task.steps.table(parts.steps[0], parts.kinds, job.task.repeats, parts.has_one_form)
+    return job.task.steps.table(parts, job.task.repeats)
 
 
 def chunks_of(cut: Cut) -> Chunks:

@@ -27,6 +27,7 @@ class Newton(Exact):
     refused = "the models of folds cannot be solved for together"
     reads_again = True
     families = FAMILIES
+    takes = "a generalised linear model"
     foreign = "{} is no generalised linear model that is solved here"
 
     def why_not(self, job: Job) -> str:
@@ -50,15 +51,6 @@ class Newton(Exact):
             if why := family.why_not_left_out(parts.last, parts.scaler, facts):
                 return f"there are more than {MOST_FOLDS:,} folds, and {why}"
         return ""
-
-    def refusal(self, job: Job, why_not: str) -> str:
-        """Return the error."""
-        return (
-            "method='newton' must have a generalised linear model "
-            f"({', '.join(kind.__name__ for kind in FAMILIES)}), alone or after steps that are "
-            f"alike in each fold or learn numbers of columns, but {why_not}; method='auto' would "
-            "be right."
-        )
 
     def cost(self, job: Job) -> str:
         """Return that one solution serves all folds."""

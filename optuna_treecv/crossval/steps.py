@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Hashable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from functools import partial
 from threading import Lock
@@ -15,9 +14,9 @@ from typing import TypeVar
 
 import numpy as np
 from sklearn import get_config
-from sklearn.pipeline import Pipeline
 
 from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.steps.decisions import Split
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.steps.decisions import split_in_python
@@ -150,14 +149,9 @@ class Steps:
             )
         return Front(steps, name, steps.layout_for(parts.pipeline), parts.why_python)
 
-    def table(
-        self,
-        steps: Pipeline,
-        kinds: Mapping[str, str],
-        repeats: Sequence[Repeat],
-        has_one_form: bool,
-    ) -> Table | str:
+    def table(self, parts: Parts, repeats: Sequence[Repeat]) -> Table | str:
         """Return steps before sums over rows, or why they must be fitted by fold, a clause."""
+        steps, kinds, has_one_form = parts.steps[0], parts.kinds, parts.has_one_form
         name = first_key((steps, dict(kinds)), encode, lasting_key)
         if name is None:
             return _NO_NAME

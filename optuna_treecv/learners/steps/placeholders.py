@@ -218,7 +218,7 @@ class ImputerPlaceholder(Placeholder):
         return imputer
 
 
-class TablePlaceholder(Placeholder):
+class TablePlaceholder(ImputerPlaceholder):
     """Stands in the place of a step before sums over rows, fitted on all rows.
 
     It does what the step does, if that is the same in each fold, or lets the rows pass with their
@@ -247,10 +247,11 @@ class TablePlaceholder(Placeholder):
         self.like = clone(self.step).fit(X)
         _copy_names(self.like, self)
         self._rows: Any = X
-        self._is_known: np.ndarray = np.ones(self.n_features_in_, bool)
+        self._kept = self._is_known = np.ones(self.n_features_in_, bool)
         if type(self.step) is SimpleImputer:
             self._is_missing: Any = _missing(self.step, X)
             self._is_known = np.logical_not(self._is_missing.all(axis=0))
+            self._kept = self._is_known | self.step.keep_empty_features
         return self
 
     def transform(self, X: Any) -> Any:
@@ -263,23 +264,13 @@ class TablePlaceholder(Placeholder):
         if type(self.step) is SimpleImputer:
             if sparse.issparse(rows):
                 raise NotAheadError("SimpleImputer gets sparse rows")
-            kept = slice(None) if self.step.keep_empty_features else self._is_known
-            is_missing = np.isnan(rows) & self._is_known
+            is_missing = (np.isnan(rows) & self._is_known)[:, self._kept]
             rows = np.array(self.like.transform(X))  # with the columns of an indicator
-            rows[:, : is_missing[:, kept].shape[1]][is_missing[:, kept]] = np.nan
-        if self.constant is None:
-            return rows
-        n_passed = int(np.count_nonzero(self._is_known))
-        if type(self.step) is SimpleImputer and self.step.keep_empty_features:
-            n_passed = len(self._is_known)
-        rows = rows.toarray() if sparse.issparse(rows) else np.array(rows)
-        rows[:, :n_passed] = self.constant
+            rows[:, : is_missing.shape[1]][is_missing] = np.nan
+        if self.constant is not None:
+            rows = rows.toarray() if sparse.issparse(rows) else np.array(rows)
+            rows[:, : np.count_nonzero(self._kept)] = self.constant
         return rows
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns that the step makes."""
-        names: np.ndarray = self.like.get_feature_names_out(input_features)
-        return names
 
     def why_not(self, cut: Cut) -> str:
         """Return why the step would be another one in some training set, a clause; "" if not."""
