@@ -201,9 +201,9 @@ def test_other_models_from_sums(learner):
     front = columns(make_pipeline(SimpleImputer(), StandardScaler()), kinds)
     model = make_pipeline(front, learner)
     for cv in (CVS["mixed"], LeaveOneOut()):
-        result = evaluated(model, X[:30], Y[:30], cv, "neg_mean_squared_error")
+        result = evaluated(model, X[:20], Y[:20], cv, "neg_mean_squared_error")
         assert result.method == "exact"
-        of_fits = expected(model, X[:30], Y[:30], cv, "neg_mean_squared_error")
+        of_fits = expected(model, X[:20], Y[:20], cv, "neg_mean_squared_error")
         np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-8, atol=1e-9)
 
 
