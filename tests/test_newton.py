@@ -32,6 +32,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.learners.newton import objective
+from optuna_treecv.learners.newton import solver
 
 # Mean test losses are promised to 1e-6.
 PROMISED = 1e-6
@@ -116,10 +118,23 @@ def test_a_grid_has_the_scores_of_its_points() -> None:
         np.testing.assert_allclose(result.test_score, alone.test_score, rtol=0, atol=PROMISED)
 
 
+@pytest.fixture
+def as_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read rows as float32, begin at a sample, save Hessians: as with many rows and columns."""
+    monkeypatch.setattr(objective, "_FEW_ROWS", 0)
+    monkeypatch.setattr(objective, "_N_SAMPLE", 12)
+    monkeypatch.setattr(solver, "_FEW_COEFFICIENTS", 0)
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("C", [1e-2, 1e4])
 @pytest.mark.parametrize("factor", [7, 1e6])
-def test_no_row_reaches_the_model_that_tests_it(n_classes: int, C: float, factor: float) -> None:
+@pytest.mark.parametrize("are_many", [False, True])
+def test_no_row_reaches_the_model_that_tests_it(
+    n_classes: int, C: float, factor: float, are_many: bool, request: pytest.FixtureRequest
+) -> None:
+    if are_many:
+        request.getfixturevalue("as_of_many_rows")
     X, y = rows_of(n_classes)
     fold = slice(60, 120)  # the second of four
     kept = slice(60, 90)
@@ -152,6 +167,25 @@ def test_a_column_of_one_number_in_the_training_rows_has_no_coefficient() -> Non
             converged(LogisticRegression(C=C)), X, y, cv=folds, scoring="neg_log_loss"
         )["test_score"]
         np.testing.assert_allclose(result.test_score[1], expected[1], rtol=0, atol=PROMISED)
+
+
+@pytest.mark.usefixtures("as_of_many_rows")
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_many_rows_have_the_models_of_converged_fits(n_classes: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = rows_of(n_classes, seed=seed)
+    X = np.hstack([X, X[:, :1], rng.random((N_ROWS, 2)) < 0.05])
+    X[:, 1] += 1e3 * (seed % 2)
+    models = [LogisticRegression(C=C) for C in (1e-2, 1.0, 1e4, 1e5)]
+    options: dict[str, Any] = {"cv": KFold(4), "scoring": "neg_log_loss"}
+    results = tree_cross_validate_many(models, X, y, **options)
+    for model, result in zip(models, results, strict=True):
+        assert result.method == "newton" or model.C >= 1e4  # some are left to fits
+        if result.method == "fit":
+            continue
+        expected = cross_validate(converged(model), X, y, **options)["test_score"]
+        np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
 
 
 def test_folds_without_a_minimum_are_fitted() -> None:

@@ -76,13 +76,13 @@ cdef dispatched softmax_of_rows(
     Py_ssize_t n_outputs,
     Py_ssize_t n_lanes,
     floating *most,             # room for a number per lane
-    floating *total,            # the same
+    floating *others,           # the same
 ) noexcept nogil:
-    cdef Py_ssize_t i, k, lane
-    cdef floating one
+    cdef Py_ssize_t i, k, lane, own
     for i in range(n_rows):
+        own = -1 if y == NULL else y[i]
         for lane in range(n_lanes):
-            most[lane], total[lane] = z[lane], 0
+            most[lane], others[lane] = z[lane], 0
         for k in range(1, n_outputs):
             for lane in range(n_lanes):
                 most[lane] = z[k * n_lanes + lane] if z[k * n_lanes + lane] > most[lane] else most[lane]
@@ -92,11 +92,17 @@ cdef dispatched softmax_of_rows(
                 z[k * n_lanes + lane] = -708 if z[k * n_lanes + lane] < -708 else z[k * n_lanes + lane]  # NaN stays
             for lane in range(n_lanes):
                 z[k * n_lanes + lane] = <floating> exponential_in_vectors(z[k * n_lanes + lane])
-                total[lane] += z[k * n_lanes + lane]
+            if k != own:
+                for lane in range(n_lanes):
+                    others[lane] += z[k * n_lanes + lane]
+        for lane in range(n_lanes):
+            most[lane] = others[lane] if own < 0 else others[lane] + z[own * n_lanes + lane]  # the sum of all
         for k in range(n_outputs):
-            one = 1 if y != NULL and y[i] == k else 0
+            if k == own:  # a share near 1, less 1, would lose its digits
+                for lane in range(n_lanes):
+                    z[k * n_lanes + lane] = -others[lane]
             for lane in range(n_lanes):
-                z[k * n_lanes + lane] = z[k * n_lanes + lane] / total[lane] - one
+                z[k * n_lanes + lane] /= most[lane]
         z += n_outputs * n_lanes
 
 

@@ -44,6 +44,7 @@ from optuna_treecv.learners.newton.sets import deviations
 from optuna_treecv.learners.newton.sets import kept_spread_in_sets
 from optuna_treecv.learners.newton.sets import Sets
 from optuna_treecv.learners.newton.sets import spread_in_sets
+from optuna_treecv.learners.newton.solver import points_near
 from optuna_treecv.learners.newton.solver import solve
 from optuna_treecv.rows.data import SparseRows
 
@@ -154,17 +155,18 @@ class GLMFolds(Family):
         is_free = np.ones(objective.width, bool)
         is_free[: self._rows.n_features] = np.isnan(self._constants(columns)[0])
         changes = self._changes(columns, totals, objective)
-        sample = objective.sample
         model = np.zeros((objective.n_outputs, objective.width))
         if objective.has_intercept:
             model[:, -1] = self._loss.first(objective.targets, self._rows.weights)
         outputs = np.empty((self.n_points, n_rows, objective.n_outputs))
         is_lost = np.zeros(n_rows, bool)
-        for point in np.argsort(-penalties.of_columns.sum(axis=(1, 2)), kind="stable"):
-            if sample is not objective:
-                model = LeftOut(sample, penalties[point], is_free, None).minimum(model)
+        order = np.argsort(-penalties.of_columns.sum(axis=(1, 2)), kind="stable")
+        near = points_near(
+            objective, penalties[order, -1], np.tile(is_free, objective.n_outputs), model
+        )
+        for point, (model, *_) in zip(order, near, strict=True):
             left_out = LeftOut(objective, penalties[point], is_free, changes)
-            model = left_out.minimum(model)
+            left_out.descend(model)
             outputs[point], are_lost = left_out.outputs()
             is_lost |= are_lost
         lost = np.flatnonzero(is_lost)

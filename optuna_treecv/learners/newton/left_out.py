@@ -28,14 +28,12 @@ from collections.abc import Callable
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.linalg import cho_solve
-from scipy.linalg import cholesky
-from scipy.linalg import LinAlgError
 
 from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.objective import Penalties
+from optuna_treecv.learners.newton.solver import metric_of
 
 # What the predictor and the loss of a row may be off by, and the mean of losses, by the bounds:
 # half of this for the rows that are refined, and half for the others.
@@ -52,9 +50,6 @@ _LANES, _MOST_STEPS, _MOST_REST = 256, 40, 1e-7
 
 # The Newton decrement of the model of all rows.
 _NEAR = 1e-9
-
-# How steeply F may rise at the end of a step, as a part of how it fell at its beginning.
-_MOST_RISE = 0.9
 
 
 class LeftOut:
@@ -134,9 +129,8 @@ class LeftOut:
         are_rough[order[ends > _MOST_MEAN_ERROR * len(self._z)]] = True
         return are_rough
 
-    def minimum(self, model: np.ndarray) -> np.ndarray:
-        """Return the model of all rows, with sums in float64, or one on the way to it."""
-        self._decrement, fall, share, step = np.inf, np.inf, 1.0, np.zeros_like(model)
+    def descend(self, model: np.ndarray) -> None:
+        """Find the model of all rows, from one that is near, with sums in float64."""
         for _ in range(_MOST_STEPS):
             slope, hessian = np.zeros_like(model), np.zeros((*model.shape, *model.shape))
             for some, X in self._read(slice(0, len(self._z))):
@@ -149,29 +143,14 @@ class LeftOut:
                 slope += self._slopes[some].T @ X
                 _add_curvature(hessian, X, self._bends[some])
             self._penalty.add(model[None], slope[None])
-            if not -np.sum(slope * step) <= _MOST_RISE * fall:  # F is convex: too far
-                share /= 2
-                model = self._model - share * step
-                continue
-            size = slope.size
             self._model, self._slope = model, slope
-            self._hessian = self._penalty.added_to(hessian.reshape(size, size), 0)
-            free = np.flatnonzero(np.tile(self._is_free, len(model)))
-            part = self._hessian[np.ix_(free, free)]
-            scale = 1 / np.sqrt(np.diag(part))
-            try:
-                factor = cholesky(part * scale[:, None] * scale, check_finite=False)
-            except LinAlgError:
-                break
-            inverse = cho_solve((factor, False), np.eye(len(free)))
-            self._inverse = np.zeros((size, size))
-            self._inverse[np.ix_(free, free)] = inverse * scale[:, None] * scale
+            self._hessian = self._penalty.added_to(hessian.reshape(slope.size, -1), 0)
+            self._inverse, _ = metric_of(self._hessian, np.tile(self._is_free, len(model)))
             step = (self._inverse @ slope.ravel()).reshape(model.shape)
-            self._decrement = fall = float(np.sum(step * slope))
-            if self._decrement < _NEAR:
+            self._decrement = float(np.sum(step * slope))
+            if not self._decrement >= _NEAR:
                 break
-            model, share = model - step, 1.0
-        return model
+            model = model - step
 
     def _penalty_changes(self, some: RowNumbers, X: np.ndarray) -> np.ndarray:
         """Return by how much the penalties of columns (n_rows, width) grow without each row."""

@@ -302,7 +302,12 @@ class Objective:
         """Return how far models move the predictors of their training rows at most, (n_lanes,)."""
         reach = np.zeros(len(moves))
         for _, some, is_trained, _ in self._blocks(len(moves)):
-            moved = np.abs(self.predictors(self.read(some, self.precision), moves, set_of))
+            moved = self.predictors(self.read(some, self.precision), moves, set_of)
+            moved = (
+                np.linalg.norm(moved, axis=2, keepdims=True)
+                if self.n_outputs > 1
+                else np.abs(moved)
+            )
             if self.rows.weights is not None:
                 moved[self.rows.weights[some] == 0] = 0
             _clear(moved, is_trained[:, set_of])

@@ -49,6 +49,7 @@ _NEIGHBOURS = 2
 _PASSES, _FEW_PASSES = 20, 8
 _MOST_METRICS = 60
 _MOST_STEPS = 60
+_LEAST_STEP = 1e-2
 _MEMORY = 8
 
 # With more coefficients, the model of the next penalty is found in the metric of the last one,
@@ -58,11 +59,12 @@ _FEW_COEFFICIENTS = 128
 # How steeply F may rise at the end of a step, as a part of how it fell at its beginning.
 _MOST_RISE = 0.9
 
-# What part of a second derivative must be left at the minimum for a metric to be its own. If
-# predictors change by r, it is at least exp(-r).
-_LEAST_LIKENESS = 0.5
+# What part of second derivatives must be left at the minimum for a metric to be its own: if
+# predictors change by r, at least exp(-c r) is. Where a metric is that of other rows, its diagonal
+# is compared. Where losses vanish without a minimum, each step of Newton's changes r by 1.
+_LEAST_SHARE, _LEAST_LIKENESS = 0.4, 0.5
 
-# How much a last step may change in the predictor of a training row otherwise.
+# How much a last step may change in the predictor of a training row then.
 _MOST_REACH = 0.1
 
 # The rounding of a sum of numbers of float32, as a part of the root of its squares.
@@ -126,7 +128,7 @@ def solve(
         of_all, cold = penalties[order[0], -1:], model
 
         def fill(kept: np.ndarray) -> None:
-            new.extend(_points_near(objective, of_all, is_free[k], cold))
+            new.extend(points_near(objective, of_all, is_free[k], cold))
             kept[:] = new[0][0].ravel()
 
         with np.errstate(divide="ignore"):
@@ -140,7 +142,7 @@ def solve(
         points = order[begin : begin + points_at_once]
         of_folds = penalties[np.repeat(points, k), np.tile(np.arange(k), len(points))]
         is_cold = n_points > 1 and (begin == 0 or len(points) > 1)
-        of_points = new or _points_near(
+        of_points = new or points_near(
             objective, penalties[points, -1], is_free[k], model, is_cold
         )
         model = of_points[-1][0]
@@ -152,7 +154,7 @@ def solve(
             if f < n_metrics:
                 share = objective.sets.shares[f if n_metrics > 1 else k]
                 total = of_folds.added_to(np.tensordot(share, hessians, 1), lane)
-                metrics.append(_metric(total, is_free[f if n_metrics > 1 else k]))
+                metrics.append(metric_of(total, is_free[f if n_metrics > 1 else k]))
             free = is_free[f].reshape(n, d)
             start[:] = np.where(free, of_all, 0)
             start[:, -1] += of_all @ numbers[f]
@@ -175,9 +177,9 @@ def solve(
     return models
 
 
-def _metric_of(point: Point, penalty: Penalties, is_free: np.ndarray) -> Metric:
+def _metric_at(point: Point, penalty: Penalties, is_free: np.ndarray) -> Metric:
     """Return the metric of all rows."""
-    return _metric(penalty.added_to(point[2].sum(axis=0), 0), is_free)
+    return metric_of(penalty.added_to(point[2].sum(axis=0), 0), is_free)
 
 
 def _step_of(point: Point, penalty: Penalties, is_free: np.ndarray) -> tuple[np.ndarray, float]:
@@ -185,13 +187,13 @@ def _step_of(point: Point, penalty: Penalties, is_free: np.ndarray) -> tuple[np.
     model, slopes, _ = point
     slope = slopes.sum(axis=0)
     penalty.add(model[None], slope[None])
-    inverse, _ = _metric_of(point, penalty, is_free)
+    inverse, _ = _metric_at(point, penalty, is_free)
     step = slope.reshape(1, -1) @ inverse
     step[:, ~is_free] = 0
     return step.reshape(slope.shape), float(step.ravel() @ slope.ravel()) / 2
 
 
-def _points_near(
+def points_near(
     objective: Objective,
     penalties: Penalties,
     is_free: np.ndarray,
@@ -208,7 +210,7 @@ def _points_near(
     for i in range(n_points):
         penalty = penalties[i : i + 1]
         if points and is_free.size > _FEW_COEFFICIENTS:
-            metric = _metric_of(points[-1], penalty, is_free)
+            metric = _metric_at(points[-1], penalty, is_free)
             points += _points_from(sample, penalty, is_free, model[None], [metric])
         else:
             points.append(_near_minimum(sample, penalty, is_free, model))
@@ -219,7 +221,7 @@ def _points_near(
     if sample is objective:
         return points
     models = np.array([here[0] for here in points])
-    metrics = [_metric_of(here, penalties[i : i + 1], is_free) for i, here in enumerate(points)]
+    metrics = [_metric_at(here, penalties[i : i + 1], is_free) for i, here in enumerate(points)]
     return _points_from(objective, penalties, is_free, models, metrics)
 
 
@@ -257,7 +259,8 @@ def _near_minimum(
 ) -> Point:
     """Return a model that is one step of Newton's away from the minimum, or the nearest to it."""
     nearest: Point | None = None
-    of_all, least = np.array([len(objective.sets.shares) - 1]), np.inf
+    of_all, least, share = np.array([len(objective.sets.shares) - 1]), np.inf, 1.0
+    step_of_nearest = np.zeros_like(model)
     for _ in range(_MOST_STEPS):
         slopes, hessians = objective.curvature(model[None], of_all, by_group=True)
         here = model, slopes[0], hessians[0]
@@ -265,15 +268,19 @@ def _near_minimum(
         if np.isnan(decrement) and objective.precision_of_hessians == np.float32:
             objective.precision_of_hessians = np.float64
             continue
-        if not decrement < least:
+        if decrement < least:
+            nearest, least, step_of_nearest, share = here, decrement, step, 1.0
+            if decrement < _near(objective):
+                break
+        elif nearest is None or share < _LEAST_STEP:
             break
-        nearest, least, model = here, decrement, model - step
-        if decrement < _near(objective):
-            break
+        else:  # a step has gone too far
+            share /= 4
+        model = nearest[0] - share * step_of_nearest
     return nearest or here
 
 
-def _metric(hessian: np.ndarray, is_free: np.ndarray) -> Metric:
+def metric_of(hessian: np.ndarray, is_free: np.ndarray) -> Metric:
     """Return the metric of a Hessian, 0 where nothing is free; NaN if it is not definite."""
     diagonal = np.diag(hessian)
     scale = 1 / np.sqrt(np.maximum(diagonal, 1e-300))
@@ -330,7 +337,7 @@ class Descent:
         self._before, self._slopes, self._steps = np.zeros((3, n_lanes, size))
         self._history = np.zeros((2, _MEMORY, n_lanes, size))
         self._shares, self._has_step = np.ones(n_lanes), np.zeros(n_lanes, bool)
-        self._goes_on = np.zeros(n_lanes, bool)
+        self._goes_on, self._gaps = np.zeros(n_lanes, bool), np.full(n_lanes, np.inf)
         self._age, self._n_metrics = np.zeros((2, n_lanes), int)
         self._sizes = objective.sets.n_tested[set_of]
         self._before[:] = self._models
@@ -353,9 +360,13 @@ class Descent:
         while len(lanes):
             ends = self._descend(lanes)
             if len(ends):
-                are_alike = self._stay_alike(ends)
-                # From a metric that is new, a step is still made.
-                self._goes_on[ends] = ~are_alike & (self._age[ends] == 1)
+                is_first = self._are_own[ends] & (self._n_metrics[ends] == 0)
+                is_first &= np.isfinite(self._objective.loss.most_bend)
+                are_alike = self._stay_alike(ends, is_first)
+                # From a metric that is new, or the first one, a step is still made.
+                self._goes_on[ends] = ~are_alike & (is_first | (self._age[ends] == 1))
+                if np.any(self._goes_on[ends]) and self._objective.precision == np.float32:
+                    self._use_float64()
                 ends = ends[are_alike]
             minima[ends] = self._models[ends]
             lanes = np.setdiff1d(lanes, ends)
@@ -404,6 +415,7 @@ class Descent:
             tolerance = np.maximum(tolerance, _LARGE_SHARE * losses)
             is_end = (gaps < MOST_GAP * tolerance) & (changes < _MOST_CHANGE * tolerance)
             is_end &= ~self._goes_on[near] & (decrements < near_enough)
+            self._gaps[near] = gaps / tolerance
             if self._objective.precision == np.float32:
                 # What rounding changes in the mean losses.
                 lanes = near[is_end]
@@ -413,7 +425,7 @@ class Descent:
                 rounding = np.sum(np.square(of_means[is_end]) * squares, axis=1)
                 rounding *= 1 + np.sum(np.square(self._models[lanes]), axis=1)
                 if np.any(_ROUNDING * np.sqrt(rounding) > _MOST_CHANGE):
-                    self._objective.precision = np.float64
+                    self._use_float64()
                     is_end[:] = False
             self._goes_on[near] = False
             ends.append(near[is_end])
@@ -421,6 +433,11 @@ class Descent:
             active = np.setdiff1d(active, ends[-1])
             active = active[self._age[active] < most_passes]
         return np.concatenate(ends)
+
+    def _use_float64(self) -> None:
+        """Take products in float64 from now on; the rounding of slopes is that of changes too."""
+        self._objective.precision = self._objective.precision_of_hessians = np.float64
+        self._history[:], self._has_step[:] = 0, False
 
     def _at(self, lanes: np.ndarray) -> np.ndarray:
         return self._models[lanes].reshape(-1, *self._shape)
@@ -452,20 +469,24 @@ class Descent:
             step += (alphas[i] - beta)[:, None] * steps[i]
         return step
 
-    def _stay_alike(self, lanes: np.ndarray) -> np.ndarray:
+    def _stay_alike(self, lanes: np.ndarray, is_first: np.ndarray) -> np.ndarray:
         """Return whether the second derivatives of lanes are those of their metrics.
 
         Where a fold is nearly separable, they vanish on the way to its minimum. In a metric from
-        elsewhere the way that is left then looks short.
+        elsewhere the way that is left then looks short. A first metric may be as wrong as a
+        smaller gap makes up for.
         """
         set_of, objective = self._set_of[lanes], self._objective
-        are_alike, bend = self._are_own[lanes], objective.loss.most_bend
-        if np.any(are_alike) and np.isfinite(bend):
+        bend = objective.loss.most_bend
+        are_alike = np.ones(len(lanes), bool)
+        if np.isfinite(bend):
             moves = (self._models - self._bases)[lanes].reshape(-1, *self._shape)
-            are_alike &= np.exp(-bend * objective.reach(moves, set_of)) > _LEAST_LIKENESS
+            shares = np.exp(-bend * objective.reach(moves, set_of))
+            are_alike = shares > _LEAST_SHARE
+            are_alike |= is_first & (self._gaps[lanes] < MOST_GAP * shares)
+            others = np.flatnonzero(are_alike & ~is_first)
         else:
-            are_alike[:] = False
-        others = np.flatnonzero(~are_alike)
+            others = np.arange(len(lanes))
         if len(others):
             lanes, set_of = lanes[others], set_of[others]
             there = objective.diagonals(self._at(lanes), set_of)
@@ -486,7 +507,7 @@ class Descent:
             _, hessians = self._objective.curvature(self._at(some), self._set_of[some], False)
             for lane, hessian in zip(some, hessians[:, 0], strict=True):
                 total = self._penalties.added_to(hessian, lane)
-                self._metrics[lane] = _metric(total, self._is_free[lane])
+                self._metrics[lane] = metric_of(total, self._is_free[lane])
         is_lost = np.array([not np.isfinite(self._metrics[lane][0].flat[0]) for lane in lanes])
         if np.any(is_lost) and self._objective.precision_of_hessians == np.float32:
             self._objective.precision_of_hessians = np.float64
@@ -494,7 +515,7 @@ class Descent:
         self._history[:, :, lanes], self._age[lanes], self._has_step[lanes] = 0, 0, False
         self._n_metrics[lanes] += 1
         if np.any(self._n_metrics[lanes] >= _MANY_METRICS):  # rounding may stand in the way
-            self._objective.precision = np.float64
+            self._use_float64()
         self._bases[lanes], self._are_own[lanes] = self._models[lanes], True
 
 
