@@ -151,6 +151,13 @@ def test_all_settings_are_those_of_fits(case: Any) -> None:
     same_as_fits(models, X, y, cv, is_close=isinstance(cv, LeaveOneOut))
 
 
+def test_a_part_of_many_test_rows_is_searched_for_as_all_of_them() -> None:
+    X, y = table(6000, 16, "normal", 0), table(6000, 1, "normal", 1)[:, 0]
+    X[0], X[3000] = X[2], X[3001]  # equal distances in the training sets of both folds
+    models = [KNeighborsRegressor(k, weights="distance") for k in (2, 3, 5, 9, 14)]
+    same_as_fits(models, X, y, KFold(2))
+
+
 def test_a_grid_has_the_scores_of_grid_search() -> None:
     X, y = load_digits(return_X_y=True)
     X, y = X[:400], y[:400]

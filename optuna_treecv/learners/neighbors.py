@@ -11,15 +11,19 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from functools import partial
+from math import log2
 from numbers import Integral
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.metrics._pairwise_distances_reduction import ArgKmin
 from sklearn.neighbors._base import _get_weights
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.extmath import row_norms
 
+from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.moments import Chunks
@@ -36,6 +40,15 @@ from optuna_treecv.rows.folds import Folds
 #: (chunk, parameters) -> the last step with these parameters, fitted on a fold's training rows,
 #: and its test rows after the steps, in the order of the splitter. The chunk None has all rows.
 FitFold = Callable[[int | None, Mapping[str, Any]], tuple[Any, Any]]
+
+#: Two arrays of shape (n_rows, n_neighbors). At k - 1, the first one has how many of the first k
+#: neighbours are chosen among more rows at the same distance, 0 where all of these have the same
+#: target; and the second one, whether sums over the first k depend on the order among equal
+#: distances.
+Choices = tuple[np.ndarray, np.ndarray]
+
+#: (X, n_neighbors) -> distances and training rows.
+Search = Callable[[Any, int], tuple[np.ndarray, np.ndarray]]
 
 # The bytes of the neighbours of all folds that are held, and kept; and of fitted training rows.
 _MOST_BYTES = 2**27
@@ -149,11 +162,9 @@ class NeighborFolds(Family):
         self._columns: dict[str, slice] = {}
         self._width = 0
         for method in methods:
-            n_targets = 1 if y.ndim == 1 else y.shape[1]
-            of_classes = method == "predict_proba" and rows.classes is not None
-            width = len(rows.classes) if of_classes and rows.classes is not None else n_targets
-            self._columns[method] = slice(self._width, self._width + width)
-            self._width += width
+            begin, n_targets = self._width, 1 if y.ndim == 1 else y.shape[1]
+            self._width += n_columns(method, rows.classes, n_targets)
+            self._columns[method] = slice(begin, self._width)
         super().__init__(estimators, rows, None, n_jobs)
 
     def _bind(self, estimators: Sequence[Any]) -> None:
@@ -165,6 +176,10 @@ class NeighborFolds(Family):
         sizes = [max(0, int(k)) if isinstance(k, Integral) else 0 for k in numbers]
         self._sizes = np.array(sizes)
         self._most = max(1, min(max(self._most, *sizes), self._cut.n_rows // 2 - 1))
+        if self._classes is None:
+            digits = np.finfo(self._y.dtype if self._y.dtype.kind == "f" else np.float64).nmant
+            largest = np.abs(self._y.astype(np.float64)).max() * self._most
+            self._is_exact = _are_multiples(self._y, digits - log2(max(largest, 1)))
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts | None = None) -> str:
@@ -197,21 +212,20 @@ class NeighborFolds(Family):
         if 8 * size <= _MOST_BYTES:
 
             def fill(array: np.ndarray) -> None:
-                rows = array.reshape(-1, width)
                 for first, last in groups:
-                    search(first, last, rows[bounds[first] : bounds[last]])
+                    part = slice(width * bounds[first], width * bounds[last])
+                    array[part] = search(first, last).ravel()
 
             name = f"{self._most} neighbors, seed {self._seed}"
             memory = keep(name, size, fill).reshape(-1, width)
         for first, last in groups:
             begin, end = int(bounds[first]), int(bounds[last])
-            rows = np.empty((end - begin, width)) if memory is None else memory[begin:end]
-            if memory is None:
-                search(first, last, rows)
+            rows = search(first, last) if memory is None else memory[begin:end]
             lists = Lists.of(rows)
             values = self._y[lists.neighbors.astype(np.intp)]
-            outputs, doubts = self._votes(values, lists.typed_distances(), range(self.n_points))
-            doubts |= self._doubts(lists, values)
+            every, choices = range(self.n_points), self._choices(lists, values)
+            outputs, doubts = self._votes(values, lists.typed_distances(), every, choices)
+            doubts |= self._unknown(lists)
             of_rows = np.searchsorted(bounds, begin + np.flatnonzero(doubts.any(axis=0)), "right")
             for chunk in np.unique(of_rows - 1).tolist():
                 part = slice(bounds[chunk] - begin, bounds[chunk + 1] - begin)
@@ -219,61 +233,56 @@ class NeighborFolds(Family):
             self._models.clear()
             yield slice(first, last), outputs
 
-    def _search(self, first: int, last: int, out: np.ndarray) -> None:
-        """Write the neighbours of the test rows of some chunks, as ``Lists`` has them."""
-        ends = 0
-        for rows in in_order(self._n_jobs, self._search_chunk, range(first, last)):
-            out[ends : ends + len(rows)] = rows
-            ends += len(rows)
+    def _search(self, first: int, last: int) -> np.ndarray:
+        """Return the neighbours of the test rows of some chunks, as ``Lists`` has them."""
+        return np.concatenate(list(in_order(self._n_jobs, self._search_chunk, range(first, last))))
 
     def _search_chunk(self, chunk: int) -> np.ndarray:
         train, places = self._cut.split(chunk).train_rows(), self._places(chunk)
-        out = np.zeros((len(places), _HEAD + 2 * (self._most + 1)))
-        lists = Lists.of(out)
-        lists.distances[:] = np.inf
-        size = self._most_known(len(train))
-        if size < 1:
-            return out
-        model, X = self._model(chunk)
+        size, (model, X) = self._most_known(len(train)), self._model(chunk)
         distances, indices = _nearest(model, X, size + 1)
-        lists.n_known[:], lists.share[:] = size, _NEAR if _is_tree(model) else 0
-        lists.are_single[:] = distances.dtype == np.float32
-        lists.distances[:, : size + 1] = distances[places]
-        lists.neighbors[:, : size + 1] = train[indices[places]]
-        return out
+        return self._listed(model, size, distances[places], train[indices[places]])
 
-    def _search_all(self, first: int, last: int, out: np.ndarray) -> None:
-        """Write the neighbours of single rows among all others."""
-        lists, own = Lists.of(out), self._cut.tested_from(first, last).astype(np.intp)
-        out[:] = 0
-        lists.distances[:] = np.inf
+    def _search_all(self, first: int, last: int) -> np.ndarray:
+        """Return the neighbours of single rows among all others."""
         size = self._most_known(self._cut.n_rows - 1)
-        if size < 1:
-            return
         if -1 not in self._models:
             self._models[-1] = self._fit(None, self._for_search(size))
-        model, X = self._models[-1]
+        (model, X), own = self._models[-1], self._cut.tested_from(first, last).astype(np.intp)
         distances, indices = _nearest(model, take_rows(X, own), size + 2)
         is_other = indices != own[:, None]
         is_other[is_other.all(axis=1), -1] = False  # many rows that are equal to this one
         shape = len(own), size + 1
-        lists.distances[:, : size + 1] = distances[is_other].reshape(shape)
-        lists.neighbors[:, : size + 1] = indices[is_other].reshape(shape)
+        rows = self._listed(
+            model, size, distances[is_other].reshape(shape), indices[is_other].reshape(shape)
+        )
         # Products of rows are rounded in another way than those of the single row in a fit.
-        lists.n_known[:] = 0 if distances.dtype == np.float32 else size
-        lists.share[:] = _NEAR if _is_tree(model) else 0
+        if distances.dtype == np.float32:
+            Lists.of(rows).n_known[:] = 0
         if not _is_tree(model):
-            lists.product[:] = _EPS * max(1, row_norms(X, squared=True).max())
+            Lists.of(rows).product[:] = _EPS * max(1, row_norms(X, squared=True).max())
+        return rows
+
+    def _listed(
+        self, model: Any, size: int, distances: np.ndarray, neighbors: np.ndarray
+    ) -> np.ndarray:
+        rows = np.zeros((len(distances), _HEAD + 2 * (self._most + 1)))
+        lists = Lists.of(rows)
+        lists.n_known[:], lists.share[:] = size, _NEAR if _is_tree(model) else 0
+        lists.are_single[:] = distances.dtype == np.float32
+        lists.distances[:] = np.inf
+        lists.distances[:, : size + 1], lists.neighbors[:, : size + 1] = distances, neighbors
+        return rows
 
     def _most_known(self, n_trained: int) -> int:
         """Return for how many neighbours a fold is searched.
 
         For more than half of the rows algorithm="auto" is brute force.
         """
-        return min(self._most, n_trained // 2 - 1)
+        return max(0, min(self._most, n_trained // 2 - 1))
 
     def _for_search(self, size: int) -> dict[str, Any]:
-        return {"n_neighbors": size, "weights": "uniform"}
+        return {"n_neighbors": max(1, size), "weights": "uniform"}
 
     def _model(self, chunk: int) -> tuple[Any, Any]:
         """Return a fold's fitted estimator and its test rows; some are held for ``_ask``."""
@@ -296,8 +305,40 @@ class NeighborFolds(Family):
             np.searchsorted(rows, self._cut.tested_from(chunk, chunk + 1), sorter=sorter)
         ]
 
+    def _unknown(self, lists: Lists) -> np.ndarray:
+        """Return which rows have more neighbours than are known, (n_points, n_rows).
+
+        Rounding may also be too large for the inverse of a distance.
+        """
+        are_weighted = np.array([one["weights"] == "distance" for one in self._points])
+        is_rounded = lists.distances[:, 0] ** 2 < _ROUNDED * lists.product.T
+        sizes = self._sizes[:, None]
+        return (sizes < 1) | (sizes > lists.n_known) | (are_weighted[:, None] & is_rounded)
+
+    def _choices(self, lists: Lists, values: np.ndarray) -> Choices:
+        """Return where scikit-learn's choice among equal distances matters."""
+        n_chosen = np.zeros(lists.distances.shape, int)
+        is_ordered = np.zeros(n_chosen.shape, bool)
+        ties = lists.ties()
+        rows = np.flatnonzero(ties.any(axis=1))
+        if not len(rows):
+            return n_chosen, is_ordered
+        ties, values = ties[rows], values[rows].reshape(len(rows), values.shape[1], -1)
+        is_mixed = np.zeros(values.shape[:2], bool)
+        is_mixed[:, 1:] = ties & (values[:, 1:] != values[:, :-1]).any(axis=2)
+        is_mixed[:, 1:] |= ties & ~np.isfinite(lists.distances[rows, 1:])
+        is_ordered[rows] = np.logical_or.accumulate(is_mixed, axis=1)
+        is_mixed[:, -1] |= ties[:, -1]  # equal distances may follow behind the list
+        is_first = np.insert(~ties, 0, True, axis=1)
+        of_runs = np.logical_or.reduceat(is_mixed.ravel(), np.flatnonzero(is_first))
+        is_split = ties & of_runs[np.cumsum(is_first) - 1].reshape(is_first.shape)[:, :-1]
+        places = np.arange(is_first.shape[1])
+        n_tied = 1 + places - np.maximum.accumulate(places * is_first, axis=1)
+        n_chosen[rows, :-1] = n_tied[:, :-1] * is_split
+        return n_chosen, is_ordered
+
     def _votes(
-        self, values: np.ndarray, distances: np.ndarray, numbers: Sequence[int]
+        self, values: np.ndarray, distances: np.ndarray, numbers: Sequence[int], choices: Choices
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return what points say of rows by their nearest neighbours.
 
@@ -308,182 +349,140 @@ class NeighborFolds(Family):
         distances : ndarray of shape (n_rows, n_neighbors)
         numbers : sequence of int
             Those of the points.
+        choices : Choices
 
         Returns
         -------
         outputs : ndarray of shape (n_points, n_rows, width)
-        are_close : ndarray of shape (n_points, n_rows)
-            Where sums of votes are so close that the largest depends on their order.
+        doubts : ndarray of shape (n_points, n_rows)
+            Where another choice among equal distances, or another order, may say something else.
         """
         outputs = np.empty((len(numbers), len(values), self._width))
-        are_close = np.zeros(outputs.shape[:2], bool)
-        for is_weighted in (False, True):
+        doubts = np.zeros(outputs.shape[:2], bool)
+        votes = self._means if self._classes is None else self._of_classes
+        for weighting in ("uniform", "distance"):
             at: dict[int, list[int]] = {}
             for place, number in enumerate(numbers):
-                if (self._points[number]["weights"] == "distance") == is_weighted:
+                if (self._points[number]["weights"] or "uniform") == weighting:
                     size = min(int(self._sizes[number]), values.shape[1])
                     at.setdefault(size, []).append(place)
-            if not at:
-                continue
-            weights = _get_weights(distances, "distance") if is_weighted else None
-            votes = _means if self._classes is None else self._of_classes
-            of_sizes = votes(values, weights, sorted(at))
-            for size, (of_size, are_close_here) in zip(sorted(at), of_sizes, strict=True):
-                outputs[at[size]], are_close[at[size]] = of_size, are_close_here
-        return outputs, are_close
+            if at:
+                sizes, weights = sorted(at), _get_weights(distances, weighting)
+                of_sizes = votes(values, weights, sizes, choices)
+                for size, of_size in zip(sizes, of_sizes, strict=True):
+                    outputs[at[size]], doubts[at[size]] = of_size
+        return outputs, doubts
 
-    def _doubts(self, lists: Lists, values: np.ndarray) -> np.ndarray:
-        """Return which rows the lists do not answer, (n_points, n_rows).
-
-        Those are rows with more neighbours than are known, and rows where the choice among equal
-        distances matters: at the last neighbour, and for sums that depend on their order.
-        """
-        sizes = self._sizes[:, None]
-        doubts = (sizes < 1) | (sizes > lists.n_known)
-        are_weighted = np.array([one["weights"] == "distance" for one in self._points])
-        doubts |= are_weighted[:, None] & (lists.distances[:, 0] ** 2 < _ROUNDED * lists.product.T)
-        ties = lists.ties()
-        rows = np.flatnonzero(ties.any(axis=1))
-        if not len(rows):
-            return doubts
-        ties, values = ties[rows], values[rows].reshape(len(rows), ties.shape[1] + 1, -1)
-        is_mixed = np.zeros(values.shape[:2], bool)
-        is_mixed[:, 1:] = ties & (values[:, 1:] != values[:, :-1]).any(axis=2)
-        is_mixed[:, 1:] |= ties & ~np.isfinite(lists.distances[rows, 1:])
-        is_early = np.logical_or.accumulate(is_mixed, axis=1)
-        is_mixed[:, -1] |= ties[:, -1]  # equal distances may follow behind the list
-        begins = np.flatnonzero(np.insert(~ties, 0, True, axis=1))
-        of_runs = np.logical_or.reduceat(is_mixed.ravel(), begins)
-        is_mixed = np.repeat(of_runs, np.diff(begins, append=is_mixed.size)).reshape(
-            is_mixed.shape
-        )
-        is_split = ties & is_mixed[:, 1:]
-        is_exact = self._classes is not None or self._is_exact
-        for number in range(self.n_points):
-            last = min(int(self._sizes[number]), self._most) - 1
-            doubts[number, rows] |= is_split[:, last]
-            if not is_exact or (self._classes is None and are_weighted[number]):
-                doubts[number, rows] |= is_early[:, last]
-        return doubts
-
-    @property
-    def _is_exact(self) -> bool:
-        """Whether sums of targets are the same in any order."""
-        y = self._y
-        digits = np.finfo(y.dtype if y.dtype.kind == "f" else np.float64).nmant
-        return bool(np.all(y == np.rint(y)) and np.abs(y).max() * self._most < 2.0**digits)
+    def _means(
+        self, values: np.ndarray, weights: np.ndarray | None, sizes: list[int], choices: Choices
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield mean targets, summed in scikit-learn's order, and doubts for each size."""
+        n_chosen, is_ordered = choices
+        values = values.reshape(*values.shape[:2], -1)
+        is_exact = weights is None and self._is_exact
+        totals = np.cumsum(values, axis=1) if is_exact else values
+        of_targets = np.ascontiguousarray(np.moveaxis(values, 2, 0))
+        products = of_targets if weights is None else of_targets * weights
+        for size in sizes:
+            doubts = (n_chosen[:, size - 1] > 0) | is_ordered[:, size - 1]
+            if weights is not None:
+                with np.errstate(invalid="ignore"):
+                    sums = products[:, :, :size].sum(axis=2)
+                    yield (sums / weights[:, :size].sum(axis=1)).T, doubts
+            elif is_exact:  # sums are the same in any order
+                yield totals[:, size - 1] / size, n_chosen[:, size - 1] > 0
+            else:
+                yield values[:, :size].mean(axis=1), doubts
 
     def _of_classes(
-        self, codes: np.ndarray, weights: np.ndarray | None, sizes: list[int]
+        self, codes: np.ndarray, weights: np.ndarray | None, sizes: list[int], choices: Choices
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the outputs for each number of neighbours, and where sums of votes are close."""
+        """Yield classes or their probabilities, and doubts for each size."""
         assert self._classes is not None
-        n_rows = len(codes)
-        every, votes = np.arange(n_rows), np.zeros((n_rows, len(self._classes)))
+        every, votes = np.arange(len(codes)), np.zeros((len(codes), len(self._classes)))
         done = 0
         for size in sizes:
             for place in range(done, size):
                 votes[every, codes[:, place]] += 1.0 if weights is None else weights[:, place]
-            done = size
-            outputs, are_close = np.empty((n_rows, self._width)), np.zeros(n_rows, bool)
+            done, chosen = size, choices[0][:, size - 1]
+            outputs, doubts = np.empty((len(codes), self._width)), np.zeros(len(codes), bool)
             for method, columns in self._columns.items():
                 if method == "predict_proba":
                     totals = votes.sum(axis=1)
                     with np.errstate(invalid="ignore"):
                         outputs[:, columns] = votes / totals[:, None]
-                    are_close |= ~(totals > 0)
+                    doubts |= ~(totals > 0) | (chosen > 0)
                     continue
                 outputs[:, columns.start] = largest = votes.argmax(axis=1)
-                if weights is not None:
-                    least = votes[every, largest] * (1 - _NEAR)
-                    are_close |= np.count_nonzero(votes >= least[:, None], axis=1) != 1
-            yield outputs, are_close
+                # Of equal votes argmax takes the first class, as scikit-learn does. Another choice
+                # takes votes from this class at most, and gives them to another one.
+                rows = np.flatnonzero(chosen) if weights is None else every
+                vote = 1.0 if weights is None else weights[:, size - 1] * (1 + _NEAR * size)
+                moved = (2 * chosen * vote)[rows]
+                least = votes[rows, largest[rows]] * (1 - _NEAR) - moved
+                doubts[rows] |= np.count_nonzero(votes[rows] >= least[:, None], axis=1) != 1
+            yield outputs, doubts
 
     def _ask(self, chunk: int, lists: Lists, outputs: np.ndarray, doubts: np.ndarray) -> None:
         """Let the estimator itself answer for the rows of a chunk that are in doubt."""
         places = self._places(chunk)
-        are_new = self._sizes > lists.n_known[0]
-        are_new |= self._sizes < 1
+        are_new = (self._sizes > lists.n_known[0]) | (self._sizes < 1)
         for number in np.flatnonzero(are_new).tolist():
-            model, X = self._fit(chunk, self._points[number])
-            self._answer(model, X, outputs[number], places)
+            outputs[number] = self._answer(*self._fit(chunk, self._points[number]))[places]
         asked = np.flatnonzero(doubts.any(axis=1) & ~are_new)
         if not len(asked):
             return
         model, X = self._model(chunk)
         every = np.flatnonzero(doubts[asked].any(axis=0))
+        every = every[np.argsort(places[every])]  # in the order of the splitter
         known = lists.distances[every, : int(lists.n_known[0]) + 1]
-        is_exact, train = _is_exact_by_row(model, X), self._cut.split(chunk).train_rows()
-        if not is_exact and not _are_alike(model, X, take_rows(X, places[every]), known):
-            every = np.arange(len(places))  # no part of the test rows
-        for size in np.unique(self._sizes[asked]).tolist():
-            numbers = asked[self._sizes[asked] == size]
-            rows = np.flatnonzero(doubts[numbers].any(axis=0)) if is_exact else every
-            some = X if len(rows) == len(places) else take_rows(X, places[rows])
-            order = places if len(rows) == len(places) else np.arange(len(rows))
-            if _chooses_alike(model):
-                distances, indices = _nearest(model, some, size)
-                values, distances = self._y[train[indices[order]]], distances[order]
-                of_size, are_close = self._votes(values, distances, numbers.tolist())
-                outputs[np.ix_(numbers, rows)] = of_size
+        sizes, train = self._sizes[asked], self._cut.split(chunk).train_rows()
+        distinct = np.unique(sizes).tolist()
+        search: Search = partial(_nearest, model)
+        is_by_row = _is_tree(model)
+        if not is_by_row:
+            some = take_rows(X, places[every])
+            part_search = _part_search(model, X, some)
+            is_alike, is_by_row = _is_alike(part_search, model, some, known)
+            if part_search is not None and is_alike:
+                search = part_search
+            else:
+                every, is_by_row = np.argsort(places), False
+        for size in distinct:
+            numbers = asked[sizes == size]
+            rows = every[doubts[np.ix_(numbers, every)].any(axis=0)] if is_by_row else every
+            some = take_rows(X, places[rows])
+            if _is_tree(model) or _openmp_effective_n_threads() == 1:  # else responses differ
+                distances, indices = search(some, size)
+                none, values = np.zeros(distances.shape, int), self._y[train[indices]]
+                votes, are_close = self._votes(
+                    values, distances, numbers.tolist(), (none, none > 0)
+                )
+                outputs[np.ix_(numbers, rows)] = votes
                 numbers = numbers[are_close.any(axis=1)]
-            answers = np.empty((len(rows), self._width))
             for number in numbers.tolist():
-                self._answer(model.set_params(**self._points[number]), some, answers, order)
-                outputs[number, rows] = answers
+                outputs[number, rows] = self._answer(
+                    model.set_params(**self._points[number]), some
+                )
 
     def _fit_and_answer(self, chunk: int) -> np.ndarray:
         """Return what the only point says of a chunk."""
-        places = self._places(chunk)
-        outputs = np.empty((len(places), self._width))
-        self._answer(*self._fit(chunk, self._points[0]), outputs, places)
-        return outputs
+        return self._answer(*self._fit(chunk, self._points[0]))[self._places(chunk)]
 
-    def _answer(self, model: Any, X: Any, outputs: np.ndarray, places: np.ndarray) -> None:
-        """Write what a fitted estimator says of rows, in another order."""
+    def _answer(self, model: Any, X: Any) -> np.ndarray:
+        """Return what a fitted estimator says of rows, (n_rows, width)."""
+        outputs = np.zeros((X.shape[0], self._width))
         for method, columns in self._columns.items():
             with foreign_code():
-                response = getattr(model, method)(X)[places]
+                response = getattr(model, method)(X)
             if self._classes is None:
-                outputs[:, columns] = response.reshape(len(places), -1)
+                outputs[:, columns] = response.reshape(len(outputs), -1)
             elif method == "predict":
                 outputs[:, columns.start] = predicted_codes(response, self._classes)
             else:
-                outputs[:, columns] = 0
                 codes = np.searchsorted(self._classes, model.classes_)
                 outputs[:, columns.start + codes] = response
-
-
-def _is_tree(model: Any) -> bool:
-    """Return whether a fitted estimator searches in a tree, each row for itself."""
-    return model._tree is not None
-
-
-def _chooses_alike(model: Any) -> bool:
-    """Return whether all responses choose the same among equal distances."""
-    return _is_tree(model) or _openmp_effective_n_threads() == 1
-
-
-def _is_divided(X: Any) -> bool:
-    """Return whether threads share out other rows if they search for some test rows alone."""
-    return _openmp_effective_n_threads() > 1 and X.shape[0] > _FEW_ROWS
-
-
-def _is_exact_by_row(model: Any, X: Any) -> bool:
-    """Return whether the distances of a test row cannot depend on the others.
-
-    Each row is searched for itself, or is a small multiple of 1/1024, so that no sum is rounded.
-    """
-    if _is_tree(model) or _is_divided(X):
-        return _is_tree(model)
-    of_squares = model.effective_metric_ in ("euclidean", "sqeuclidean")
-    parts = [part for part in (X, model._fit_X) if of_squares and isinstance(part, np.ndarray)]
-    most = max((1024 * np.abs(part).max() for part in parts), default=np.inf)
-    return (
-        len(parts) == 2
-        and 4 * most**2 * X.shape[1] < 2**53
-        and all(np.array_equal(1024 * part, np.rint(1024 * part)) for part in parts)
-    )
+        return outputs
 
 
 def _nearest(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -493,31 +492,58 @@ def _nearest(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
     return nearest
 
 
-def _are_alike(model: Any, X: Any, some: Any, distances: np.ndarray) -> bool:
-    """Return whether a search finds the same for some test rows as for all of them.
+def _is_tree(model: Any) -> bool:
+    """Return whether a fitted estimator searches in a tree, each row for itself."""
+    return model._tree is not None
+
+
+def _part_search(model: Any, X: Any, some: Any) -> Search | None:
+    """Return a search for a part of the test rows that chooses as one for all of them.
+
+    The order among equal distances depends on how scikit-learn shares out work, and that on the
+    number of test rows.
+    """
+    rows, metric = model._fit_X, model.effective_metric_
+    are_arrays = isinstance(X, np.ndarray) and isinstance(rows, np.ndarray)
+    if are_arrays and ArgKmin.is_usable_for(some, rows, metric):
+        strategy = "parallel_on_X" if _is_large(X) else "parallel_on_Y"
+
+        def search(part: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+            options = dict(model.effective_metric_params_)
+            found = ArgKmin.compute(part, rows, k, metric, None, options, strategy, True)
+            return found[0], found[1]
+
+        return search
+    return None if X.shape[0] > _FEW_ROWS else partial(_nearest, model)
+
+
+def _is_large(X: Any) -> bool:
+    """Return whether scikit-learn shares out test rows, and not training rows."""
+    return X.shape[0] > _FEW_ROWS * _openmp_effective_n_threads()
+
+
+def _is_alike(
+    search: Search | None, model: Any, some: Any, distances: np.ndarray
+) -> tuple[bool, bool]:
+    """Return whether a search finds the same for some test rows as for all, and for fewer still.
 
     In a product of matrices, the rounding of a row's sums may depend on the other rows.
     """
-    if _is_divided(X):
-        return False
-    again, _ = _nearest(model, some, distances.shape[1])
-    return np.array_equal(again, distances)
+    if search is None:
+        return False, False
+    again, indices = search(some, distances.shape[1])
+    if not np.array_equal(again, distances):
+        return False, False
+    of_squares = model.effective_metric_ in ("euclidean", "sqeuclidean")
+    parts = [some, take_rows(model._fit_X, np.unique(indices))]
+    if not of_squares or not all(isinstance(part, np.ndarray) for part in parts):
+        return True, False
+    # 4 |x|^2 bounds all sums of squares, which are multiples of the square of a step.
+    most = max(4 * row_norms(part, squared=True).max() for part in parts)
+    return True, all(_are_multiples(part, (52 - log2(max(most, 1))) / 2) for part in parts)
 
 
-def _means(
-    values: np.ndarray, weights: np.ndarray | None, sizes: list[int]
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the mean targets for each number of neighbours, summed in scikit-learn's order."""
-    values = values.reshape(*values.shape[:2], -1)
-    are_close = np.zeros(len(values), bool)
-    products = None if weights is None else values * weights[:, :, None]
-    for size in sizes:
-        if weights is None or products is None:
-            yield np.mean(values[:, :size], axis=1), are_close
-            continue
-        means = np.empty((len(values), values.shape[2]))
-        with np.errstate(invalid="ignore"):
-            for target in range(values.shape[2]):
-                sums = np.sum(np.ascontiguousarray(products[:, :size, target]), axis=1)
-                means[:, target] = sums / np.sum(weights[:, :size], axis=1)
-        yield means, are_close
+def _are_multiples(values: np.ndarray, n_bits: float) -> bool:
+    """Return whether values have no more than ``n_bits`` binary digits behind the point."""
+    scaled = np.ldexp(np.asarray(values, np.float64), int(min(n_bits // 1, 512)))
+    return np.array_equal(scaled, np.rint(scaled))

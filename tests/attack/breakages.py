@@ -194,8 +194,20 @@ BREAKAGES = [
     ),
     Breakage(
         "neighbors: the choice among equal distances is that of a larger search",
-        "            doubts[number, rows] |= is_split[:, last]\n",
+        "        n_chosen[rows, :-1] = n_tied[:, :-1] * is_split\n",
         "",
+        "test_neighbors::test_all_settings_are_those_of_fits",
+    ),
+    Breakage(
+        "neighbors: votes that another choice would move are counted as certain",
+        "moved = (2 * chosen * vote)[rows]",
+        "moved = (0 * chosen * vote)[rows]",
+        "test_neighbors::test_all_settings_are_those_of_fits",
+    ),
+    Breakage(
+        "neighbors: sums that are rounded are taken for exact",
+        "return np.array_equal(scaled, np.rint(scaled))",
+        "return True",
         "test_neighbors::test_all_settings_are_those_of_fits",
     ),
     Breakage(
