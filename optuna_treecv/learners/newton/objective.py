@@ -38,7 +38,7 @@ _LEAST_SHARE = 1e-3
 
 # The numbers of dense rows and their predictors that are held at once, as many as a cache holds.
 # Sparse rows have few numbers, so that a product with them must have many to be worth its call.
-_MOST_NUMBERS, _MOST_PREDICTORS, _MOST_SPARSE_PREDICTORS = 2**16, 2**17, 2**24
+_MOST_NUMBERS, _MOST_PREDICTORS, _MOST_SPARSE_PREDICTORS = 2**17, 2**17, 2**24
 
 # Columns are centred and scaled if their mean is so many times their scale, or their scale so far
 # from 1.
