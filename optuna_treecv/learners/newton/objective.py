@@ -54,7 +54,7 @@ _FEW_ROWS = 4096
 _N_SAMPLE = 2**14
 
 # With fewer columns per Hessian, Hessians share the products of columns, so many at once.
-_COLUMNS_PER_HESSIAN, _MOST_PRODUCTS = 6, 2**19
+_COLUMNS_PER_HESSIAN, _MOST_PRODUCTS = 7, 2**19
 
 
 def are_sparse(rows: PreparedRows) -> bool:
