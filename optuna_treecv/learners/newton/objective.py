@@ -172,7 +172,9 @@ class Objective:
         """
         rows, n_rows, d = self.rows, len(self.targets), self.rows.n_features
         stride = n_rows // (2 * _N_SAMPLE)
-        if stride < 2 or isinstance(rows.X, SparseRows) or len(self.filled):
+        # Where second derivatives jump, Newton's method ends at the minimum, and L-BFGS does not.
+        has_jumps, is_sparse = np.isinf(self.loss.most_bend), isinstance(rows.X, SparseRows)
+        if stride < 2 or has_jumps or is_sparse or len(self.filled):
             return self
         distances = np.empty(n_rows)
         centre = ((self.columns.mean[-1] - self.centre) / self.scale).astype(self.precision)
