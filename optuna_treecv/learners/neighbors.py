@@ -266,6 +266,7 @@ class NeighborFolds(Family):
     def _listed(
         self, model: Any, size: int, distances: np.ndarray, neighbors: np.ndarray
     ) -> np.ndarray:
+        """Return the neighbours that are known of some rows, as ``Lists`` has them."""
         rows = np.zeros((len(distances), _HEAD + 2 * (self._most + 1)))
         lists = Lists.of(rows)
         lists.n_known[:], lists.share[:] = size, _NEAR if _is_tree(model) else 0
