@@ -1,7 +1,5 @@
 """The contract that an estimator must fulfil for TreeCV, as tests to inherit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Sequence
 import pickle

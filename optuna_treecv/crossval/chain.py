@@ -5,8 +5,6 @@ It is for training sets that are growing first parts of the rows, such as those 
 many row updates as the longest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 from optuna_treecv.crossval.engine import Repeat

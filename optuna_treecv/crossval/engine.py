@@ -3,8 +3,6 @@
 A new engine is a new file, and a line in ``engines.py``.
 """
 
-from __future__ import annotations
-
 from abc import ABC
 from abc import abstractmethod
 from collections.abc import Callable
@@ -138,7 +136,7 @@ class Early(NamedTuple):
     """
 
     step: int
-    scores: RowScores
+    scores: "RowScores"
     has_lost: bool = False
 
 
@@ -197,7 +195,7 @@ class Missing(NamedTuple):
 class Watch:
     """Asks for early scores, and decides who is left out of those evaluated together: nobody."""
 
-    def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
+    def losers(self, step: int, scores: "Sequence[RowScores]", rows: slice) -> list[int]:
         """Return the numbers of those whose scores on some rows lose against the others'."""
         return []
 
@@ -450,7 +448,7 @@ class RowScores:
         """The bytes that the scores take."""
         return self._values.nbytes + (0 if self._weights is None else self._weights.nbytes)
 
-    def first(self, n_rows: int) -> RowScores:
+    def first(self, n_rows: int) -> "RowScores":
         """Return the scores of the first rows."""
         first = copy(self)
         first.n_rows = n_rows

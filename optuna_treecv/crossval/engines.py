@@ -1,7 +1,5 @@
 """The list of engines, the choice among them, and the choice in words."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The folds of one evaluation are fitted in parallel by joblib.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator

@@ -3,8 +3,6 @@
 Worker processes whose parent has died end themselves, since nobody takes their results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping

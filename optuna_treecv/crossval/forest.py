@@ -3,8 +3,6 @@
 A grown forest answers all settings that only stop or prune, so the trials of a study share it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Mapping

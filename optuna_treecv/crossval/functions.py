@@ -1,7 +1,5 @@
 """The public functions for cross-validation without Optuna."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 from typing import Literal

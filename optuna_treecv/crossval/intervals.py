@@ -4,8 +4,6 @@ The three methods answer different questions. ``docs/user_guide/uncertainty.rst`
 of them fails.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """One estimator on a task: planned once, then evaluated, predicted with or fitted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
@@ -153,7 +151,7 @@ class Job:
         estimator: Any,
         n_epochs: int | None = None,
         *,
-        choose: Callable[[Job], tuple[Engine, str, Collection[str]]],
+        choose: "Callable[[Job], tuple[Engine, str, Collection[str]]]",
         searched: Collection[str] = (),
         of_class: bool = False,
         is_scored: bool = True,
@@ -209,7 +207,7 @@ class Job:
         of_plan: T = self._plan[name]
         return of_plan
 
-    def like(self, estimator: Any) -> Job:
+    def like(self, estimator: Any) -> "Job":
         """Return a job with the same plan for an estimator that differs in ``free_parameters``.
 
         Only the values of these parameters are checked.

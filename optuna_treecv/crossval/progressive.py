@@ -4,8 +4,6 @@ It is progressive validation (Blum, Kalai & Langford 1999), also known as preque
 test-then-train. The scores are those of all the models along the pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 import numpy as np

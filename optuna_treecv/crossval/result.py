@@ -1,7 +1,5 @@
 """What a cross-validation has found, and how sure it is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
@@ -268,7 +266,7 @@ class CVResult:
         """
         return self.scores[self._name].interval(method, level, loss_range)
 
-    def compare(self, other: CVResult, level: float = 0.95) -> PairedDifference:
+    def compare(self, other: "CVResult", level: float = 0.95) -> PairedDifference:
         """Return the mean of this evaluation minus that of another, paired on the same folds.
 
         Evaluations on the same folds err on the same rows, so the standard error of their

@@ -4,8 +4,6 @@
 ``enable_metadata_routing=True`` to the methods that request it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -68,7 +66,7 @@ class Metadata:
         """Return whether all weights are 1 and ``fit`` gets no further arguments."""
         return self.weights is None and self.score_weights is None and not self.others
 
-    def equals(self, other: Metadata) -> bool:
+    def equals(self, other: "Metadata") -> bool:
         """Return whether both pass the same objects on."""
         return (
             self.weights is other.weights

@@ -1,7 +1,5 @@
 """The arguments of a cross-validation: their defaults, their checks and their documentation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Iterator

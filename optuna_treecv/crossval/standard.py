@@ -3,8 +3,6 @@
 With several epochs each training makes as many passes, each but the first in a new random order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The steps before learners, fitted once for all trials, and the prepared rows after them."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Hashable

@@ -1,7 +1,5 @@
 """The data, settings and cuts of one cross-validation: everything but the estimator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Sequence

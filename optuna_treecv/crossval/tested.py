@@ -1,7 +1,5 @@
 """Which rows a cross-validation has tested how: what uncertainty depends on besides the scores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,7 +109,7 @@ class Tested:
                 sizes.append(float(weights.sum() ** 2 / (weights @ weights)))
         return min(sizes)
 
-    def why_not_comparable(self, other: Tested) -> str:
+    def why_not_comparable(self, other: "Tested") -> str:
         """Return why folds or rows cannot be compared with others, a clause; "" if they can."""
         if self is other:
             return ""

@@ -1,7 +1,5 @@
 """What all engines have in common that train models further, by ``partial_fit`` or compiled."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Collection
 from collections.abc import Generator
@@ -206,12 +204,12 @@ class Trained(Engine):
             A block once all its folds are tested.
         """
 
-    def walk(self, training: Training) -> Generator[TestedBlock]:
+    def walk(self, training: "Training") -> Generator[TestedBlock]:
         """Test the folds of a repeat."""
         n_threads = training.job.task.settings.n_threads
         return self.test_folds(training.repeat, training.learner, training.leaves, n_threads)
 
-    def early(self, training: Training) -> Generator[Early]:
+    def early(self, training: "Training") -> Generator[Early]:
         """Yield what is known before the folds are."""
         yield from ()
 
@@ -252,7 +250,7 @@ class Trained(Engine):
             learner = learner.without_steps()  # such scorers look at predictions alone
         return Leaves(repeat.plan, learner, job.estimator, metrics, at_leaf, tested)
 
-    def _events(self, training: Training, is_early: bool) -> Generator[Early | TestedFolds]:
+    def _events(self, training: "Training", is_early: bool) -> Generator[Early | TestedFolds]:
         effort, leaves = training.job.effort, training.leaves
         try:
             if is_early:

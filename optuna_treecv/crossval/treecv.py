@@ -8,8 +8,6 @@ With many folds, the tree is then walked breadth-first to 16 nodes: their models
 cross-validation with 16 folds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -157,7 +155,7 @@ class TreeCV(Trained):
                         is_any = True
         return is_any
 
-    def average(self, estimator: Any) -> FoldAverage:
+    def average(self, estimator: Any) -> "FoldAverage":
         """Return what takes the models of linear learners."""
         kind = type(estimator)
         from_sklearn = kind.__module__.startswith("sklearn.linear_model.")

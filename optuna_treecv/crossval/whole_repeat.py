@@ -1,7 +1,5 @@
 """What engines have in common that score all folds of a repeat at once, and keep these scores."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Generator
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Learners for scikit-learn estimators with ``partial_fit``, and for Pipelines of them."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextlib import nullcontext
@@ -191,7 +189,7 @@ class Adapter:
         response = outputs[:, self._columns[method]]
         return response[:, 0] if response.shape[1] == 1 else response
 
-    def without_steps(self) -> Adapter:
+    def without_steps(self) -> "Adapter":
         """Return the same learner, whose fitted estimators take the rows after the steps."""
         other = copy.copy(self)
         other._takes_raw_rows = False

@@ -1,7 +1,5 @@
 """What all estimators of this package share: the checks of parameters, weights and scores."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import cache
 from numbers import Integral

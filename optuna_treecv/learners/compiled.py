@@ -1,7 +1,5 @@
 """Estimators that are trained by a compiled kernel, and their learners for the tree."""
 
-from __future__ import annotations
-
 from abc import ABCMeta
 from abc import abstractmethod
 from typing import Any
@@ -196,7 +194,7 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
 
     # Inside the tree.
 
-    def make_learner(self, rows: PreparedRows, seed: int, before: Any = None) -> CompiledLearner:
+    def make_learner(self, rows: PreparedRows, seed: int, before: Any = None) -> "CompiledLearner":
         """Return this estimator as a learner over prepared rows, with the steps before it.
 
         Its parameters must have passed ``check_parameters``.
@@ -562,7 +560,7 @@ class CompiledLearner(KernelTrainer):
             settings["class_weight"] = self.weights_of_classes
         return settings if self.before is None else {**settings, **self.before.settings}
 
-    def tracking(self) -> CompiledLearner:
+    def tracking(self) -> "CompiledLearner":
         """Return the same learner with states that record for which values they are the same.
 
         These are the values of ``tracked``.

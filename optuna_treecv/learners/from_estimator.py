@@ -3,8 +3,6 @@
 An estimator of this package has a compiled kernel; all others are trained through an adapter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from collections.abc import Sequence
 import sys

@@ -1,7 +1,5 @@
 """A Gaussian density, estimated in one pass."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import log
 from math import pi

@@ -1,7 +1,5 @@
 """Training phases of estimators with ``partial_fit``, and of Pipelines step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Online K-means."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
 from numbers import Integral

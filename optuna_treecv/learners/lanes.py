@@ -1,7 +1,5 @@
 """Lanes: several compiled learners trained side by side while the rows are read once."""
 
-from __future__ import annotations
-
 from typing import Any
 from typing import cast
 
@@ -37,11 +35,11 @@ class Lanes(KernelTrainer):
         before = learners[0].before
         super().__init__(kernel if before is None else before.around(kernel, rows), rows.X.dtype)
 
-    def only(self, numbers: list[int]) -> Lanes:
+    def only(self, numbers: list[int]) -> "Lanes":
         """Return some of the learners."""
         return Lanes([self.learners[number] for number in numbers])
 
-    def take(self, lanes: Lanes, state: np.ndarray, numbers: list[int]) -> np.ndarray:
+    def take(self, lanes: "Lanes", state: np.ndarray, numbers: list[int]) -> np.ndarray:
         """Return the state of these learners, which are some of ``lanes``, from a state of all.
 
         ``numbers`` say which they are among ``lanes``.

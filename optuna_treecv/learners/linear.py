@@ -1,7 +1,5 @@
 """The base classes of linear classifiers and regressors."""
 
-from __future__ import annotations
-
 from numbers import Real
 from typing import Any
 from typing import Self

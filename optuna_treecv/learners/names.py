@@ -1,7 +1,5 @@
 """The names of estimators in messages and tables, and those of their responses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sklearn.pipeline import Pipeline

@@ -5,8 +5,6 @@ first k of K neighbours are those of a search for k where the next one is farthe
 not, scikit-learn's choice among equal distances depends on k, so that the row is asked for again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -95,7 +93,7 @@ class Lists(NamedTuple):
     neighbors: np.ndarray
 
     @classmethod
-    def of(cls, memory: np.ndarray) -> Lists:
+    def of(cls, memory: np.ndarray) -> "Lists":
         """Return the parts of an array (n_rows, 4 + 2 (n_neighbors + 1))."""
         half = (memory.shape[1] + _HEAD) // 2
         share, product, distances, neighbors = np.split(memory[:, 2:], [1, 2, half - 2], axis=1)

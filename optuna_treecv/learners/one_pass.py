@@ -3,8 +3,6 @@
 ``method="auto"`` trains only such estimators further, so that it never changes what one is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from numbers import Real
 from typing import Any

@@ -1,7 +1,5 @@
 """PEGASOS: the linear support vector machine in one pass."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
 from typing import Any

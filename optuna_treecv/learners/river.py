@@ -3,8 +3,6 @@
 This module imports River and is loaded only if the caller has a River model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from collections.abc import Mapping
 import inspect

@@ -1,7 +1,5 @@
 """ROOT-SGD: variance reduction in a single loop, without stages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
 from typing import Any

@@ -1,7 +1,5 @@
 """Seeds for estimators that would draw from NumPy's global state."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from numbers import Integral
 from typing import Any

@@ -1,7 +1,5 @@
 """Averaged stochastic gradient descent, and least squares as in the TreeCV paper."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
 from numbers import Integral

@@ -1,7 +1,5 @@
 """Streaming SVRG: variance-reduced gradient descent that reads each row once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
 from math import ceil

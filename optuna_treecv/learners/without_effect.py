@@ -4,8 +4,6 @@ Models are trained by ``partial_fit``, in one pass. Such a parameter changes no 
 over it compares equal models, and ``max_iter`` promises passes that are not made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The command ``optuna-treecv``, which shows what a store holds and deletes from it."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The note and the figures of a study for optuna-dashboard."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterable

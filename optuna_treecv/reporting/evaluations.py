@@ -1,7 +1,5 @@
 """The finished trials of a study in numbers and words, for the figures and the note."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from collections.abc import Sequence
 import math

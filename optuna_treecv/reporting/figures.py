@@ -1,7 +1,5 @@
 """Figures of a study and its store, for notebooks and for the dashboard."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Decision trees besides their scores: how long folds agree, the pruning path, and both drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

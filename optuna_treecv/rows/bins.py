@@ -4,8 +4,6 @@ Edges come from X alone, never from y. A feature with at most ``max_bins`` disti
 edge between any two of them; others have bins of nearly equal numbers of rows.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +47,7 @@ class Binning:
         """Which features are categorical, uint8."""
         return np.array([one is not None for one in self.categories], np.uint8)
 
-    def bins(self, table: Table, order: np.ndarray | None = None) -> np.ndarray:
+    def bins(self, table: "Table", order: np.ndarray | None = None) -> np.ndarray:
         """Return the bins of rows.
 
         Parameters

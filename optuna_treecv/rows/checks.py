@@ -2,8 +2,6 @@
 name the entry of X that is no finite number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence

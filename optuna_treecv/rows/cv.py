@@ -1,7 +1,5 @@
 """Reads the argument ``cv``: makes folds or splits of it, or explains why it cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The prepared order is that of the tree, so kernels read memory forwards.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from dataclasses import field
 from functools import cached_property
@@ -420,7 +418,7 @@ class Data:
         self.score_weights: np.ndarray | None = None
         self._classes: np.ndarray | None = None
 
-    def with_rows(self, X: Any) -> Data:
+    def with_rows(self, X: Any) -> "Data":
         """Return data of other rows with the same targets and weights."""
         data = Data(X)
         data.y, data.y_given, data._classes = self.y, self.y_given, self._classes

@@ -1,7 +1,5 @@
 """Cuts of the rows: folds are a partition of them, splits any pairs of training and test rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -154,7 +152,7 @@ class Splits:
         place[self.order] = np.arange(self.n_rows, dtype=np.uint32)
         return place[rows]
 
-    def one(self) -> Splits:
+    def one(self) -> "Splits":
         """Return split 0 alone; over the rows as given if it trains on the first of them."""
         order = self.order
         if isinstance(self.trains[0], int):

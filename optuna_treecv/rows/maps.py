@@ -1,7 +1,5 @@
 """What the steps of each fold do to the columns that all folds share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

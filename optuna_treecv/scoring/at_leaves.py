@@ -1,7 +1,5 @@
 """Results kept at the leaves of a tree: outputs, and scores of scorers that need a model."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,7 +71,7 @@ class Leaves:
             for of_rows in (rows.targets, rows.score_weights)
         )
 
-    def results(self) -> dict[str, ArrayThenCount]:
+    def results(self) -> "dict[str, ArrayThenCount]":
         """Return the results that can be kept; scorers only if their name identifies them."""
         kept = {
             self.metrics[i].name: scores
@@ -82,7 +80,7 @@ class Leaves:
         }
         return kept if self.outputs is None else kept | {"outputs": self.outputs}
 
-    def to_keep(self) -> dict[str, ArrayThenCount]:
+    def to_keep(self) -> "dict[str, ArrayThenCount]":
         """Return those results that were not kept yet, and that are there."""
         results = {name: one for name, one in self.results().items() if not one.was_kept}
         needs_outputs = len(self._fold_scores) < len(self.metrics)
@@ -182,7 +180,7 @@ class ArrayThenCount:
         self.was_kept = False
 
     @classmethod
-    def of(cls, array: np.ndarray, n_updates: int) -> ArrayThenCount:
+    def of(cls, array: np.ndarray, n_updates: int) -> "ArrayThenCount":
         """Return a copy of an array, together with its count."""
         copy = cls(array.shape, array.dtype)
         copy.array[:] = array

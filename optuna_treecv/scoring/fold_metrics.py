@@ -20,8 +20,6 @@ A fold for which scikit-learn raises an error gets NaN. Where scikit-learn warns
 one warning for all of them. Its sentence treats rows of weight 0 as absent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The scoring of an evaluation is one or several of them, some of which are optimised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 all rows pooled. How far the scores of rows lie apart within folds gives standard errors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -63,7 +61,7 @@ class TestedRows:
         outputs: np.ndarray,
         respond: Callable[[np.ndarray, str], np.ndarray],
         begins: np.ndarray | None,
-    ) -> TestedRows:
+    ) -> "TestedRows":
         """Return the numbers ``part`` of prepared rows, with their targets and weights."""
         targets = None if rows.targets is None else rows.targets[part]
         weights = None if rows.score_weights is None else rows.score_weights[part]
@@ -129,7 +127,7 @@ class FoldScores(NamedTuple):
     diverged: np.ndarray
     spreads: np.ndarray | None
 
-    def part(self, begin: int, n_folds: int) -> FoldScores:
+    def part(self, begin: int, n_folds: int) -> "FoldScores":
         """Return the scores of some of the folds, the first of which is number ``begin``."""
         folds = slice(begin, begin + n_folds)
         spreads = None if self.spreads is None else self.spreads[..., folds]

@@ -1,7 +1,5 @@
 """The methods of a search that its best estimator carries out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from types import MethodType

@@ -1,7 +1,5 @@
 """The space of a search: the points of a grid or of a sample of one, or distributions."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The scores of a search: for its objective, and as scikit-learn's scorers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -64,7 +62,7 @@ class Scores(NamedTuple):
         }
         return {**scoring, **on_training}
 
-    def by_names(self, names: Sequence[str]) -> Scores:
+    def by_names(self, names: Sequence[str]) -> "Scores":
         """Return the scores of a callable that has returned a dict of these names."""
         several, signature = Several(self.requested), inspect.signature(self.requested)
         scorers: dict[str, Any] = {name: partial(several, name) for name in names}

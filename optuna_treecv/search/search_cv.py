@@ -1,7 +1,5 @@
 """``TreeCVSearchCV``: a search by cross-validation as an estimator of scikit-learn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 The study behind them is made, found again in a storage, or given.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Generator
@@ -109,7 +107,7 @@ class Trials:
 
     objective: TreeCVObjective
     error_score: Any
-    tasks: FitTasks
+    tasks: "FitTasks"
     verbose: int
     names: Sequence[str]
     with_names: Callable[[Sequence[str]], TreeCVObjective]

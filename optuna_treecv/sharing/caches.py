@@ -3,8 +3,6 @@
 The keys of models end with the lengths of their arrays in bytes, for stores.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from bisect import insort
 from collections.abc import Callable
@@ -144,11 +142,11 @@ class ModelCache:
         self._claims: dict[tuple[Key, float], Lock] = {}
         self._lock = Lock()
 
-    def __reduce__(self) -> tuple[type[ModelCache], tuple[int]]:
+    def __reduce__(self) -> "tuple[type[ModelCache], tuple[int]]":
         return type(self), (self.max_bytes,)
 
     @property
-    def memory(self) -> ModelCache:
+    def memory(self) -> "ModelCache":
         """The cache in the memory of this process, as of a ``StoredModelCache``."""
         return self
 
@@ -465,7 +463,7 @@ class StoredModelCache:
     """
 
     def __init__(
-        self, memory: ModelCache, store: ModelStore, of_all: StoredModelCache | None = None
+        self, memory: ModelCache, store: ModelStore, of_all: "StoredModelCache | None" = None
     ) -> None:
         self.memory = memory
         self.max_bytes = memory.max_bytes
@@ -481,7 +479,7 @@ class StoredModelCache:
         self._pending: list[Kept] = []
         self._seconds = 0.0
 
-    def of_run(self) -> StoredModelCache:
+    def of_run(self) -> "StoredModelCache":
         """Return the same cache for one run, which calls ``end`` at its end."""
         return StoredModelCache(self.memory, self._store, self)
 

@@ -9,8 +9,6 @@ classes, and the same of what they refer to by a global name. Attributes of modu
 covered: ``helpers.f`` is known as ``f`` of the module ``helpers``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """A digest of data as they were given, the same for the same content in every process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import date
 from datetime import datetime

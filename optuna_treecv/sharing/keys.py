@@ -6,8 +6,6 @@ the model has seen. Ranges are of rows, not of folds, so that trees of k and 2k 
 where both are powers of two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import copyreg
 from enum import Enum

@@ -5,8 +5,6 @@ fitted beginnings of Pipelines. Engines that score a repeat at once, for exact f
 all folds, keep the scores of all folds as one block, and the sums behind them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -130,7 +128,7 @@ class SharedBetweenRuns:
                 self._data_name = name or token(), name is not None
             return self._data_name
 
-    def beginnings(self, n_workers: int) -> Beginnings:
+    def beginnings(self, n_workers: int) -> "Beginnings":
         """Return the cache of fitted beginnings of Pipelines, for this process and its workers."""
         memory = self.memory
         assert memory is not None
@@ -380,7 +378,7 @@ class Beginnings:
     def __reduce__(self) -> tuple[Any, ...]:
         return _in_this_process, (self._max_bytes,)
 
-    def of_fold(self, name: bytes) -> Beginnings:
+    def of_fold(self, name: bytes) -> "Beginnings":
         """Return the beginnings that were fitted on the training rows of this name."""
         return Beginnings(self.kept, self._max_bytes, name)
 
@@ -565,7 +563,7 @@ class KeptScores(NamedTuple):
     fingerprint: str = ""
     name: bytes = b""
 
-    def at(self, point: Any) -> KeptScores:
+    def at(self, point: Any) -> "KeptScores":
         """Return the same for the estimator that has these values of the point's parameters."""
         if not self.metrics:
             return self

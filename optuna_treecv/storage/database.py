@@ -1,7 +1,5 @@
 """The database of a store: connections, the schema and its migrations, transactions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Evaluations: their scores in the database, and their attributes of studies and trials."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 This module does not interpret the bytes, and never executes any of them.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Collection
@@ -123,7 +121,7 @@ class ModelStore:
         self._next_look = 0.0
         self._pid, self._looking = os.getpid(), Lock()
 
-    def __reduce__(self) -> tuple[type[ModelStore], tuple[Database, int]]:
+    def __reduce__(self) -> "tuple[type[ModelStore], tuple[Database, int]]":
         return ModelStore, (self.database, self.max_bytes)
 
     def news(self) -> list[Known]:
@@ -463,7 +461,7 @@ class WriteQueue:
         self._is_running = False
         self._changed = Condition()
 
-    def __reduce__(self) -> tuple[type[WriteQueue], tuple[()]]:
+    def __reduce__(self) -> "tuple[type[WriteQueue], tuple[()]]":
         return WriteQueue, ()
 
     def put(self, job: Callable[[], object], n_bytes: int = 0) -> None:

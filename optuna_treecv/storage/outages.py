@@ -1,7 +1,5 @@
 """Outages of a store: when it is tried again, and the threads that wait for its answer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -86,7 +84,7 @@ class KeptThreads:
         self._lock = Lock()
         self._idle: list[_Jobs] = []  # for each thread without work, where it waits for some
 
-    def __reduce__(self) -> tuple[type[KeptThreads], tuple[()]]:
+    def __reduce__(self) -> "tuple[type[KeptThreads], tuple[()]]":
         return KeptThreads, ()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:

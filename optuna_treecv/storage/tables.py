@@ -4,8 +4,6 @@ All names begin with ``treecv_``, so that the tables can share a database with O
 key refers to Optuna's tables, and no key uses its trial ids, since they may be assigned anew.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Gathers trials that run at the same time, and evaluates them together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The choice of a trial: the best one, or the simplest of those that are about as good."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping

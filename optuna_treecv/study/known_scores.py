@@ -1,7 +1,5 @@
 """The results of trials: recorded in a store and in Optuna, and known again to compare trials."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The objective that ``study.optimize`` calls: a trial becomes an estimator, then a value."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping

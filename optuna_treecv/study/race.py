@@ -5,8 +5,6 @@ the best trial, of the rows of its first pass or of its folds, and tells a ``Rac
 sums of the differences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence

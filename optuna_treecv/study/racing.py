@@ -1,7 +1,5 @@
 """A pruner that compares a trial with the best one row by row, and foretells how it will end."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
 from math import ceil

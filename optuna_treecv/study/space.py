@@ -4,8 +4,6 @@ Trials hold codes. An ``Axis`` knows the value that each code of a parameter mea
 the axes of all parameters.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Finds studies that do not fit their objective: other direction, sampler, pruner, evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from collections.abc import Sequence
 from threading import Lock

@@ -7,8 +7,6 @@ Chunks are numbered from 0, and a node is a half-open range of them. The paper n
 includes both ends, so its (s, e) is our (first + 1, last).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from typing import NamedTuple

@@ -8,8 +8,6 @@ trained on the right half of the node's chunks, and the right child's is trained
 A leaf tests its model on its own chunk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Sequence

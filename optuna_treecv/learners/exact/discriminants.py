@@ -1,7 +1,5 @@
 """Linear and quadratic discriminant analysis, from the moments of each class."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cache

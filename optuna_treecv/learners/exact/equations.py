@@ -4,8 +4,6 @@
 O(d^3) once. Each alpha then takes O(d) for T + alpha I and O(d^2) for the product with Q.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -349,7 +347,7 @@ class RidgeRows(Source):
         self.has_centre = fit_intercept or (scaler is not None and bool(scaler.with_mean))
         self.shift = np.zeros(self.n_columns)
 
-    def shifted(self) -> RidgeRows:
+    def shifted(self) -> "RidgeRows":
         """Return the same with a shift, so that large offsets cost no digits.
 
         Where a mean is subtracted, it is the median of a few rows, which may be test rows.

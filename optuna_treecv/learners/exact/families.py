@@ -1,7 +1,5 @@
 """Which estimators have exact folds, and the parts of a Pipeline that ends with one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from inspect import signature

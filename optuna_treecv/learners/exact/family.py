@@ -6,8 +6,6 @@ and merged; a family solves those of a fold's training rows for a *record*, a fl
 serves all points, reads their models from it, and responds to the test rows.
 """
 
-from __future__ import annotations
-
 from abc import ABC
 from abc import abstractmethod
 from collections.abc import Iterable

@@ -15,8 +15,6 @@ t = (A - alpha E)^-1 u with E = diag(e). A series in A^-1 alpha E gives u't and 
 a bound on the rest is small enough, which differs between rows and alphas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Iterator
 from functools import partial
@@ -414,7 +412,7 @@ class Corrections:
         return is_open
 
     def _sum_terms(
-        self, z: np.ndarray, changes: np.ndarray, point: int, limits: _Limits
+        self, z: np.ndarray, changes: np.ndarray, point: int, limits: "_Limits"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return what is added to u't and B't of some rows, and which need more terms.
 
@@ -482,7 +480,7 @@ class _Limits(NamedTuple):
         bounds /= self.least
         return np.asarray(bounds.max(axis=-2))
 
-    def of(self, some: slice | np.ndarray, point: int | None = None) -> _Limits:
+    def of(self, some: slice | np.ndarray, point: int | None = None) -> "_Limits":
         """Return the bounds of some rows; of one point, where they are those of several."""
         parts = self if point is None else (part[point] for part in self)
         predictions, leverages, least = parts

@@ -5,8 +5,6 @@ large sums loses its digits. Here nothing is subtracted: the moments of all rows
 merged from those of the rows before and after it, so that k folds take 2 k merges.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Iterable

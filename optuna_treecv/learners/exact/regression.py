@@ -1,7 +1,5 @@
 """Ridge regression, its classifier, the lasso, the elastic net and least squares, from moments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from collections.abc import Sequence
 from copy import copy

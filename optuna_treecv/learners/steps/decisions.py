@@ -9,8 +9,6 @@ training row of a fold has is zero in all of them, so a linear learner that star
 touches its weight, and its fold scores are those of encoding inside each fold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from collections.abc import Sequence
 from copy import copy

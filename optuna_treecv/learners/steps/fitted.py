@@ -6,8 +6,6 @@ that a model has seen (``_kernels/moments.pxd``). In Python, ``Running`` trains 
 ``partial_fit`` on the rows of each phase.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from copy import copy

@@ -1,7 +1,5 @@
 """Whether each training set gets rows in the form of all rows, sparse or dense."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Steps that hold others: their parts, the rows that pass them, and the part that fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterator

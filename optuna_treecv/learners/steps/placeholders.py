@@ -4,8 +4,6 @@ In the steps that are done once, a placeholder stands for each running step and 
 Afterwards the steps are put back as a model has them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy

@@ -5,8 +5,6 @@ as they are. Where values are filled in, shifted or scaled by the numbers of a t
 keep the values, and each training set has numbers of its own (``ColumnMaps``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from collections.abc import Sequence
 from functools import reduce

@@ -1,7 +1,5 @@
 """Decision trees on bins, which are cross-validated while they grow."""
 
-from __future__ import annotations
-
 from abc import ABCMeta
 from abc import abstractmethod
 from dataclasses import dataclass

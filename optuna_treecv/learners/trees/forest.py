@@ -1,7 +1,5 @@
 """The trees of all folds and the tree of all rows, grown once for many settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +60,7 @@ class Limits(NamedTuple):
     ccp_alpha: float = 0.0
 
     @classmethod
-    def of(cls, estimator: Any) -> Limits:
+    def of(cls, estimator: Any) -> "Limits":
         deepest = NO_LIMIT if estimator.max_depth is None else int(estimator.max_depth)
         depth = min(deepest, NO_LIMIT)
         decrease = float(estimator.min_impurity_decrease)
@@ -270,7 +268,7 @@ class Forest:
         shared = whole[records["node"][of_folds]]
         return np.bincount(depths, rows * shared) / np.bincount(depths, rows)
 
-    def tree(self, number: int, limits: Limits) -> Tree:
+    def tree(self, number: int, limits: Limits) -> "Tree":
         """Return one tree under some limits."""
         reached, leaves = self.ends(limits)
         root = int(self.roots[number])
