@@ -4,8 +4,6 @@ The sums of all folds take one reading of the rows, and what is done for a fold 
 of a few parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Mapping
@@ -16,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -29,6 +26,7 @@ from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fit import FIT
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
 from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.learners.exact.families import FAMILIES
@@ -58,9 +56,6 @@ from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.results import KeptSums
 from optuna_treecv.sharing.results import OUTPUTS_DIVERGED
 from optuna_treecv.sharing.results import RepeatScores
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 # The rows of several folds that are tested together, and the bytes of what the models of all
 # points say of the rows that are tested together.
@@ -170,7 +165,20 @@ class Exact(WholeRepeat):
 
     def _rows(self, job: Job, repeat: Repeat) -> PreparedRows:
         """Return the rows of a repeat after the steps that are done once."""
-        return _prepared(job, self._parts(job), repeat)
+        parts = self._parts(job)
+        target = "class" if is_classifier(parts.last) else "number"
+        layout = RowLayout(padded=True, sparse=True, target=target)
+        table = table_of(job, parts)
+        if not isinstance(table, Table):
+            if not parts.steps:
+                return job.task.rows_in(layout, repeat)
+            name = first_key(parts.steps, lasting_key)
+            return job.task.rows_in(layout, repeat, partial(_after, parts.steps), name)
+        rows, maps = job.task.rows_in(layout, repeat, table.transform, table.name), None
+        if table.has_maps:
+            make = partial(table.maps, rows, chunks_of(repeat.cut))
+            maps = job.planned(("maps", repeat.number), make)
+        return replace(rows, n_features=table.n_features, maps=maps)
 
     def _bind(
         self, job: Job, repeat: Repeat, rows: PreparedRows, points: Sequence[Any], method: str = ""
@@ -417,23 +425,6 @@ def chunks_of(cut: Cut) -> Chunks:
         is_first_part = len(rows) and np.array_equal(rows, np.arange(len(rows)))
         trains.append(len(rows) if is_first_part else rows)
     return Chunks(cut.n_rows, cut.begins(), cut.prepared(cut.tested_from(0, cut.n_folds)), trains)
-
-
-def _prepared(job: Job, parts: Parts, repeat: Repeat) -> PreparedRows:
-    """Return the rows of a repeat after the row-wise steps."""
-    target = "class" if is_classifier(parts.last) else "number"
-    layout = RowLayout(padded=True, sparse=True, target=target)
-    table = table_of(job, parts)
-    if not isinstance(table, Table):
-        if not parts.steps:
-            return job.task.rows_in(layout, repeat)
-        name = first_key(parts.steps, lasting_key)
-        return job.task.rows_in(layout, repeat, partial(_after, parts.steps), name)
-    rows, maps = job.task.rows_in(layout, repeat, table.transform, table.name), None
-    if table.has_maps:
-        make = partial(table.maps, rows, chunks_of(repeat.cut))
-        maps = job.planned(("maps", repeat.number), make)
-    return replace(rows, n_features=table.n_features, maps=maps)
 
 
 def _after(steps: Sequence[Any], X: Any) -> Any:

@@ -22,7 +22,7 @@ from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import takes_seed
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.one_pass import OF_PASSES
+from optuna_treecv.learners.without_effect import OF_PASSES
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import has_fewer_of_a_class

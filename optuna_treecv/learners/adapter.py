@@ -112,11 +112,8 @@ class Adapter:
         X = self._take(rows)
         y = None if self.rows.y is None else self.rows.y[rows]
         weights = None if self.rows.weights is None else self.rows.weights[rows]
-        classes = (
-            {"classes": self.rows.classes}
-            if state.is_fresh and self.rows.classes is not None
-            else {}
-        )
+        is_told = state.is_fresh and self.rows.classes is not None
+        classes = {"classes": self.rows.classes} if is_told else {}
         with self._naming():
             try:
                 with keeping_rows(state.estimator):

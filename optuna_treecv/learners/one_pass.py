@@ -11,6 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.utils import get_tags
 
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.without_effect import OF_PASSES
 from optuna_treecv.learners.without_effect import trained_parts
 
 # Classes of scikit-learn whose ``fit`` forgets the model and does what ``partial_fit`` does.
@@ -34,19 +35,6 @@ _AROUND = {
 }
 # Rounding changes a variance of 0 by up to 1e-32 of the squares.
 _LEAST_SMOOTHING = 1e-12
-
-#: Learners that take steps along gradients. ``fit`` makes at most ``max_iter`` passes;
-#: ``partial_fit`` makes one and refuses early_stopping.
-OF_PASSES = {
-    "MLPClassifier",
-    "MLPRegressor",
-    "PassiveAggressiveClassifier",
-    "PassiveAggressiveRegressor",
-    "Perceptron",
-    "SGDClassifier",
-    "SGDOneClassSVM",
-    "SGDRegressor",
-}
 
 
 def why_fit_differs(estimator: Any, searched: Collection[str] = ()) -> str:

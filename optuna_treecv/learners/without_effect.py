@@ -12,6 +12,18 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
+#: Learners that take steps along gradients. ``fit`` makes at most ``max_iter`` passes;
+#: ``partial_fit`` makes one and refuses early_stopping.
+OF_PASSES = (
+    "MLPClassifier",
+    "MLPRegressor",
+    "PassiveAggressiveClassifier",
+    "PassiveAggressiveRegressor",
+    "Perceptron",
+    "SGDClassifier",
+    "SGDOneClassSVM",
+    "SGDRegressor",
+)
 _STOPPING = {
     "early_stopping",  # True is an error in partial_fit
     "max_iter",
@@ -22,14 +34,7 @@ _STOPPING = {
 }
 # tests/test_without_effect.py compares this table with what scikit-learn does.
 _UNUSED = {
-    "SGDClassifier": _STOPPING,
-    "SGDRegressor": _STOPPING,
-    "SGDOneClassSVM": _STOPPING,
-    "Perceptron": _STOPPING,
-    "PassiveAggressiveClassifier": _STOPPING,
-    "PassiveAggressiveRegressor": _STOPPING,
-    "MLPClassifier": _STOPPING,
-    "MLPRegressor": _STOPPING,
+    **dict.fromkeys(OF_PASSES, _STOPPING),
     "MiniBatchKMeans": {"max_iter", "max_no_improvement", "n_init", "tol"},
     "MiniBatchDictionaryLearning": {
         "batch_size",

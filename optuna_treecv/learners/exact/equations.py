@@ -476,6 +476,14 @@ class RidgeRows(Source):
         return solved
 
 
+def no_weight_error() -> ValueError:
+    """Return the error of training rows that all have the weight 0."""
+    return ValueError(
+        "sample_weight must be above 0 in some row of each training set, got one with 0 in all "
+        "rows."
+    )
+
+
 def nearly_dependent_error() -> ValueError:
     """Return the error of models that float64 does not decide."""
     return ValueError(

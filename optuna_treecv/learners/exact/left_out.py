@@ -26,6 +26,7 @@ import numpy as np
 from optuna_treecv.learners.exact.equations import bases
 from optuna_treecv.learners.exact.equations import Basis
 from optuna_treecv.learners.exact.equations import is_singular
+from optuna_treecv.learners.exact.equations import no_weight_error
 from optuna_treecv.learners.exact.equations import Penalties
 from optuna_treecv.learners.exact.equations import RidgeRows
 from optuna_treecv.learners.exact.equations import singular_error
@@ -254,10 +255,7 @@ class LeftOut:
         moments = self._all_but.without(chunk)
         rows = self._chunks.test_rows(chunk, chunk + 1)
         if moments.weights[0] == 0:
-            raise ValueError(
-                "sample_weight must be above 0 in some row of each training set, got one with 0 "
-                "in all rows."
-            )
+            raise no_weight_error()
         d, t = self._of.rows.n_features, self._of.n_targets
         equations = self._of.equations(moments)
         penalties = Penalties(np.empty(Penalties.size(d, t)), d, t)

@@ -26,9 +26,9 @@ from typing import TypeVar
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
-from optuna_treecv.rows.maps import ColumnMaps
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

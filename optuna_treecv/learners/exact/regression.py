@@ -15,6 +15,7 @@ from sklearn.linear_model import LinearRegression
 
 from optuna_treecv.learners.base import weights_of_classes
 from optuna_treecv.learners.exact.equations import nearly_dependent_error
+from optuna_treecv.learners.exact.equations import no_weight_error
 from optuna_treecv.learners.exact.equations import Penalties
 from optuna_treecv.learners.exact.equations import RidgeRows
 from optuna_treecv.learners.exact.family import Facts
@@ -325,10 +326,7 @@ class LassoFolds(RidgeFolds):
         """Write the equations of one fold."""
         memory, origin, scale = parts
         if moments.weights[0] == 0:
-            raise ValueError(
-                "sample_weight must be above 0 in some row of each training set, got one with 0 "
-                "in all rows."
-            )
+            raise no_weight_error()
         gram, q, norms, weight = views(memory, self._of_equations)
         equations = self.source.equations(moments)
         squares = equations.gram.diagonal()

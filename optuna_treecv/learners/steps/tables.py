@@ -26,7 +26,6 @@ from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import scale_of
 from optuna_treecv.learners.exact.moments import Spread
-from optuna_treecv.learners.steps.forms import why_form_varies
 from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import leaves_of
 from optuna_treecv.learners.steps.parts import unshared
@@ -34,11 +33,12 @@ from optuna_treecv.learners.steps.placeholders import columns_of_placeholders
 from optuna_treecv.learners.steps.placeholders import MOST_FITS
 from optuna_treecv.learners.steps.placeholders import NotAheadError
 from optuna_treecv.learners.steps.placeholders import TablePlaceholder
+from optuna_treecv.learners.steps.placeholders import why_form_varies
 from optuna_treecv.learners.steps.placeholders import with_placeholders
+from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.maps import ColumnMaps
 
 # The rows of a block of columns.
 _ROWS = 16 * BLOCK
