@@ -158,6 +158,24 @@ def test_a_part_of_many_test_rows_is_searched_for_as_all_of_them() -> None:
     same_as_fits(models, X, y, KFold(2))
 
 
+def test_few_equal_distances_take_no_search_for_all_test_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, y = table(901, 16, "normal", 0), table(901, 1, "normal", 1)[:, 0]
+    for row in (3, 4, 9, 300):  # the last one stands behind all tiles of its fold
+        X[500 + row], X[row + 501] = X[row], X[row]
+    numbers, search = [], neighbors._nearest
+
+    def counting(model: Any, rows: Any, size: int) -> Any:
+        numbers.append(len(rows))
+        return search(model, rows, size)
+
+    monkeypatch.setattr(neighbors, "_nearest", counting)
+    models = [KNeighborsRegressor(k) for k in (1, 2, 4)]
+    same_as_fits(models, X, y, KFold(3))
+    assert set(numbers) == {301, 300} and sum(numbers) % 901 == 0
+
+
 def test_a_grid_has_the_scores_of_grid_search() -> None:
     X, y = load_digits(return_X_y=True)
     X, y = X[:400], y[:400]

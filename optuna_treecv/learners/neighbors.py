@@ -63,6 +63,9 @@ _FEW_ROWS = 1024
 # where its inverse can be a weight.
 _EPS, _ROUNDED = 64 * np.finfo(np.float64).eps, 1e8
 
+# A multiple of the rows of a tile in a product of matrices, for all libraries that were tried.
+_TILE = 8
+
 # The columns of a list before its distances, see ``Lists``.
 _HEAD = 4
 
@@ -398,28 +401,30 @@ class NeighborFolds(Family):
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield classes or their probabilities, and doubts for each size."""
         assert self._classes is not None
-        every, votes = np.arange(len(codes)), np.zeros((len(codes), len(self._classes)))
+        votes = np.zeros((len(self._classes), len(codes)))
+        cells = codes.astype(np.intp) * len(codes) + np.arange(len(codes))[:, None]
         done = 0
         for size in sizes:
-            for place in range(done, size):
-                votes[every, codes[:, place]] += 1.0 if weights is None else weights[:, place]
+            new = np.s_[:, done:size]
+            by = 1.0 if weights is None else weights[new].ravel()
+            np.add.at(votes.reshape(-1), cells[new].ravel(), by)  # in the order of the neighbours
             done, chosen = size, choices[0][:, size - 1]
             outputs, doubts = np.empty((len(codes), self._width)), np.zeros(len(codes), bool)
             for method, columns in self._columns.items():
                 if method == "predict_proba":
-                    totals = votes.sum(axis=1)
+                    of_rows = np.ascontiguousarray(votes.T)
+                    totals = of_rows.sum(axis=1)
                     with np.errstate(invalid="ignore"):
-                        outputs[:, columns] = votes / totals[:, None]
+                        outputs[:, columns] = of_rows / totals[:, None]
                     doubts |= ~(totals > 0) | (chosen > 0)
                     continue
-                outputs[:, columns.start] = largest = votes.argmax(axis=1)
                 # Of equal votes argmax takes the first class, as scikit-learn does. Another choice
                 # takes votes from this class at most, and gives them to another one.
-                rows = np.flatnonzero(chosen) if weights is None else every
+                outputs[:, columns.start] = votes.argmax(axis=0)
+                rows = np.flatnonzero(chosen) if weights is None else slice(None)
                 vote = 1.0 if weights is None else weights[:, size - 1] * (1 + _NEAR * size)
-                moved = (2 * chosen * vote)[rows]
-                least = votes[rows, largest[rows]] * (1 - _NEAR) - moved
-                doubts[rows] |= np.count_nonzero(votes[rows] >= least[:, None], axis=1) != 1
+                least = votes[:, rows].max(axis=0) * (1 - _NEAR) - (2 * chosen * vote)[rows]
+                doubts[rows] |= np.count_nonzero(votes[:, rows] >= least, axis=0) != 1
             yield outputs, doubts
 
     def _ask(self, chunk: int, lists: Lists, outputs: np.ndarray, doubts: np.ndarray) -> None:
@@ -432,22 +437,22 @@ class NeighborFolds(Family):
         if not len(asked):
             return
         model, X = self._model(chunk)
-        every = np.flatnonzero(doubts[asked].any(axis=0))
-        every = every[np.argsort(places[every])]  # in the order of the splitter
-        known = lists.distances[every, : int(lists.n_known[0]) + 1]
         sizes, train = self._sizes[asked], self._cut.split(chunk).train_rows()
-        distinct = np.unique(sizes).tolist()
+        # In the order of the splitter.
+        order, at = np.argsort(places), np.sort(places[doubts[asked].any(axis=0)])
         search: Search = partial(_nearest, model)
-        is_by_row = _is_tree(model)
+        every, is_by_row = order[at], _is_tree(model)
         if not is_by_row:
-            some = take_rows(X, places[every])
+            if not (is_by_row := _are_products_exact(model, X)):
+                at = _in_tiles(at, len(order))
+            every, some = order[at], take_rows(X, at)
+            known = lists.distances[every, : int(lists.n_known[0]) + 1]
             part_search = _part_search(model, X, some)
-            is_alike, is_by_row = _is_alike(part_search, model, some, known)
-            if part_search is not None and is_alike:
+            if part_search is not None and (is_by_row or _finds(part_search, some, known)):
                 search = part_search
             else:
-                every, is_by_row = np.argsort(places), False
-        for size in distinct:
+                every, is_by_row = order, False
+        for size in np.unique(sizes).tolist():
             numbers = asked[sizes == size]
             rows = every[doubts[np.ix_(numbers, every)].any(axis=0)] if is_by_row else every
             some = take_rows(X, places[rows])
@@ -521,25 +526,38 @@ def _is_large(X: Any) -> bool:
     return X.shape[0] > _FEW_ROWS * _openmp_effective_n_threads()
 
 
-def _is_alike(
-    search: Search | None, model: Any, some: Any, distances: np.ndarray
-) -> tuple[bool, bool]:
-    """Return whether a search finds the same for some test rows as for all, and for fewer still.
+def _finds(search: Search, some: Any, distances: np.ndarray) -> bool:
+    """Return whether a search finds these distances, number for number."""
+    return np.array_equal(search(some, distances.shape[1])[0], distances)
 
-    In a product of matrices, the rounding of a row's sums may depend on the other rows.
+
+def _in_tiles(at: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return rows with others beside them, so that products are rounded as those of all rows.
+
+    BLAS multiplies tiles of a few rows, and the rows behind the last whole tile in another way.
+
+    Parameters
+    ----------
+    at : ndarray of int
+        The rows, in ascending order; some are repeated to fill a tile.
+    n_rows : int
+        The number of all rows.
     """
-    if search is None:
-        return False, False
-    again, indices = search(some, distances.shape[1])
-    if not np.array_equal(again, distances):
-        return False, False
+    end = n_rows - n_rows % _TILE
+    whole, behind = at[at < end], np.arange(end, n_rows if at[-1] >= end else end)
+    size = min(end, _TILE * max(1, -(-len(whole) // _TILE)))
+    return np.concatenate([np.resize(whole, size), behind])
+
+
+def _are_products_exact(model: Any, X: Any) -> bool:
+    """Return whether sums of products of rows are exact, so that no order of them matters."""
+    parts = [X, model._fit_X]
     of_squares = model.effective_metric_ in ("euclidean", "sqeuclidean")
-    parts = [some, take_rows(model._fit_X, np.unique(indices))]
     if not of_squares or not all(isinstance(part, np.ndarray) for part in parts):
-        return True, False
+        return False
     # 4 |x|^2 bounds all sums of squares, which are multiples of the square of a step.
     most = max(4 * row_norms(part, squared=True).max() for part in parts)
-    return True, all(_are_multiples(part, (52 - log2(max(most, 1))) / 2) for part in parts)
+    return all(_are_multiples(part, (52 - log2(max(most, 1))) / 2) for part in parts)
 
 
 def _are_multiples(values: np.ndarray, n_bits: float) -> bool:
