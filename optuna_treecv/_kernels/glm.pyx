@@ -51,22 +51,28 @@ def add_products(
                 products[i, a] = products[a, i]
 
 
+cdef dispatched multiply_columns_of_rows(
+    const floating *x, Py_ssize_t n_rows, Py_ssize_t n, floating *products
+) noexcept nogil:
+    cdef Py_ssize_t i, a, b
+    for i in range(n_rows):
+        for a in range(n):
+            for b in range(n - a):
+                products[b] = x[a] * x[a + b]
+            products += n - a
+        x += n
+
+
 def multiply_columns(
     const floating [:, ::1] X,          # IN, (n_rows, n)
     floating [:, ::1] products,         # OUT, (n_rows, n (n + 1) / 2)
 ):
     """Write the products of each two columns, in the order of the upper triangle of a matrix."""
     cdef Py_ssize_t n = X.shape[1]
-    cdef Py_ssize_t i, a, b, begin
     if products.shape[0] != X.shape[0] or products.shape[1] != n * (n + 1) // 2:
         raise ValueError("products must have a row for each of X, and a column for each two.")
     with nogil:
-        for i in range(X.shape[0]):
-            begin = 0
-            for a in range(n):
-                for b in range(a, n):
-                    products[i, begin + b] = X[i, a] * X[i, b]
-                begin += n - a - 1
+        multiply_columns_of_rows(&X[0, 0], X.shape[0], n, &products[0, 0])
 
 
 cdef dispatched softmax_of_rows(

@@ -161,8 +161,8 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: products of two columns are squares of the first",
-        "products[i, begin + b] = X[i, a] * X[i, b]",
-        "products[i, begin + b] = X[i, a] * X[i, a]",
+        "products[b] = x[a] * x[a + b]",
+        "products[b] = x[a] * x[a]",
         "test_glm_kernels::test_products_of_columns",
     ),
     # Models that have converged.
@@ -177,6 +177,12 @@ BREAKAGES = [
         "newton: a metric is right wherever a model goes",
         "            are_alike = shares > _LEAST_SHARE\n",
         "            are_alike = shares > 0\n",
+        "test_newton::test_many_rows_have_the_models_of_converged_fits",
+    ),
+    Breakage(
+        "newton: a Hessian keeps the second derivatives of any other model",
+        "_DIFFERENCE, _MOST_ROWS = 0.05,",
+        "_DIFFERENCE, _MOST_ROWS = 1e9,",
         "test_newton::test_many_rows_have_the_models_of_converged_fits",
     ),
     Breakage(

@@ -56,6 +56,10 @@ _N_SAMPLE = 2**14
 # With fewer columns per Hessian, Hessians share the products of columns, so many at once.
 _COLUMNS_PER_HESSIAN, _MOST_PRODUCTS = 7, 2**19
 
+# Second derivatives are nearly the same if they differ by no larger a part of them. Hessians share
+# their products if they differ in no larger a part of the rows.
+_DIFFERENCE, _MOST_ROWS = 0.05, 0.25
+
 
 def are_sparse(rows: PreparedRows) -> bool:
     """Return whether rows stay sparse, so that they are neither centred nor scaled."""
@@ -361,29 +365,63 @@ class Objective:
     def _add_products(
         self, X: Any, bends: np.ndarray, products: np.ndarray, set_of: np.ndarray
     ) -> None:
-        """Add X' diag(bends) X, (n_lanes, n_pairs, width, width), for pairs of outputs."""
-        # Where values are missing, each lane has columns of its own.
-        at_once = 1 if len(self.filled) else len(products)
-        for begin in range(0, len(products), at_once):
-            lanes = slice(begin, begin + at_once)
-            _add_weighted(self._features(X, set_of[begin]), bends[:, lanes], products[lanes])
+        """Add X' diag(bends) X, (n_lanes, n_pairs, width, width), for pairs of outputs.
+
+        Lanes next to each other are often of similar models. There a row keeps the second
+        derivatives of the lane before, if its own are nearly the same, and only the products of
+        the other rows are taken.
+        """
+        if len(self.filled):  # each lane has columns of its own
+            for lane, number in enumerate(set_of):
+                some = slice(lane, lane + 1)
+                _add_weighted(self._features(X, number), bends[:, some], products[some])
+            return
+        changed = [_rows_that_change(bends, lane) for lane in range(len(products))]
+        own = [lane for lane, rows in enumerate(changed) if rows is None]
+        sums, of_block = np.zeros((len(own), *products.shape[1:])), np.empty(products.shape)
+        _add_weighted(X, bends[:, own], sums)
+        of_block[own] = sums
+        for lane, rows in enumerate(changed):
+            if rows is not None:
+                of_block[lane] = of_block[lane - 1]
+                changes = bends[rows, lane] - bends[rows, lane - 1]
+                _add_weighted(X[rows], changes[:, None], of_block[lane : lane + 1])
+        products += of_block
+
+
+def _rows_that_change(bends: np.ndarray, lane: int) -> np.ndarray | None:
+    """Return the rows whose second derivatives (n_rows, n_lanes, n_pairs) differ between lanes.
+
+    The other rows get those of the lane before. It is None if there are few of these.
+    """
+    if lane == 0:
+        return None
+    before, here = bends[:, lane - 1], bends[:, lane]
+    is_near = np.all(np.abs(here - before) <= _DIFFERENCE * np.abs(here), axis=1)
+    changed = np.flatnonzero(~is_near)
+    # A number that is not finite would reach further lanes.
+    if len(changed) > _MOST_ROWS * len(bends) or not np.all(np.isfinite(before)):
+        return None
+    bends[is_near, lane] = before[is_near]
+    return changed
 
 
 def _add_weighted(X: Any, weights: np.ndarray, products: np.ndarray) -> None:
     """Add X' diag(w) X for the columns w of weights, where sparse rows get a column of ones."""
-    size, weights = products.shape[-1], weights.reshape(len(weights), -1)
+    size = products.shape[-1]
+    weights = weights.reshape(len(weights), products.shape[0] * products.shape[1])
     if isinstance(X, np.ndarray) and size < _COLUMNS_PER_HESSIAN * (weights.shape[1] - 1):
         upper, place = np.triu_indices(size), np.empty((size, size), np.intp)
         place.T[upper] = place[upper] = np.arange(len(upper[0]))
         n_rows = max(1, _MOST_PRODUCTS // len(upper[0]))
         buffer = np.empty((n_rows, len(upper[0])), X.dtype)
-        sums = np.zeros((weights.shape[1], len(upper[0])))
+        sums = np.zeros((len(upper[0]), weights.shape[1]))
         for begin in range(0, len(X), n_rows):
             some = slice(begin, begin + n_rows)
             of_rows = buffer[: len(X[some])]
             multiply_columns(np.ascontiguousarray(X[some]), of_rows)
-            sums += weights[some].T @ of_rows
-        products += np.take(sums, place, axis=1).reshape(products.shape)
+            sums += of_rows.T @ weights[some]
+        products += np.take(sums.T, place, axis=1).reshape(products.shape)
         return
     at = np.ndindex(products.shape[:2])
     for (lane, pair), w in zip(at, np.ascontiguousarray(weights.T), strict=True):

@@ -41,8 +41,9 @@ _LARGE_SHARE, _MANY_METRICS = 1e-2, 3
 # first steps. A row that is left out changes F by more, and some columns may have few rows.
 _NEAR = 1e-4
 
-# Points whose penalties are rounded to the same power of 4 begin at the same model of all rows.
-_NEIGHBOURS = 2
+# The folds of points whose penalties are rounded to the same power of 2 begin at the same model of
+# all rows, and the search for this begins at the same model where it is the same power of 256.
+_NEAR_POINTS, _FAR_POINTS = 1, 8
 
 # After so many passes, a model that is not near enough gets a new metric, and so many at most.
 # That of all rows gets one after fewer.
@@ -125,15 +126,22 @@ def solve(
     order = np.argsort(-penalties.of_columns[:, -1].sum(axis=1), kind="stable")
     new: list[Point] = []
     if n_points == 1:
-        of_all, cold = penalties[order[0], -1:], model
-
-        def fill(kept: np.ndarray) -> None:
-            new.extend(points_near(objective, of_all, is_free[k], cold))
-            kept[:] = new[0][0].ravel()
-
+        of_all, size, n_groups = penalties[order[0], -1:], n * d, objective.sets.shares.shape[1]
+        ends = np.cumsum([size, n_groups * size, n_groups * size**2])
         with np.errstate(divide="ignore"):
-            distance = np.round(np.log2(of_all.of_columns.sum()) / _NEIGHBOURS)
-        model = keep(f"model of all rows {distance}", n * d, fill).reshape(n, d)
+            strength = np.log2(of_all.of_columns.sum())
+
+        def kept_point(start: np.ndarray, width: float, is_cold: bool) -> Point:
+            def fill(kept: np.ndarray) -> None:
+                (point,) = points_near(objective, of_all, is_free[k], start, is_cold)
+                kept[:] = np.concatenate([part.ravel() for part in point])
+
+            name = f"model of all rows {width} {np.round(strength / width)}"
+            model, slopes, hessians = np.split(keep(name, ends[-1], fill), ends[:-1])
+            return model.reshape(n, d), slopes.reshape(-1, n, d), hessians.reshape(-1, size, size)
+
+        far = kept_point(model, _FAR_POINTS, is_cold=True)
+        new = [kept_point(far[0], _NEAR_POINTS, is_cold=False)]
     # Otherwise groups do not tell the slopes of training rows.
     are_sums = objective.sets.shares.shape[1] > 1 and objective.class_weights is None
     are_sums &= not len(objective.filled)
@@ -141,7 +149,7 @@ def solve(
     for begin in range(0, n_points, points_at_once):
         points = order[begin : begin + points_at_once]
         of_folds = penalties[np.repeat(points, k), np.tile(np.arange(k), len(points))]
-        is_cold = n_points > 1 and (begin == 0 or len(points) > 1)
+        is_cold = begin == 0 or len(points) > 1
         of_points = new or points_near(
             objective, penalties[points, -1], is_free[k], model, is_cold
         )
