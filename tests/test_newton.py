@@ -122,7 +122,7 @@ def test_a_grid_has_the_scores_of_its_points() -> None:
 def as_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read rows as float32, begin at a sample, save Hessians: as with many rows and columns."""
     monkeypatch.setattr(objective, "_FEW_ROWS", 0)
-    monkeypatch.setattr(objective, "_N_SAMPLE", 12)
+    monkeypatch.setattr(objective, "_ROWS_PER_COLUMN", 2)
     monkeypatch.setattr(solver, "_FEW_COEFFICIENTS", 0)
 
 

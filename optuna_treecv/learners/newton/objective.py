@@ -50,8 +50,9 @@ _FEW_COLUMNS = 32
 # With fewer rows, products of float32 save no time.
 _FEW_ROWS = 4096
 
-# The rows near and far from the mean of the sample from whose minimum Newton's method begins.
-_N_SAMPLE = 2**14
+# The rows per column, near and far from the mean, of the sample from whose minimum Newton's method
+# begins.
+_ROWS_PER_COLUMN = 2**8
 
 # With fewer columns per Hessian, Hessians share the products of columns, so many at once.
 _COLUMNS_PER_HESSIAN, _MOST_PRODUCTS = 7, 2**19
@@ -175,7 +176,8 @@ class Objective:
         coefficients need most steps. It is the objective itself if there are few rows.
         """
         rows, n_rows, d = self.rows, len(self.targets), self.rows.n_features
-        stride = n_rows // (2 * _N_SAMPLE)
+        n_far = _ROWS_PER_COLUMN * d
+        stride = n_rows // (2 * n_far)
         # Where second derivatives jump, Newton's method ends at the minimum, and L-BFGS does not.
         has_jumps, is_sparse = np.isinf(self.loss.most_bend), isinstance(rows.X, SparseRows)
         if stride < 2 or has_jumps or is_sparse or len(self.filled):
@@ -187,7 +189,7 @@ class Objective:
             standard = self.read(some, self.precision)[:, :d] - centre
             standard *= factor
             distances[some] = np.einsum("ij,ij->i", standard, standard)
-        far = np.argpartition(distances, n_rows - _N_SAMPLE)[n_rows - _N_SAMPLE :]
+        far = np.argpartition(distances, n_rows - n_far)[n_rows - n_far :]
         weights = np.zeros(n_rows)
         weights[::stride] = stride
         weights[far] = 1
