@@ -68,8 +68,9 @@ _LEAST_SHARE, _LEAST_LIKENESS = 0.4, 0.5
 # How much a last step may change in the predictor of a training row then.
 _MOST_REACH = 0.1
 
-# The rounding of a sum of numbers of float32, as a part of the root of its squares.
-_ROUNDING = 2.0**-24
+# The rounding of a sum of numbers of float32, as a part of the root of its squares, and how much
+# it may change a mean loss. Rows that are surely wrong round by more than these squares tell.
+_ROUNDING, _MOST_ROUNDING = 2.0**-24, 2e-8
 
 # Folds share a metric where it has more numbers than so many times the rows.
 _ROWS_PER_NUMBER = 8
@@ -432,7 +433,7 @@ class Descent:
                 )
                 rounding = np.sum(np.square(of_means[is_end]) * squares, axis=1)
                 rounding *= 1 + np.sum(np.square(self._models[lanes]), axis=1)
-                if np.any(_ROUNDING * np.sqrt(rounding) > _MOST_CHANGE):
+                if np.any(_ROUNDING * np.sqrt(rounding) > _MOST_ROUNDING):
                     self._use_float64()
                     is_end[:] = False
             self._goes_on[near] = False
