@@ -438,26 +438,29 @@ class NeighborFolds(Family):
             return
         model, X = self._model(chunk)
         sizes, train = self._sizes[asked], self._cut.split(chunk).train_rows()
-        # In the order of the splitter.
-        order, at = np.argsort(places), np.sort(places[doubts[asked].any(axis=0)])
+        n_rows, order = len(places), np.argsort(places)  # in the order of the splitter
+        known = lists.distances[order, : int(lists.n_known[0]) + 1]
         search: Search = partial(_nearest, model)
-        every, is_by_row = order[at], _is_tree(model)
-        if not is_by_row:
-            if not (is_by_row := _are_products_exact(model, X)):
-                at = _in_tiles(at, len(order))
-            every, some = order[at], take_rows(X, at)
-            known = lists.distances[every, : int(lists.n_known[0]) + 1]
+        tile, is_tree = 1, _is_tree(model)
+        if not is_tree:
+            tile = 1 if _are_products_exact(model, X) else _TILE
+            at = _in_tiles(np.sort(places[doubts[asked].any(axis=0)]), n_rows, tile)
+            some = take_rows(X, at)
             part_search = _part_search(model, X, some)
-            if part_search is not None and (is_by_row or _finds(part_search, some, known)):
+            if part_search is not None and (tile == 1 or _finds(part_search, some, known[at])):
                 search = part_search
             else:
-                every, is_by_row = order, False
+                tile = n_rows
         for size in np.unique(sizes).tolist():
             numbers = asked[sizes == size]
-            rows = every[doubts[np.ix_(numbers, every)].any(axis=0)] if is_by_row else every
-            some = take_rows(X, places[rows])
-            if _is_tree(model) or _openmp_effective_n_threads() == 1:  # else responses differ
-                distances, indices = search(some, size)
+            at = _in_tiles(np.sort(places[doubts[numbers].any(axis=0)]), n_rows, tile)
+            some = take_rows(X, at)
+            distances, indices = search(some, size)
+            if tile > 1 and not np.array_equal(distances, known[at, :size]):
+                at, some = np.arange(n_rows), X
+                distances, indices = _nearest(model, X, size)
+            rows = order[at]
+            if is_tree or _openmp_effective_n_threads() == 1:  # else responses differ
                 none, values = np.zeros(distances.shape, int), self._y[train[indices]]
                 votes, are_close = self._votes(
                     values, distances, numbers.tolist(), (none, none > 0)
@@ -531,7 +534,7 @@ def _finds(search: Search, some: Any, distances: np.ndarray) -> bool:
     return np.array_equal(search(some, distances.shape[1])[0], distances)
 
 
-def _in_tiles(at: np.ndarray, n_rows: int) -> np.ndarray:
+def _in_tiles(at: np.ndarray, n_rows: int, tile: int) -> np.ndarray:
     """Return rows with others beside them, so that products are rounded as those of all rows.
 
     BLAS multiplies tiles of a few rows, and the rows behind the last whole tile in another way.
@@ -542,10 +545,14 @@ def _in_tiles(at: np.ndarray, n_rows: int) -> np.ndarray:
         The rows, in ascending order; some are repeated to fill a tile.
     n_rows : int
         The number of all rows.
+    tile : int
+        The rows of a tile: 1 returns ``at``, and ``n_rows`` all rows.
     """
-    end = n_rows - n_rows % _TILE
+    if tile == n_rows:
+        return np.arange(n_rows)
+    end = n_rows - n_rows % tile
     whole, behind = at[at < end], np.arange(end, n_rows if at[-1] >= end else end)
-    size = min(end, _TILE * max(1, -(-len(whole) // _TILE)))
+    size = min(end, tile * max(1, -(-len(whole) // tile)))
     return np.concatenate([np.resize(whole, size), behind])
 
 
