@@ -30,6 +30,7 @@ from scipy import sparse
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import _safe_split
 
 from optuna_treecv.crossval.routing import part_of
@@ -158,7 +159,7 @@ class FoldTask:
                 continue
             scores[number] = metric.if_diverged
             if isinstance(metric, Scorer) and metric.is_of_training and fitted is not None:
-                own_X, own_y = map(_protected, _safe_split(fitted, self.X, self.y, train))
+                own_X, own_y = map(_protected, _part(fitted, self.X, self.y, train))
                 own_weights = None if self.score_weights is None else self.score_weights[train]
                 scores[number] = self._score(metric, fitted, own_X, own_y, own_weights)
             elif isinstance(metric, Scorer) and fitted is not None:
@@ -208,9 +209,9 @@ class FoldTask:
     def fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
         """Return a fitted clone, None if its model is not finite, and the test rows."""
         estimator = clone(self.estimator)
-        X, y = map(_protected, _safe_split(estimator, self.X, self.y, train))
+        X, y = map(_protected, _part(estimator, self.X, self.y, train))
         test = test.astype(np.intp)
-        test_X, test_y = map(_protected, _safe_split(estimator, self.X, self.y, test, train))
+        test_X, test_y = map(_protected, _part(estimator, self.X, self.y, test, train))
         beginning: AbstractContextManager[None] = nullcontext()
         # A subclass of Pipeline may fit its steps on other rows than it is given.
         if self.beginnings is not None and type(estimator) is Pipeline:
@@ -325,6 +326,17 @@ def _response(fitted: Any, X: Any, method: str, classes: np.ndarray | None) -> n
     of_all = np.zeros((len(response), len(classes)))
     of_all[:, np.searchsorted(classes, fitted_classes)] = response
     return of_all
+
+
+def _part(
+    estimator: Any, X: Any, y: Any, rows: np.ndarray, train: np.ndarray | None = None
+) -> tuple[Any, Any]:
+    """Return some rows as ``_safe_split`` does, which takes several times longer for arrays."""
+    are_arrays = type(X) is np.ndarray and (y is None or type(y) is np.ndarray)
+    if are_arrays and not get_tags(estimator).input_tags.pairwise:
+        return X[rows], None if y is None else y[rows]
+    parts: tuple[Any, Any] = _safe_split(estimator, X, y, rows, train)
+    return parts
 
 
 def _protected(part: Any) -> Any:

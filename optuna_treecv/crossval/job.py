@@ -7,7 +7,6 @@ from collections.abc import Hashable
 from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import astuple
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -434,7 +433,7 @@ class Job:
     @property
     def total(self) -> Effort:
         """What all repeats have taken."""
-        each = map(astuple, self._efforts)
+        each = (vars(effort).values() for effort in self._efforts)
         return Effort(*map(sum, zip(*each, strict=True)))
 
     def fold_scores(self, number: int) -> np.ndarray:
