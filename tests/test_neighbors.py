@@ -176,6 +176,31 @@ def test_few_equal_distances_take_no_search_for_all_test_rows(
     assert set(numbers) == {301, 300} and sum(numbers) % 901 == 0
 
 
+@pytest.mark.parametrize("rounded", [(5,), (1, 2, 4)])  # the first search is for 5
+def test_a_search_that_rounds_in_another_way_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, rounded: tuple[int, ...]
+) -> None:
+    X, y = table(300, 16, "normal", 0), table(300, 1, "normal", 1)[:, 0]
+    for row in (3, 4, 9):
+        X[150 + row], X[row + 151] = X[row], X[row]
+    part_search = neighbors._part_search
+
+    def other(*args: Any) -> Any:
+        search = part_search(*args)
+        assert search is not None
+
+        def rounding(part: Any, size: int) -> Any:
+            distances, indices = search(part, size)
+            distances = np.nextafter(distances, 9) if size in rounded else distances
+            return distances, np.zeros_like(indices)
+
+        return rounding
+
+    monkeypatch.setattr(neighbors, "_part_search", other)
+    models = [KNeighborsRegressor(k) for k in (1, 2, 4)]
+    same_as_fits(models, X, y, KFold(3))
+
+
 def test_a_grid_has_the_scores_of_grid_search() -> None:
     X, y = load_digits(return_X_y=True)
     X, y = X[:400], y[:400]
