@@ -108,6 +108,7 @@ def solve(
     """
     n_points, n_sets, d = penalties.of_columns.shape
     k, n, n_rows = n_sets - 1, objective.n_outputs, len(objective.rows.X)
+    shares, n_groups = objective.sets.shares, objective.sets.shares.shape[1]
     if n > 1:
         penalties = replace(penalties, of_sums=n_rows / n**2)
     is_free, numbers = np.ones((n_sets, d), bool), np.zeros((n_sets, d))
@@ -127,7 +128,7 @@ def solve(
     order = np.argsort(-penalties.of_columns[:, -1].sum(axis=1), kind="stable")
     new: list[Point] = []
     if n_points == 1:
-        of_all, size, n_groups = penalties[order[0], -1:], n * d, objective.sets.shares.shape[1]
+        of_all, size = penalties[order[0], -1:], n * d
         ends = np.cumsum([size, n_groups * size, n_groups * size**2])
         with np.errstate(divide="ignore"):
             strength = np.log2(of_all.of_columns.sum())
@@ -144,7 +145,7 @@ def solve(
         far = kept_point(model, _FAR_POINTS, is_cold=True)
         new = [kept_point(far[0], _NEAR_POINTS, is_cold=False)]
     # Otherwise groups do not tell the slopes of training rows.
-    are_sums = objective.sets.shares.shape[1] > 1 and objective.class_weights is None
+    are_sums = n_groups > 1 and objective.class_weights is None
     are_sums &= not len(objective.filled)
     models = np.empty((n_points, k, n, d))
     for begin in range(0, n_points, points_at_once):
@@ -155,19 +156,19 @@ def solve(
             objective, penalties[points, -1], is_free[k], model, is_cold
         )
         model = of_points[-1][0]
-        starts, metrics = np.empty((len(points) * k, n, d)), list[Metric]()
-        slopes = np.empty_like(starts)
-        for lane, start in enumerate(starts):
-            i, f = divmod(lane, k)
-            of_all, slopes_of_all, hessians = of_points[i]
-            if f < n_metrics:
-                share = objective.sets.shares[f if n_metrics > 1 else k]
-                total = of_folds.added_to(np.tensordot(share, hessians, 1), lane)
-                metrics.append(metric_of(total, is_free[f if n_metrics > 1 else k]))
-            free = is_free[f].reshape(n, d)
-            start[:] = np.where(free, of_all, 0)
-            start[:, -1] += of_all @ numbers[f]
-            slopes[lane] = np.tensordot(objective.sets.shares[f], slopes_of_all, 1)
+        every_start, every_slope, metrics = [], [], list[Metric]()
+        for i, (common, of_groups, hessians) in enumerate(of_points):
+            start = np.where(is_free[:k].reshape(k, n, d), common, 0)
+            start[:, :, -1] += numbers[:k] @ common.T
+            every_start.append(start)
+            every_slope.append(shares[:k] @ of_groups.reshape(n_groups, -1))
+            for f in range(n_metrics):
+                number = f if n_metrics > 1 else k
+                hessian = (shares[number] @ hessians.reshape(n_groups, -1)).reshape(n * d, n * d)
+                total = of_folds.added_to(hessian, i * k + f)
+                metrics.append(metric_of(total, is_free[number]))
+        starts = np.concatenate(every_start)
+        slopes = np.concatenate(every_slope).reshape(starts.shape)
         of_folds.add(starts, slopes)
         set_of = np.tile(np.arange(k), len(points))
         of_lanes = (
