@@ -174,7 +174,7 @@ def trained(kernel: Any) -> list[bytes]:
     states = [state.tobytes()]
     kernel.update(state, 0, 50)
     states.append(state.tobytes())
-    kernel.update_in_order(state, ORDER)
+    kernel.update(state, 0, len(ORDER), ORDER)
     states.append(state.tobytes())
     if kernel.trains_pairs:
         other = state.copy()

@@ -264,7 +264,7 @@ def test_classifier_equals_twin(case, dtype, d, n_classes):
     kernel = make(X, y, n_classes, *settings)
     state = fresh(kernel)
     kernel.update(state, 0, 50)
-    kernel.update_in_order(state, order[:70])
+    kernel.update(state, 0, 70, order)
     assert kernel.n_seen(state) == 120
     ours = weights(kernel, state, dtype)
     for c in range(kernel.n_outputs):
@@ -283,7 +283,7 @@ def test_regressor_equals_twin(case, dtype, d):
     kernel = make(X, y, None, *settings)
     state = fresh(kernel)
     kernel.update(state, 0, 50)
-    kernel.update_in_order(state, order[:70])
+    kernel.update(state, 0, 70, order)
     expected = trained_twin(
         twin, settings, X, [float(target) for target in y], [*range(50), *order[:70]]
     )
@@ -422,7 +422,7 @@ def test_an_order_is_the_same_as_the_rows_moved():
     moved_X[:] = X[order]
     for here, there in zip(kernels(X, y), kernels(moved_X, y[order]), strict=True):
         a, b = fresh(here), fresh(there)
-        here.update_in_order(a, order)
+        here.update(a, 0, len(order), order)
         there.update(b, 0, 60)
         assert np.array_equal(a, b)
 
@@ -498,7 +498,7 @@ def test_wrong_buffers_are_refused():
     with pytest.raises(IndexError, match="outside the 10 prepared rows"):
         kernel.update(state, 0, 11)
     with pytest.raises(IndexError, match="order names row 10"):
-        kernel.update_in_order(state, np.array([3, 10], np.uint32))
+        kernel.update(state, 0, 2, np.array([3, 10], np.uint32))
     with pytest.raises(TypeError, match="float64 or float32"):
         Pegasos(X.astype(np.int64), y, 2, 0.1, False, False)
     with pytest.raises(ValueError, match="multiple of 8 columns"):

@@ -138,7 +138,7 @@ def check_against_twins(case, dtype, kind, n_classes):
         weigh(kernel, kind, given)
         state = fresh(kernel)
         kernel.update(state, 0, 50)
-        kernel.update_in_order(state, order[:70])
+        kernel.update(state, 0, 70, order)
         assert kernel.n_seen(state) == 120
         assert np.array_equal(model_of(kernel, state, dtype), expected)
 
@@ -166,7 +166,7 @@ def test_weighted_kmeans_equals_its_twin(dtype):
     state = fresh(kernel)
     order = np.random.default_rng(2).permutation(120).astype(np.uint32)
     kernel.update(state, 0, 50)
-    kernel.update_in_order(state, order[:70])
+    kernel.update(state, 0, 70, order)
     for row in [*range(50), *order[:70]]:
         twin.train(X[row], float(given[row]))
     model = aligned_empty((kernel.model_bytes,))
@@ -389,7 +389,8 @@ def test_a_row_of_weight_0_adds_nothing(loss, step_size):
     kernel.weigh(given)
     state, state_without = fresh(kernel), fresh(without)
     kernel.update(state, 0, 80)
-    without.update_in_order(state_without, np.flatnonzero(given).astype(np.uint32))
+    rows_in_order = np.flatnonzero(given).astype(np.uint32)
+    without.update(state_without, 0, len(rows_in_order), rows_in_order)
     found = model_of(kernel, state, np.float64)
     assert np.any(found)
     assert np.array_equal(found, model_of(without, state_without, np.float64))
@@ -449,7 +450,8 @@ def test_a_weight_in_kmeans_is_that_many_rows_at_once(repeats, seed):
     weighted.weigh(np.array(repeats, float))
     state, state_of_repeated = fresh(weighted), fresh(repeated)
     weighted.update(state, 0, 30)
-    repeated.update_in_order(state_of_repeated, np.repeat(np.arange(30, dtype=np.uint32), repeats))
+    rows_in_order = np.repeat(np.arange(30, dtype=np.uint32), repeats)
+    repeated.update(state_of_repeated, 0, len(rows_in_order), rows_in_order)
     models = []
     for kernel, of in ((weighted, state), (repeated, state_of_repeated)):
         models.append(aligned_empty((kernel.model_bytes,)))
@@ -472,7 +474,8 @@ def test_a_weight_of_a_density_is_that_many_rows_anywhere(full, repeats, seed):
     state, state_of_repeated = fresh(weighted), fresh(repeated)
     rows = np.repeat(np.arange(20, dtype=np.uint32), repeats)
     weighted.update(state, 0, 20)
-    repeated.update_in_order(state_of_repeated, np.random.default_rng(seed).permutation(rows))
+    rows_in_order = np.random.default_rng(seed).permutation(rows)
+    repeated.update(state_of_repeated, 0, len(rows_in_order), rows_in_order)
     assert weighted.n_seen(state) == 20
     out, out_of_repeated = np.zeros((20, 1)), np.zeros((20, 1))
     for kernel, of, to in ((weighted, state, out), (repeated, state_of_repeated, out_of_repeated)):
@@ -481,7 +484,8 @@ def test_a_weight_of_a_density_is_that_many_rows_anywhere(full, repeats, seed):
     np.testing.assert_allclose(out, out_of_repeated, rtol=1e-9)
     # A row of weight 0 is absent, bit for bit.
     absent = fresh(weighted)
-    weighted.update_in_order(absent, np.flatnonzero(repeats).astype(np.uint32))
+    rows_in_order = np.flatnonzero(repeats).astype(np.uint32)
+    weighted.update(absent, 0, len(rows_in_order), rows_in_order)
     assert np.array_equal(absent[8:], state[8:])
 
 
@@ -590,8 +594,8 @@ def test_weighted_pairs_track_the_same_intervals(alpha, kind, dtype):
         kernel.update(second, 0, begin)
         turns = first.copy(), second.copy()
         kernel.update_both(first, 30, 60, second, 60, 88, order)
-        kernel.update_in_order(turns[0], order[30:60])
-        kernel.update_in_order(turns[1], order[60:88])
+        kernel.update(turns[0], 30, 60, order)
+        kernel.update(turns[1], 60, 88, order)
         assert np.array_equal(first, turns[0]) and np.array_equal(second, turns[1])
 
 

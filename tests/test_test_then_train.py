@@ -60,7 +60,7 @@ def test_classifiers_say_what_their_twins_say(case, dtype, d, n_classes, weighed
         expected = twins_say(twin, settings, X, signs, row_weights)
         assert np.array_equal(said[:, c], expected)
     kernel.update(trained, 0, 50)
-    kernel.update_in_order(trained, ORDER)
+    kernel.update(trained, 0, len(ORDER), ORDER)
     assert np.array_equal(state, trained)
 
 
@@ -76,7 +76,7 @@ def test_regressors_say_what_their_twins_say(case, dtype):
     targets = [float(target) for target in y]
     assert np.array_equal(said[:, 0], twins_say(twin, settings, X, targets, np.ones(N_ROWS)))
     kernel.update(trained, 0, 50)
-    kernel.update_in_order(trained, ORDER)
+    kernel.update(trained, 0, len(ORDER), ORDER)
     assert np.array_equal(state, trained)
 
 

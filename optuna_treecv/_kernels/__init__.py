@@ -16,7 +16,7 @@ What all kernels are made of:
 The tree:
 
 * ``tree``: the class ``Kernel``, and Algorithm 1 of the TreeCV paper over any kernel.
-* ``undo`` and ``touched_columns``: the undo log for sparse rows.
+* ``undo``: the undo log for sparse rows.
 
 Kernels. The mathematics of each is in the ``.pxd`` file of its name, or in the ``.pyx`` file if
 there is only that:

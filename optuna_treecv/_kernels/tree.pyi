@@ -55,7 +55,6 @@ class Kernel:
     def update(
         self, state: np.ndarray, start: int, stop: int, order: np.ndarray | None = None
     ) -> None: ...
-    def update_in_order(self, state: np.ndarray, order: np.ndarray) -> None: ...
     def update_both(
         self,
         first: np.ndarray,
