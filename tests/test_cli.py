@@ -13,6 +13,7 @@ from ids import said
 import numpy as np
 import optuna
 import pytest
+import sqlalchemy
 from sqlalchemy import create_engine
 from sqlalchemy import inspect
 
@@ -110,9 +111,8 @@ def test_an_empty_store(store_url, capsys):
 def test_sizes_without_dbstat(tmp_path, capsys, monkeypatch):
     url = f"sqlite:///{tmp_path / 'store.db'}"
     Database(url)
-    monkeypatch.setattr(
-        "optuna_treecv.storage.database.text", lambda _: __import__("sqlalchemy").text("SELEC")
-    )
+    broken = sqlalchemy.text("SELEC")
+    monkeypatch.setattr(sqlalchemy, "text", lambda _: broken)
     assert main(["store", url]) == 0
     assert table(capsys.readouterr().out)["treecv_models"] == ["0", "?"]
 

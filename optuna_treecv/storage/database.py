@@ -17,29 +17,8 @@ from typing import TypeGuard
 from typing import TypeVar
 import warnings
 
+import sqlalchemy as sa
 from sqlalchemy import Connection as Connection  # for modules that must not import SQLAlchemy
-from sqlalchemy import create_engine
-from sqlalchemy import Engine
-from sqlalchemy import event
-from sqlalchemy import func
-from sqlalchemy import insert
-from sqlalchemy import inspect
-from sqlalchemy import make_url
-from sqlalchemy import select
-from sqlalchemy import Table
-from sqlalchemy import text
-from sqlalchemy import type_coerce
-from sqlalchemy import update
-from sqlalchemy import URL
-from sqlalchemy.exc import ArgumentError
-from sqlalchemy.exc import DataError
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import ProgrammingError
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import StaticPool
-from sqlalchemy.types import NullType
 
 from optuna_treecv.storage.outages import KeptThreads
 from optuna_treecv.storage.outages import Outages
@@ -50,7 +29,7 @@ from optuna_treecv.storage.tables import MODELS
 from optuna_treecv.storage.tables import SCHEMA
 
 #: The base class of all errors that a database raises.
-DatabaseError = SQLAlchemyError
+DatabaseError = sa.exc.SQLAlchemyError
 #: What is raised where a database fails: SQLite's driver cannot decode every message of its own.
 FAILURES = (DatabaseError, OSError, UnicodeDecodeError)
 
@@ -71,7 +50,7 @@ LOAD_SECONDS = 300.0
 IDLE_SECONDS = 60.0
 
 #: The forms in which a store can be given, besides an open database.
-Given = str | URL | Engine | Callable[[], Engine]
+Given = str | sa.URL | sa.Engine | Callable[[], sa.Engine]
 
 # Scopes that a failure can stop besides attempts with one purpose: everything, or writing.
 _STORE: Scope = (None, False)
@@ -90,7 +69,7 @@ T = TypeVar("T")
 #: A statement and the table to add then: the first from version 1 to 2, the next from 2 to 3, and
 #: so on. The present tables are still those of these versions. If a later migration changes one of
 #: them, the earlier one must create it as it was.
-MIGRATIONS: list[tuple[str, Table] | None] = [
+MIGRATIONS: list[tuple[str, sa.Table] | None] = [
     (
         "ALTER TABLE treecv_evaluations ADD COLUMN n_updates_saved BIGINT DEFAULT 0 NOT NULL",
         MODELS,
@@ -132,7 +111,7 @@ class Database:
     def __init__(self, store: Given, *, create: bool = True) -> None:
         self._make = store if _is_factory(store) else None
         self._url, self._engine = _url_and_engine(store)
-        self._own = not isinstance(store, Engine)
+        self._own = not isinstance(store, sa.Engine)
         self._start()
         try:
             self._prepare(create)
@@ -177,12 +156,12 @@ class Database:
         return {"url": url, "make": self._make}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._url, self._engine, self._own = make_url(state["url"]), None, True
+        self._url, self._engine, self._own = sa.make_url(state["url"]), None, True
         self._make = state["make"]
         self._start()
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> sa.Engine:
         """The engine of this process."""
         if self._pid != os.getpid():
             if self._engine is not None:
@@ -226,7 +205,7 @@ class Database:
         The bytes are None where the database cannot tell them.
         """
         counts = {
-            one.name: select(func.count()).select_from(one) for one in METADATA.sorted_tables
+            one.name: sa.select(sa.func.count()).select_from(one) for one in METADATA.sorted_tables
         }
         return self.read(
             lambda connection: [
@@ -328,7 +307,7 @@ class Database:
 
     def _explained(self, error: Exception) -> Exception:
         """Return why a statement failed: a newer version may have changed the tables meanwhile."""
-        if not isinstance(error, ProgrammingError | IntegrityError):
+        if not isinstance(error, sa.exc.ProgrammingError | sa.exc.IntegrityError):
             if _code_of(error) != "SQLITE_ERROR":  # no such table or column, or a new one
                 return error
         try:
@@ -345,9 +324,9 @@ class Database:
         if isinstance(error, SchemaError):
             return _STORE
         # If the database refuses a statement for its content, the next attempt may still succeed.
-        if isinstance(error, IntegrityError | DataError):
+        if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
             return None
-        is_lost = isinstance(error, DBAPIError) and error.connection_invalidated
+        is_lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
         if is_lost or isinstance(error, TimeoutError):
             return _STORE
         is_read_only = _code_of(error).startswith(("SQLITE_READONLY", "25006"))
@@ -364,7 +343,7 @@ class Database:
         ``answer_seconds`` limits each statement on a server.
         """
         engine = self.engine
-        is_alone = self._static if isinstance(engine.pool, StaticPool) else nullcontext()
+        is_alone = self._static if isinstance(engine.pool, sa.StaticPool) else nullcontext()
         with is_alone, engine.connect() as connection:
             connection.begin()
             if connection.dialect.name == "sqlite":
@@ -423,19 +402,19 @@ class Database:
         if self._own and self._make is None and _is_sqlite(self._url):
             # In write-ahead mode, readers do not wait for a writer. SQLite stores the mode in the
             # file, so it applies to all connections. A read-only file raises an OperationalError.
-            with self.engine.connect() as connection, suppress(OperationalError):
+            with self.engine.connect() as connection, suppress(sa.exc.OperationalError):
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         with self._transaction(write=True) as connection:
             _exclude_writers(connection)
             version = self._version(connection)  # again: another process may have changed it
             if version is None:
                 METADATA.create_all(connection)
-                connection.execute(insert(SCHEMA).values(version=SCHEMA_VERSION))
+                connection.execute(sa.insert(SCHEMA).values(version=SCHEMA_VERSION))
                 return
             for statement, table in filter(None, MIGRATIONS[version - 1 :]):
-                connection.execute(text(statement))
+                connection.execute(sa.text(statement))
                 METADATA.create_all(connection, tables=[table])
-            connection.execute(update(SCHEMA).values(version=SCHEMA_VERSION))
+            connection.execute(sa.update(SCHEMA).values(version=SCHEMA_VERSION))
 
     def _read_version(self) -> int | None:
         with self._transaction(write=False, answer_seconds=ANSWER_SECONDS) as connection:
@@ -443,10 +422,10 @@ class Database:
 
     def _version(self, connection: Connection) -> int | None:
         """Return the version of the tables, or None if there are none."""
-        if not inspect(connection).has_table(SCHEMA.name):
+        if not sa.inspect(connection).has_table(SCHEMA.name):
             return None
         # SQLite takes values of any type.
-        query = select(type_coerce(SCHEMA.c.version, NullType())).limit(2)
+        query = sa.select(sa.type_coerce(SCHEMA.c.version, sa.types.NullType())).limit(2)
         versions: list[Any] = list(connection.scalars(query))
         if len(versions) != 1 or type(versions[0]) is not int or versions[0] < 1:
             raise SchemaError(
@@ -474,22 +453,22 @@ def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
         yield values[start : start + 500]
 
 
-def _is_factory(store: object) -> TypeGuard[Callable[[], Engine]]:
-    return callable(store) and not isinstance(store, Engine | URL)
+def _is_factory(store: object) -> TypeGuard[Callable[[], sa.Engine]]:
+    return callable(store) and not isinstance(store, sa.Engine | sa.URL)
 
 
-def _url_and_engine(store: Given) -> tuple[URL, Engine | None]:
+def _url_and_engine(store: Given) -> tuple[sa.URL, sa.Engine | None]:
     """Return the URL of a store, and its engine if the caller passed one or a callable."""
     if _is_factory(store):
         result = store()
-        if not isinstance(result, Engine):
+        if not isinstance(result, sa.Engine):
             raise ValueError(f"store must be a callable that returns an Engine, got {result!r}.")
         store = result
-    if isinstance(store, Engine):
-        if _is_memory(store.url) and not isinstance(store.pool, StaticPool):
+    if isinstance(store, sa.Engine):
+        if _is_memory(store.url) and not isinstance(store.pool, sa.StaticPool):
             raise _no_memory(store.url)
         url, engine = store.url, store
-    elif isinstance(store, str | URL):
+    elif isinstance(store, str | sa.URL):
         url, engine = _parse(store), None
     else:
         raise ValueError(
@@ -504,12 +483,12 @@ def _url_and_engine(store: Given) -> tuple[URL, Engine | None]:
     return url, engine
 
 
-def _parse(store: str | URL) -> URL:
+def _parse(store: str | sa.URL) -> sa.URL:
     try:
-        url = make_url(store)
+        url = sa.make_url(store)
         if "\0" in str(store):
             raise ValueError("a name cannot hold a null byte")
-    except (ArgumentError, ValueError) as error:
+    except (sa.exc.ArgumentError, ValueError) as error:
         raise ValueError(
             "store must be a SQLAlchemy URL such as 'sqlite:///models.db', got "
             f"{re.sub(':[^:@]*@', ':***@', str(store))!r}."
@@ -523,7 +502,7 @@ def _parse(store: str | URL) -> URL:
     return url
 
 
-def _make_engine(url: URL) -> Engine:
+def _make_engine(url: sa.URL) -> sa.Engine:
     arguments: dict[str, Any] = {}
     if _is_sqlite(url):
         arguments = {"timeout": WAIT_SECONDS}
@@ -539,7 +518,7 @@ def _make_engine(url: URL) -> Engine:
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     try:
         # pool_pre_ping replaces a connection that the server has dropped; this is no outage.
-        engine = create_engine(url, connect_args=arguments, pool_pre_ping=not _is_sqlite(url))
+        engine = sa.create_engine(url, connect_args=arguments, pool_pre_ping=not _is_sqlite(url))
     except ImportError as error:
         raise ImportError(
             f"store {without_password(url)} needs a driver that cannot be imported ({error}): pip "
@@ -548,7 +527,7 @@ def _make_engine(url: URL) -> Engine:
     if engine.dialect.is_async:
         raise ValueError(f"store must name a synchronous driver, got {without_password(url)}.")
     if _is_sqlite(url):
-        event.listen(engine, "connect", _set_up_sqlite)
+        sa.event.listen(engine, "connect", _set_up_sqlite)
     return engine
 
 
@@ -583,34 +562,34 @@ def _n_bytes(connection: Connection, table: str) -> int | None:
             "(SELECT name FROM sqlite_master WHERE tbl_name = :table)"
         )
     try:
-        return connection.scalar(text(query), {"table": table})
-    except OperationalError:  # not every build of SQLite has dbstat
+        return connection.scalar(sa.text(query), {"table": table})
+    except sa.exc.OperationalError:  # not every build of SQLite has dbstat
         return None
 
 
-def _is_sqlite(url: URL) -> bool:
+def _is_sqlite(url: sa.URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
-def _is_memory(url: URL) -> bool:
+def _is_memory(url: sa.URL) -> bool:
     name = url.database or ":memory:"
     return _is_sqlite(url) and (":memory:" in name or url.query.get("mode") == "memory")
 
 
-def _no_memory(url: URL) -> ValueError:
+def _no_memory(url: sa.URL) -> ValueError:
     return ValueError(
         f"store must be a SQLite file or an Engine with StaticPool, got {without_password(url)}: "
         "each connection to SQLite in memory is another database."
     )
 
 
-def _path(url: URL) -> str | None:
+def _path(url: sa.URL) -> str | None:
     """Return the file of a SQLite URL, or None if the URL does not give a path."""
     name = url.database
     return None if not _is_sqlite(url) or not name or name.startswith("file:") else name
 
 
-def _file_at(url: URL) -> tuple[int, int] | None:
+def _file_at(url: sa.URL) -> tuple[int, int] | None:
     """Return the device and the inode of a SQLite store's file, or None if there is none."""
     try:
         status = None if (path := _path(url)) is None else os.stat(path)
@@ -619,25 +598,27 @@ def _file_at(url: URL) -> tuple[int, int] | None:
     return None if status is None else (status.st_dev, status.st_ino)
 
 
-def is_missing(url: str | URL) -> bool:
+def is_missing(url: str | sa.URL) -> bool:
     """Return whether a URL names a missing SQLite file, which opening it would create."""
-    url = make_url(url)
+    url = sa.make_url(url)
     return not _is_memory(url) and (path := _path(url)) is not None and not os.path.exists(path)
 
 
-def without_password(url: URL) -> str:
+def without_password(url: sa.URL) -> str:
     """Return a URL without its password, for messages."""
     return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
 def _code_of(error: Exception) -> str:
     """Return the driver's name or number of an error; "" if it has none."""
-    cause = error.orig if isinstance(error, DBAPIError) else None
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else None
     return getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
 
 
 def reason_of(error: BaseException) -> str:
     """Return the first line of an error's message; for a database error, the driver's message."""
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    cause = (
+        error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
+    )
     lines = str(cause).splitlines() or [type(cause).__name__]
     return " ".join(lines[0].split()).rstrip(".")

@@ -10,12 +10,7 @@ from typing import Any
 import zlib
 
 import numpy as np
-from sqlalchemy import case
-from sqlalchemy import Connection
-from sqlalchemy import delete
-from sqlalchemy import func
-from sqlalchemy import insert
-from sqlalchemy import select
+import sqlalchemy as sa
 
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import parts
@@ -81,19 +76,19 @@ def record(
         elif folds:
             rows += [{"run": run, "fold": fold, "score": float(array[fold])} for fold in folds]
 
-    def write(connection: Connection) -> bool:
-        connection.execute(insert(EVALUATIONS), values)
+    def write(connection: sa.Connection) -> bool:
+        connection.execute(sa.insert(EVALUATIONS), values)
         if rows:
-            connection.execute(insert(FOLD_SCORES), rows)
+            connection.execute(sa.insert(FOLD_SCORES), rows)
         if blocks:
-            connection.execute(insert(FOLD_SCORE_BLOCKS), blocks)
+            connection.execute(sa.insert(FOLD_SCORE_BLOCKS), blocks)
         return True
 
     return database.attempt(write, False, without="records of evaluations", write=True)
 
 
 def read_evaluations(
-    connection: Connection,
+    connection: sa.Connection,
     store: object,
     *,
     study_name: str | None = None,
@@ -118,7 +113,7 @@ def read_evaluations(
 
 
 def read_scores(
-    connection: Connection, store: object, n_scores: Mapping[str, int]
+    connection: sa.Connection, store: object, n_scores: Mapping[str, int]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the folds and their scores for each run that has any.
 
@@ -136,7 +131,7 @@ def read_scores(
     for part in parts(list(n_scores)):
         lists: dict[str, tuple[list[Any], list[Any]]] = {}
         columns = FOLD_SCORES.c.run, FOLD_SCORES.c.fold, FOLD_SCORES.c.score
-        query = select(*columns).where(FOLD_SCORES.c.run.in_(part)).order_by(*columns[:2])
+        query = sa.select(*columns).where(FOLD_SCORES.c.run.in_(part)).order_by(*columns[:2])
         for run, fold, score in connection.execute(query):
             folds, scores = lists.setdefault(run, ([], []))
             folds.append(fold)
@@ -158,7 +153,7 @@ def read_scores(
 
 
 def read_named_scores(
-    connection: Connection, store: object, runs: Collection[str], n_scores: int
+    connection: sa.Connection, store: object, runs: Collection[str], n_scores: int
 ) -> list[tuple[str, str, np.ndarray]]:
     """Return the run, the name of its score, and its fold scores, where all of them are there.
 
@@ -178,14 +173,14 @@ def read_named_scores(
     ]
 
 
-def count_by_study(connection: Connection) -> list[tuple[str | None, int, int]]:
+def count_by_study(connection: sa.Connection) -> list[tuple[str | None, int, int]]:
     """Return the complete and the pruned evaluations of each study, by name.
 
     The name is None for trials without a study. The several scores of a trial count once.
     """
     study, state = EVALUATIONS.c.study_name, EVALUATIONS.c.state
-    counts = (func.sum(case((state == one, 1), else_=0)) for one in ("complete", "pruned"))
-    query = select(study, *counts).where(EVALUATIONS.c.run.not_like(further_run("%", "%")))
+    counts = (sa.func.sum(sa.case((state == one, 1), else_=0)) for one in ("complete", "pruned"))
+    query = sa.select(study, *counts).where(EVALUATIONS.c.run.not_like(further_run("%", "%")))
     rows = connection.execute(query.group_by(study).order_by(study))
     return [(name, n_complete, n_pruned) for name, n_complete, n_pruned in rows]
 
@@ -201,7 +196,7 @@ def delete_evaluations(
 
     A kept evaluation keeps those of its trial's other scores.
     """
-    query = select(EVALUATIONS.c.run)
+    query = sa.select(EVALUATIONS.c.run)
     if study_name is not None:
         query = query.where(EVALUATIONS.c.study_name == study_name)
     if before is not None:
@@ -217,7 +212,7 @@ def delete_evaluations(
         for part in parts(deleted):
             # SQLite enforces foreign keys only if asked to, and a user's Engine may not ask.
             for table in (FOLD_SCORES, FOLD_SCORE_BLOCKS, EVALUATIONS):
-                connection.execute(delete(table).where(table.c.run.in_(part)))
+                connection.execute(sa.delete(table).where(table.c.run.in_(part)))
     return len(deleted)
 
 

@@ -26,14 +26,7 @@ from uuid import uuid4
 import warnings
 
 import numpy as np
-from sqlalchemy import Connection
-from sqlalchemy import delete
-from sqlalchemy import func
-from sqlalchemy import insert
-from sqlalchemy import or_
-from sqlalchemy import select
-from sqlalchemy import text
-from sqlalchemy import update
+import sqlalchemy as sa
 
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import parts
@@ -134,7 +127,7 @@ class ModelStore:
             is_size = _HEADER.size <= row["n_bytes"] <= _LARGEST  # the bound is computed from them
             return None if is_size else f"n_bytes must be a size, got {row['n_bytes']}"
 
-        def look(connection: Connection) -> list[Known]:
+        def look(connection: sa.Connection) -> list[Known]:
             if self._n_files != self.database.n_files:  # another file has other ids
                 self._n_files, self._last_id = self.database.n_files, 0
                 self._damaged.clear()
@@ -179,7 +172,7 @@ class ModelStore:
         where = [MODELS.c.id == model.id]
         left_out, payload = _left_out(), None
 
-        def look(connection: Connection) -> dict[str, Any] | None:
+        def look(connection: sa.Connection) -> dict[str, Any] | None:
             return next(read_checked(connection, _WITH_PAYLOAD, where, left_out), None)
 
         row = self.database.attempt(look, None, without=_SHARED_MODELS)
@@ -219,33 +212,33 @@ class ModelStore:
                     "payload": packed,
                 }
 
-        def add(connection: Connection) -> None:
+        def add(connection: sa.Connection) -> None:
             for domain in self._there(connection, rows):  # written meanwhile
                 del rows[domain]
             if rows:
-                connection.execute(insert(MODELS), list(rows.values()))
+                connection.execute(sa.insert(MODELS), list(rows.values()))
                 evict(connection, self.max_bytes)
 
         if rows:
             self._write(add)
 
-    def _there(self, connection: Connection, models: Collection[Domain]) -> set[Domain]:
+    def _there(self, connection: sa.Connection, models: Collection[Domain]) -> set[Domain]:
         """Return those of some models that the database holds undamaged, as far as is known."""
         columns = MODELS.c.id, MODELS.c.key, MODELS.c.low, MODELS.c.high
         domains: set[Domain] = set()
         for part in parts(list({key for key, _, _ in models})):
-            query = select(*columns).where(MODELS.c.key.in_(part))
+            query = sa.select(*columns).where(MODELS.c.key.in_(part))
             for number, key, low, high in connection.execute(query):
                 if number not in self._damaged:
                     domains.add((key, low, high))
         return domains.intersection(models)
 
-    def _write(self, work: Callable[[Connection], object]) -> None:
+    def _write(self, work: Callable[[sa.Connection], object]) -> None:
         damaged = list(self._damaged)
 
-        def delete_and_work(connection: Connection) -> bool:
+        def delete_and_work(connection: sa.Connection) -> bool:
             for part in parts(damaged):
-                connection.execute(delete(MODELS).where(MODELS.c.id.in_(part)))
+                connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(part)))
             work(connection)
             return True
 
@@ -262,7 +255,7 @@ _left_out = partial(
 )
 
 
-def evict(connection: Connection, max_bytes: int) -> int:
+def evict(connection: sa.Connection, max_bytes: int) -> int:
     """Delete the oldest and least useful models until the others fit.
 
     A model is worth the seconds of its training per byte, divided by 1 + its age. The age is the
@@ -274,17 +267,19 @@ def evict(connection: Connection, max_bytes: int) -> int:
     int
         The number of deleted models.
     """
-    total = connection.scalar(select(func.sum(MODELS.c.n_bytes)))
+    total = connection.scalar(sa.select(sa.func.sum(MODELS.c.n_bytes)))
     if total is None or total <= max_bytes:
         return 0
-    age = 1.0 * (func.max(MODELS.c.id).over() - MODELS.c.id) / func.count().over()
+    age = 1.0 * (sa.func.max(MODELS.c.id).over() - MODELS.c.id) / sa.func.count().over()
     worth = (MODELS.c.seconds / MODELS.c.n_bytes / (1 + age)).label("worth")
-    aged = select(MODELS.c.id, MODELS.c.n_bytes, worth).subquery()
-    up_to_here = func.sum(aged.c.n_bytes).over(order_by=(aged.c.worth.desc(), aged.c.id.desc()))
-    ranked = select(aged.c.id, up_to_here.label("up_to_here")).subquery()
-    evicted = list(connection.scalars(select(ranked.c.id).where(ranked.c.up_to_here > max_bytes)))
+    aged = sa.select(MODELS.c.id, MODELS.c.n_bytes, worth).subquery()
+    up_to_here = sa.func.sum(aged.c.n_bytes).over(order_by=(aged.c.worth.desc(), aged.c.id.desc()))
+    ranked = sa.select(aged.c.id, up_to_here.label("up_to_here")).subquery()
+    evicted = list(
+        connection.scalars(sa.select(ranked.c.id).where(ranked.c.up_to_here > max_bytes))
+    )
     for part in parts(evicted):
-        connection.execute(delete(MODELS).where(MODELS.c.id.in_(part)))
+        connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(part)))
     return len(evicted)
 
 
@@ -327,8 +322,10 @@ POLL_SECONDS = 0.25
 # Seconds since 1970 by the database's clock, since workers' clocks differ. PostgreSQL's now() is
 # the time at which the transaction began, before it waited for others.
 _CLOCKS = {
-    "sqlite": text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
-    "postgresql": text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"),
+    "sqlite": sa.text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
+    "postgresql": sa.text(
+        "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
+    ),
 }
 _OF_LEASE = (LEASES.c.key, LEASES.c.expires)
 
@@ -357,7 +354,7 @@ class Leases:
     def held(self) -> set[str]:
         """Return the names on which there is a lease."""
 
-        def look(connection: Connection) -> set[str]:
+        def look(connection: sa.Connection) -> set[str]:
             now = _now(connection)
             rows = read_checked(connection, _OF_LEASE, [LEASES.c.expires > now], left_out)
             latest = now + _LONGEST * LEASE_SECONDS
@@ -395,22 +392,22 @@ class Leases:
         """
         owner = uuid4().hex  # of this block: another thread is another owner
 
-        def take(connection: Connection) -> list[str]:
+        def take(connection: sa.Connection) -> list[str]:
             now = _now(connection)
             latest = now + _LONGEST * LEASE_SECONDS
             expires = LEASES.c.expires  # NULL where the table was made by somebody else
-            is_over = or_(expires <= now, expires > latest, expires.is_(None))
-            connection.execute(delete(LEASES).where(is_over))
+            is_over = sa.or_(expires <= now, expires > latest, expires.is_(None))
+            connection.execute(sa.delete(LEASES).where(is_over))
             taken: set[bytes] = set()
             for part in parts([bytes.fromhex(name) for name in names]):
                 taken.update(
-                    connection.scalars(select(LEASES.c.key).where(LEASES.c.key.in_(part)))
+                    connection.scalars(sa.select(LEASES.c.key).where(LEASES.c.key.in_(part)))
                 )
             free = [name for name in names if bytes.fromhex(name) not in taken]
             lease = {"owner": owner, "expires": now + LEASE_SECONDS}
             if free:
                 rows = [{"key": bytes.fromhex(name), **lease} for name in free]
-                connection.execute(insert(LEASES), rows)
+                connection.execute(sa.insert(LEASES), rows)
             return free
 
         mine = self._write(take, list(names))
@@ -428,16 +425,18 @@ class Leases:
     def _give_up(self, owner: str, ended: Event) -> None:
         ended.set()
         is_owners = LEASES.c.owner == owner
-        self._write(lambda connection: connection.execute(delete(LEASES).where(is_owners)), None)
+        self._write(
+            lambda connection: connection.execute(sa.delete(LEASES).where(is_owners)), None
+        )
 
     def _renew(self, owner: str, ended: Event) -> None:
         """Renew an owner's leases until they are given up."""
-        renewal = update(LEASES).where(LEASES.c.owner == owner)
+        renewal = sa.update(LEASES).where(LEASES.c.owner == owner)
         while not ended.wait(LEASE_SECONDS / _RENEWALS):
             self._write(lambda c: c.execute(renewal.values(expires=_now(c) + LEASE_SECONDS)), None)
 
 
-def _now(connection: Connection) -> float:
+def _now(connection: sa.Connection) -> float:
     return float(connection.execute(_CLOCKS[connection.dialect.name]).scalar_one())
 
 

@@ -17,45 +17,22 @@ import json
 from typing import Any
 import warnings
 
-from sqlalchemy import BigInteger
-from sqlalchemy import case
-from sqlalchemy import cast
-from sqlalchemy import Column
-from sqlalchemy import ColumnElement
-from sqlalchemy import Connection
-from sqlalchemy import DateTime
-from sqlalchemy import Dialect
-from sqlalchemy import Double
-from sqlalchemy import ForeignKey
-from sqlalchemy import Integer
-from sqlalchemy import JSON
-from sqlalchemy import LargeBinary
-from sqlalchemy import literal
-from sqlalchemy import MetaData
-from sqlalchemy import Select
-from sqlalchemy import select
-from sqlalchemy import String
-from sqlalchemy import Table
-from sqlalchemy import Text
-from sqlalchemy import text
-from sqlalchemy import type_coerce
-from sqlalchemy.types import NullType
-from sqlalchemy.types import TypeDecorator
+import sqlalchemy as sa
 
 
-class UTCDateTime(TypeDecorator[datetime]):
+class UTCDateTime(sa.TypeDecorator[datetime]):
     """A time in UTC: without time zone in the table, with time zone in Python.
 
     SQLite has no time zones.
     """
 
-    impl = DateTime
+    impl = sa.DateTime
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         return None if value is None else value.replace(tzinfo=UTC)
 
 
@@ -64,107 +41,109 @@ def now() -> datetime:
 
 
 #: All tables of a store.
-METADATA = MetaData()
+METADATA = sa.MetaData()
 
-_filled = partial(Column, nullable=False)
+_filled = partial(sa.Column, nullable=False)
 
 #: The version of these tables in a database; the table has one row.
-SCHEMA = Table(
-    "treecv_schema", METADATA, Column("version", Integer, primary_key=True, autoincrement=False)
+SCHEMA = sa.Table(
+    "treecv_schema",
+    METADATA,
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
 )
 
 #: The cross-validations of trials, one row per score.
-EVALUATIONS = Table(
+EVALUATIONS = sa.Table(
     "treecv_evaluations",
     METADATA,
     # Chosen by us and kept in the trial's user attribute "treecv". It stays valid if a study is
     # copied or renamed.
-    Column("run", String(32), primary_key=True),
-    _filled("key", String(64), index=True, default=""),
-    _filled("fingerprint", String(64), default=""),
-    Column("study_name", String, index=True),
-    Column("trial_number", Integer),
-    _filled("state", String(8), default="complete"),
-    _filled("learner", String),
-    _filled("parameters", JSON),
-    _filled("cv", String),
-    _filled("n_folds", Integer),
-    _filled("n_repeats", Integer, default=1),
-    _filled("n_rows", BigInteger),
-    _filled("n_features", Integer),
-    _filled("order", String, default="fixed"),
-    _filled("method", String, default="treecv"),
-    _filled("scoring", String),
-    _filled("direction", String(8)),
+    sa.Column("run", sa.String(32), primary_key=True),
+    _filled("key", sa.String(64), index=True, default=""),
+    _filled("fingerprint", sa.String(64), default=""),
+    sa.Column("study_name", sa.String, index=True),
+    sa.Column("trial_number", sa.Integer),
+    _filled("state", sa.String(8), default="complete"),
+    _filled("learner", sa.String),
+    _filled("parameters", sa.JSON),
+    _filled("cv", sa.String),
+    _filled("n_folds", sa.Integer),
+    _filled("n_repeats", sa.Integer, default=1),
+    _filled("n_rows", sa.BigInteger),
+    _filled("n_features", sa.Integer),
+    _filled("order", sa.String, default="fixed"),
+    _filled("method", sa.String, default="treecv"),
+    _filled("scoring", sa.String),
+    _filled("direction", sa.String(8)),
     # A string, since seeds are unsigned 64-bit integers and those of SQL are signed.
-    _filled("random_state", String),
-    Column("mean", Double),
-    Column("std", Double),
-    _filled("folds_scored", Integer),
-    _filled("diverged_folds", Integer, default=0),
-    _filled("n_updates", BigInteger),
-    _filled("n_updates_saved", BigInteger, default=0, server_default=text("0")),
-    _filled("n_updates_standard", BigInteger),
-    _filled("seconds", Double),
-    _filled("seconds_prepare", Double, default=0.0),
+    _filled("random_state", sa.String),
+    sa.Column("mean", sa.Double),
+    sa.Column("std", sa.Double),
+    _filled("folds_scored", sa.Integer),
+    _filled("diverged_folds", sa.Integer, default=0),
+    _filled("n_updates", sa.BigInteger),
+    _filled("n_updates_saved", sa.BigInteger, default=0, server_default=sa.text("0")),
+    _filled("n_updates_standard", sa.BigInteger),
+    _filled("seconds", sa.Double),
+    _filled("seconds_prepare", sa.Double, default=0.0),
     _filled("created_at", UTCDateTime, default=now),
-    _filled("versions", JSON, default=dict),
+    _filled("versions", sa.JSON, default=dict),
 )
 
 
-def _run() -> Column[str]:
+def _run() -> sa.Column[str]:
     """Return a column with the evaluation that a row belongs to."""
-    evaluation = ForeignKey(EVALUATIONS.c.run, ondelete="CASCADE")
-    return Column("run", String(32), evaluation, primary_key=True)
+    evaluation = sa.ForeignKey(EVALUATIONS.c.run, ondelete="CASCADE")
+    return sa.Column("run", sa.String(32), evaluation, primary_key=True)
 
 
 #: Fold scores, one row for each; fold numbers continue over the repeats.
-FOLD_SCORES = Table(
+FOLD_SCORES = sa.Table(
     "treecv_fold_scores",
     METADATA,
     _run(),
-    Column("fold", Integer, primary_key=True, autoincrement=False),
-    _filled("score", Double),
+    sa.Column("fold", sa.Integer, primary_key=True, autoincrement=False),
+    _filled("score", sa.Double),
 )
 
 #: All fold scores of an evaluation that has too many for one row each.
-FOLD_SCORE_BLOCKS = Table(
+FOLD_SCORE_BLOCKS = sa.Table(
     "treecv_fold_score_blocks",
     METADATA,
     _run(),
-    _filled("n_scores", BigInteger),
+    _filled("n_scores", sa.BigInteger),
     # Compressed by zlib: a byte per score if all are whole numbers from 0 to 255, such as errors;
     # otherwise little-endian float64.
-    _filled("scores", LargeBinary),
+    _filled("scores", sa.LargeBinary),
 )
 
 #: The bytes of models that trials share.
-MODELS = Table(
+MODELS = sa.Table(
     "treecv_models",
     METADATA,
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    _filled("key", LargeBinary(32), index=True),
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    _filled("key", sa.LargeBinary(32), index=True),
     # The interval of a hyper-parameter for which the model is valid.
-    Column("low", Double),
-    Column("high", Double),
-    _filled("n_bytes", BigInteger),
+    sa.Column("low", sa.Double),
+    sa.Column("high", sa.Double),
+    _filled("n_bytes", sa.BigInteger),
     # The time to train the model again.
-    _filled("seconds", Double),
+    _filled("seconds", sa.Double),
     _filled("created_at", UTCDateTime, default=now),
     # The last column, so that SQLite need not read past it for the other columns.
-    _filled("payload", LargeBinary),
+    _filled("payload", sa.LargeBinary),
     # An id must never be reused, because readers query for ids above the last one they saw.
     sqlite_autoincrement=True,
 )
 
 #: Leases: a worker is computing the results with this name.
-LEASES = Table(
+LEASES = sa.Table(
     "treecv_leases",
     METADATA,
-    Column("key", LargeBinary(32), primary_key=True),
-    _filled("owner", String(32)),
+    sa.Column("key", sa.LargeBinary(32), primary_key=True),
+    _filled("owner", sa.String(32)),
     # Seconds since 1970, by the database's clock.
-    _filled("expires", Double),
+    _filled("expires", sa.Double),
 )
 
 
@@ -232,9 +211,9 @@ class LeftOut:
 
 
 def read_checked(
-    connection: Connection,
+    connection: sa.Connection,
     columns: tuple[Any, ...],
-    where: Sequence[ColumnElement[bool]],
+    where: Sequence[sa.ColumnElement[bool]],
     left_out: LeftOut,
     problem_of: Callable[[dict[str, Any]], str | None] = lambda row: None,
 ) -> Iterator[dict[str, Any]]:
@@ -270,40 +249,40 @@ def read_checked(
 
 @lru_cache(maxsize=64)
 def _query_and_converters(
-    columns: tuple[Column[Any], ...], dialect: Dialect
-) -> tuple[Select[Any], list[tuple[str, Callable[[Any], Any]]]]:
+    columns: tuple[sa.Column[Any], ...], dialect: sa.Dialect
+) -> tuple[sa.Select[Any], list[tuple[str, Callable[[Any], Any]]]]:
     """Return a query for values as the driver gives them, and names and converters of columns."""
-    query = select(*(_raw(column, dialect) for column in columns)).order_by(columns[0])
+    query = sa.select(*(_raw(column, dialect) for column in columns)).order_by(columns[0])
     return query, [(column.name, _converter(column, dialect)) for column in columns]
 
 
-def _raw(column: Column[Any], dialect: Dialect) -> ColumnElement[Any]:
+def _raw(column: sa.Column[Any], dialect: sa.Dialect) -> sa.ColumnElement[Any]:
     """Return a column whose values are taken from the driver as they are."""
     if dialect.name == "postgresql" and _kind(column) is dict:
         # The driver raises where Python cannot represent the JSON.
-        raw: ColumnElement[Any] = cast(column, Text)
+        raw: sa.ColumnElement[Any] = sa.cast(column, sa.Text)
     elif dialect.name == "postgresql" and _kind(column) is datetime:
         # The driver raises for other times.
         first, last = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
-        is_valid = column.between(literal(first, column.type), literal(last, column.type))
-        raw = case((is_valid, column), else_=None)
+        is_valid = column.between(sa.literal(first, column.type), sa.literal(last, column.type))
+        raw = sa.case((is_valid, column), else_=None)
     else:
         raw = column
-    return type_coerce(raw, NullType()).label(column.name)
+    return sa.type_coerce(raw, sa.types.NullType()).label(column.name)
 
 
-def _kind(column: Column[Any]) -> type:
+def _kind(column: sa.Column[Any]) -> type:
     """Return the Python type of a column's values."""
     kind = column.type
-    kind = kind.impl_instance if isinstance(kind, TypeDecorator) else kind
-    return dict if isinstance(kind, JSON) else kind.python_type
+    kind = kind.impl_instance if isinstance(kind, sa.TypeDecorator) else kind
+    return dict if isinstance(kind, sa.JSON) else kind.python_type
 
 
-def _converter(column: Column[Any], dialect: Dialect) -> Callable[[Any], Any]:
+def _converter(column: sa.Column[Any], dialect: sa.Dialect) -> Callable[[Any], Any]:
     """Return a function from the driver's value to that of the column, or to a ValueError."""
     kind: Any = _kind(column)
     accepted, name = _KINDS[kind]
-    n_bits = 64 if isinstance(column.type, BigInteger) else 32
+    n_bits = 64 if isinstance(column.type, sa.BigInteger) else 32
     name = f"an integer of {n_bits} bits" if kind is int else name
     most = 2 ** (n_bits - 1)
     process: Any = json.loads if kind is dict else None
