@@ -156,6 +156,13 @@ cdef inline bint propose(Search *search, const int64_t *left, int32_t feature) n
     return True
 
 
+cdef inline void split_at(Search *search, int32_t bin, bint missing_left) noexcept nogil:
+    """Make the best split, which was just accepted, one by a threshold: the bins up to this one go left."""
+    search.best.by_set = False
+    search.best.bin = bin
+    search.best.missing_left = missing_left
+
+
 cdef inline bint is_larger(const Search *search, const int64_t *left) noexcept nogil:
     """Return whether the left child has more than half of the rows."""
     cdef int64_t n_left = rows_in(search, left)
@@ -164,14 +171,16 @@ cdef inline bint is_larger(const Search *search, const int64_t *left) noexcept n
 
 cdef inline int64_t take(
     const Search *search,
-    const Count *total,         # an entry
-    const Count *held,          # an entry, or NULL
+    const Count *total,         # the entries of a feature's bins
+    const Count *held,          # likewise, or NULL
+    Py_ssize_t bin,
     int64_t *out,               # OUT, (size,)
 ) noexcept nogil:
-    """Write an entry of the tree's training rows; return the number of rows."""
+    """Write a bin's entry of the tree's training rows; return the number of rows."""
+    cdef Py_ssize_t at = bin * search.size
     cdef Py_ssize_t i
     for i in range(search.size):
-        out[i] = total[i] - (held[i] if held != NULL else 0)
+        out[i] = total[at + i] - (held[at + i] if held != NULL else 0)
     return rows_in(search, out)
 
 
@@ -184,17 +193,13 @@ cdef inline void end_ordered(
     """
     cdef Py_ssize_t i
     if propose(search, search.left, feature):
-        search.best.by_set = False
-        search.best.bin = (low + high - 1) // 2
-        search.best.missing_left = n_missing == 0 and is_larger(search, search.left)
+        split_at(search, (low + high - 1) // 2, n_missing == 0 and is_larger(search, search.left))
     if n_missing == 0:
         return
     for i in range(search.size):
         search.other[i] = search.left[i] + missing[i]
     if propose(search, search.other, feature):
-        search.best.by_set = False
-        search.best.bin = (low + high - 1) // 2
-        search.best.missing_left = True
+        split_at(search, (low + high - 1) // 2, True)
 
 
 cdef inline inlined scan_ordered(
@@ -212,17 +217,15 @@ cdef inline inlined scan_ordered(
     """Try all thresholds of an ordered feature; inlined, so that a constant size unrolls the loops."""
     cdef int64_t n_missing = 0
     cdef int32_t last = -1
-    cdef Py_ssize_t i, j, at
+    cdef Py_ssize_t i, j
     if has_missing:
-        at = n_bins * search.size
-        n_missing = take(search, total + at, held + at if held != NULL else NULL, missing)
+        n_missing = take(search, total, held, n_bins, missing)
     for i in range(search.size):
         search.left[i] = 0
     for j in range(n_given):
         if bins[j] == n_bins:
             continue
-        at = bins[j] * search.size
-        if take(search, total + at, held + at if held != NULL else NULL, entry) == 0:
+        if take(search, total, held, bins[j], entry) == 0:
             continue
         if last >= 0:
             end_ordered(search, feature, last, bins[j], n_missing, missing)
@@ -230,9 +233,7 @@ cdef inline inlined scan_ordered(
             search.left[i] += entry[i]
         last = bins[j]
     if n_missing > 0 and last >= 0 and propose(search, search.left, feature):
-        search.best.by_set = False
-        search.best.bin = n_bins - 1
-        search.best.missing_left = False
+        split_at(search, n_bins - 1, False)
 
 
 cdef inline void scan_counts(
@@ -289,9 +290,7 @@ cdef inline void scan_counts(
                 for c in range(search.n_classes):
                     search.left[c] = left[c]
                 accept(search, gain, search.left, feature)
-                search.best.by_set = False
-                search.best.bin = (last + bins[j] - 1) // 2
-                search.best.missing_left = n_left > n_right
+                split_at(search, (last + bins[j] - 1) // 2, n_left > n_right)
         for c in range(width):
             left[c] = left[c] + entry[c]
         n_left += n
@@ -392,13 +391,11 @@ cdef inline void search_categories(
     cdef double means[MOST_BINS]
     cdef Py_ssize_t n_codes = 0
     cdef int64_t n_missing = 0, n
-    cdef Py_ssize_t i, j, at
+    cdef Py_ssize_t i, j
     cdef double mean
-    cdef uint8_t code
     cdef bint is_ordered = search.n_classes <= 2
     for j in range(n_given):
-        at = bins[j] * search.size
-        n = take(search, total + at, held + at if held != NULL else NULL, entry)
+        n = take(search, total, held, bins[j], entry)
         if n == 0:
             continue
         if bins[j] == n_bins:
@@ -417,9 +414,7 @@ cdef inline void search_categories(
     for i in range(search.size):
         search.left[i] = 0
     for j in range(n_codes if not is_ordered else n_codes - 1):
-        code = codes[j]
-        at = code * search.size
-        take(search, total + at, held + at if held != NULL else NULL, entry)
+        take(search, total, held, codes[j], entry)
         if not is_ordered:
             propose_set(search, entry, feature, codes, n_codes, j, j + 1, n_bins, n_missing)
             continue
@@ -716,9 +711,7 @@ cdef inline inlined scan_few(
         add_few(search, few, few.order[i] % FEW, search.left)
         last = bin
     if n < few.n and propose(search, search.left, feature):
-        search.best.by_set = False
-        search.best.bin = n_bins - 1
-        search.best.missing_left = False
+        split_at(search, n_bins - 1, False)
 
 
 cdef inline void search_few(

@@ -219,6 +219,9 @@ cdef inline inlined survey_missing(
     cdef double n_seen
     cdef double nowhere = 0
     cdef const double *block
+    cdef const double *n_of
+    cdef const double *mean_of
+    cdef const double *M2_of
     cdef Span rest, piece
     cdef Py_ssize_t i, j
     for j in range(0, width, 8):
@@ -229,18 +232,11 @@ cdef inline inlined survey_missing(
             piece = next_piece(columns, rest, &block)
             if block == NULL:
                 known8(X + j, width, piece.start, piece.stop, piece.order, n_piece, mean_piece, M2_piece)
+                n_of, mean_of, M2_of = n_piece, mean_piece, M2_piece
+            else:
+                n_of, mean_of, M2_of = block + 2 * width + j, block + j, block + width + j
             for i in range(8):
-                if block != NULL:
-                    merge_known(
-                        block[2 * width + j + i],
-                        block[j + i],
-                        block[width + j + i],
-                        n_new + i,
-                        mean_new + i,
-                        M2_new + i,
-                    )
-                else:
-                    merge_known(n_piece[i], mean_piece[i], M2_piece[i], n_new + i, mean_new + i, M2_new + i)
+                merge_known(n_of[i], mean_of[i], M2_of[i], n_new + i, mean_new + i, M2_new + i)
             rest.start = piece.stop
         for i in range(8):
             merge_known(

@@ -154,16 +154,23 @@ cdef inline double step_size_at(const Settings *settings, double eta, int64_t t)
 
 
 cdef inlined next_step(
-    const Settings *settings,
-    Norms *norms,               # INOUT
-    double norm2,               # of the row, for the automatic step
-    double weight,              # of the row
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    unsigned char *state,       # INOUT: the row is seen
+    const floating *of_type,    # only selects the type
+    bint weighted,
     Step *by,                   # OUT
 ) noexcept nogil:
-    """Write the step of a row, before it decays."""
-    cdef double S
+    """Write the step of the next row, before it decays."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Head *head = <Head *> state
+    cdef double weight = <double> weight_of(weighted, learner, row, state, of_type)
+    cdef double norm2, S
+    head.n_seen += 1
     if settings.automatic:
-        typical_norm2(&settings.loss, norms, norm2, weight, settings.average, &S)
+        norm2 = <double> norm2_row(rows, row, of_type)
+        typical_norm2(&settings.loss, &head.norms, norm2, weight, settings.average, &S)
         by[0] = step_of(&settings.loss, 0, S, automatic_weight(S, norm2, weight), settings.alpha, weight)
     else:
         by.rate, by.weight, by.penalty = settings.step_size, weight, settings.alpha
@@ -186,17 +193,12 @@ cdef inlined train_row(
     cdef Head *head = <Head *> state
     cdef double *v = sum_of(learner, state, 0)
     cdef Py_ssize_t c
-    cdef double eta, shrink, weight
-    cdef double norm2 = 0
+    cdef double eta, shrink
     cdef Step by
     cdef int64_t averages = 0
     if settings.average and head.n_seen >= settings.average_start:
         averages = weight_in_average(settings.is_linear, head.n_seen - settings.average_start, 1)
-    head.n_seen += 1
-    weight = <double> weight_of(weighted, learner, row, state, z)
-    if settings.automatic:
-        norm2 = <double> norm2_row(rows, row, z)
-    next_step(settings, &head.norms, norm2, weight, &by)
+    next_step(learner, rows, row, state, z, weighted, &by)
     eta = step_size_at(settings, by.rate, head.n_seen)
     shrink = 1 - eta * by.penalty
     eta *= by.weight
@@ -311,19 +313,14 @@ cdef inlined add_to_batch(
     cdef double *gradient = gradient_of(learner, state, 0)
     cdef Numbers *numbers = head.outputs
     cdef Py_ssize_t c
-    cdef double eta, shrink, weight, p
-    cdef double norm2 = 0
+    cdef double eta, shrink, p
     cdef Step by
     cdef floating dot
     cdef Weights before
     cdef int64_t averages = 0
     if settings.average and head.n_seen >= settings.average_start and head.n_seen % settings.batch_size == 0:
         averages = weight_in_average(settings.is_linear, head.n_seen - settings.average_start, settings.batch_size)
-    head.n_seen += 1
-    weight = <double> weight_of(weighted, learner, row, state, z)
-    if settings.automatic:
-        norm2 = <double> norm2_row(rows, row, z)
-    next_step(settings, &head.norms, norm2, weight, &by)
+    next_step(learner, rows, row, state, z, weighted, &by)
     for c in range(learner.n_outputs):
         dot = dot_row(rows, row, z + c * width, z)
         if tested != NULL:
