@@ -21,7 +21,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.lanes import Lanes
+from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.rows.data import Data
 from optuna_treecv.sharing.keys import settings_key

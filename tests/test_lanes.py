@@ -25,9 +25,9 @@ from optuna_treecv.crossval.engines import evaluate_together
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
+from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
-from optuna_treecv.learners.lanes import Lanes
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.rows.data import Data

@@ -13,7 +13,7 @@ import pytest
 import reference
 
 from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.standard import Standard
+from optuna_treecv.crossval.passes import Standard
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.testing import treecv
 from optuna_treecv.tree.plan import Node

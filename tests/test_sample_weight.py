@@ -29,7 +29,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.learners.lanes import Lanes
+from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import RootSGDRegressor

@@ -9,7 +9,6 @@ from typing import Any
 from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 
-from optuna_treecv.crossval.chain import Chain
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.exact import Exact
@@ -20,8 +19,9 @@ from optuna_treecv.crossval.forest import ForestOneByOne
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.neighbors import Neighbors
 from optuna_treecv.crossval.newton import Newton
-from optuna_treecv.crossval.progressive import Progressive
-from optuna_treecv.crossval.standard import Standard
+from optuna_treecv.crossval.passes import Chain
+from optuna_treecv.crossval.passes import Progressive
+from optuna_treecv.crossval.passes import Standard
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.trained import NO_PARTIAL_FIT
 from optuna_treecv.crossval.trained import why_not_trained_further

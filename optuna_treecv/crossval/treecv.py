@@ -47,9 +47,9 @@ from optuna_treecv.crossval.trained import Training
 from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
+from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.from_estimator import forget_seeds
-from optuna_treecv.learners.lanes import Lanes
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.data import PreparedRows

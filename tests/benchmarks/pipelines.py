@@ -44,7 +44,7 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.learners.lanes import Lanes
+from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.steps.fitted import FittedSteps
 from optuna_treecv.rows.data import Data

@@ -35,8 +35,8 @@ from differential_cases.folds import steps_of
 import optuna_treecv as ot
 from optuna_treecv import paper
 from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.crossval.passes import _training_rows
 from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.standard import _training_rows
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.rows.folds import Folds
 

@@ -1,0 +1,188 @@
+"""Engines that make passes over the rows without a tree: "chain", "standard" and "progressive"."""
+
+from collections.abc import Generator
+
+import numpy as np
+
+from optuna_treecv._kernels.order import random_order
+from optuna_treecv.crossval.engine import cost_of_trainings
+from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.crossval.trained import why_not_in_tree
+from optuna_treecv.crossval.trained import why_not_trained_further
+from optuna_treecv.learners.trees.estimators import HistTree
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.folds import Splits
+from optuna_treecv.scoring.at_leaves import Leaves
+from optuna_treecv.tree.plan import Learner
+from optuna_treecv.tree.plan import ModelTrainer
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Replays
+from optuna_treecv.tree.walk import make_pool
+from optuna_treecv.tree.walk import STEPS_PER_PASS
+from optuna_treecv.tree.walk import test_then_train
+from optuna_treecv.tree.walk import TestedBlock
+from optuna_treecv.tree.walk import train
+
+
+class Chain(Trained):
+    """One model walks forward through time and is tested at each split.
+
+    It is for training sets that are growing first parts of the rows, such as those of
+    scikit-learn's ``TimeSeriesSplit``. Each of them begins with the one before, so all k trainings
+    together take as many row updates per epoch as the longest.
+    """
+
+    name = "chain"
+    methods = ("auto", "holdout", "treecv")
+
+    def why_not(self, job: Job) -> str:
+        """Return why one model cannot walk forward through the splits, a clause."""
+        cut = job.task.repeats[0].cut
+        if why := why_not_in_tree(job):
+            return why
+        if isinstance(cut, Folds):
+            return "the training sets of its folds do not grow"
+        return "" if cut.grows else cut.why_no_tree
+
+    def cost(self, job: Job) -> str:
+        """Return the length of the way."""
+        n_rows, n_folds = job.task.data.n_rows, job.task.n_folds
+        return (
+            f"One model walks forward through the {n_rows:,} rows and is tested {n_folds:,} times."
+        )
+
+    def test_folds(
+        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
+    ) -> Generator[TestedBlock]:
+        """Train one model on, and test a copy of it at each split."""
+        cut, plan = repeat.cut, repeat.plan
+        assert isinstance(cut, Splits)
+        state, n_seen = learner.start(), 0
+        for block in repeat.blocks:
+            n_updates = 0
+            for chunk in range(block.first, block.last):
+                stop = cut.trains[chunk]
+                assert isinstance(stop, int)
+                replays = None
+                if plan.n_epochs > 1:  # all rows from stop on are held out
+                    replays = Replays(plan.n_epochs, plan.seed, stop, cut.n_rows, cut.n_rows)
+                phase = Phase(n_seen, stop, n_seen, plan.seed if plan.random else None, replays)
+                n_updates += train(learner, state, phase)
+                n_seen = stop
+                leaves.test_leaf(Node(chunk, chunk + 1), learner.snapshot(state))
+            yield block, n_updates
+
+
+class Standard(Trained):
+    """The paper's baseline for any splits: k trainings from scratch, one pass each.
+
+    For k folds of n rows in all they take (k - 1) n row updates. With several epochs each training
+    makes as many passes, each but the first in a new random order.
+    """
+
+    name = "standard"
+    methods = ("standard",)
+
+    def why_not(self, job: Job) -> str:
+        """Return why models cannot be trained in passes, a clause."""
+        return why_not_trained_further(job) if isinstance(job.estimator, HistTree) else ""
+
+    def cost(self, job: Job) -> str:
+        """Return the number of trainings and of their rows."""
+        kind = "trainings of one pass"
+        if job.n_epochs > 1:
+            kind = f"trainings of {job.n_epochs} passes"
+        return cost_of_trainings(job, kind)
+
+    def test_folds(
+        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
+    ) -> Generator[TestedBlock]:
+        """Train a model for each fold on its training rows, and test it."""
+
+        def run(block: Node) -> TestedBlock:
+            n_updates = 0
+            for chunk in range(block.first, block.last):
+                state = learner.start()
+                for epoch in range(repeat.plan.n_epochs):
+                    rows = _training_rows(repeat, chunk, epoch)
+                    if epoch == 0:
+                        learner.update(state, rows)
+                    else:
+                        assert isinstance(learner, ModelTrainer)
+                        learner.replay(state, rows)
+                    n_updates += len(rows)
+                leaves.test_leaf(Node(chunk, chunk + 1), state)
+            return block, n_updates
+
+        if n_jobs == 1:
+            yield from map(run, repeat.blocks)
+            return
+        pool = make_pool(n_jobs)
+        try:
+            yield from pool.map(run, repeat.blocks)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _training_rows(repeat: Repeat, chunk: int, epoch: int) -> np.ndarray:
+    """Return the prepared rows that the model of a chunk is trained on, in their order.
+
+    The rows of splits come as they lie in the prepared order, or in a random order of their own,
+    which epochs after the first one always have.
+    """
+    cut, plan = repeat.cut, repeat.plan
+    if isinstance(cut, Folds):
+        return plan.rest(Node(chunk, chunk + 1), epoch)
+    rows = np.sort(cut.prepared(cut.split(chunk).train_rows()))
+    if not plan.random and epoch == 0:
+        return rows
+    order, number, n_seen = np.empty(len(rows), np.uint32), cut.number(chunk), epoch * len(rows)
+    random_order(plan.seed, number, number + len(rows), n_seen, order)
+    return rows[order - np.uint32(number)]
+
+
+class Progressive(Trained):
+    """One pass, in which each row is tested before the model learns it.
+
+    It is progressive validation (Blum, Kalai & Langford 1999), also known as prequential
+    evaluation or test-then-train. The scores are those of all the models along the pass.
+    """
+
+    name = "progressive"
+    methods = ("progressive",)
+
+    def why_not(self, job: Job) -> str:
+        """Return "": ``check`` refuses what cannot be trained further."""
+        return ""
+
+    def leaves_for(self, job: Job, repeat: Repeat, learner: Learner) -> Leaves:
+        """Return what is kept: all scores follow from outputs."""
+        return Leaves(repeat.plan, learner, job.estimator, job.scoring.metrics)
+
+    def cost(self, job: Job) -> str:
+        """Return the length of the pass."""
+        return (
+            f"One model is trained on the {job.task.data.n_rows:,} rows. From the second eighth "
+            "on it is tested on each before it acts."
+        )
+
+    def test_folds(
+        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
+    ) -> Generator[TestedBlock]:
+        """Test each row of the only chunk before it is trained on."""
+        plan = repeat.plan
+        assert leaves.outputs is not None and isinstance(learner, ModelTrainer)
+        state = learner.start()
+        learner.update(state, plan.first_phase)
+        start, stop = plan.rows(plan.root)
+        phase = Phase(start, stop, start, plan.seed if plan.random else None)
+        outputs = np.empty((phase.n_rows, learner.n_outputs), learner.dtype)
+        steps = range(1, STEPS_PER_PASS + 1)
+        ends = sorted({-(-step * phase.n_rows // STEPS_PER_PASS) for step in steps})
+        for _ in test_then_train(learner, state, phase.rows, ends, outputs):
+            pass
+        leaves.outputs.array[phase.rows] = outputs
+        yield plan.root, plan.n_rows
