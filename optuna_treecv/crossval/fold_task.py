@@ -45,6 +45,7 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.parts import naming_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.rows.folds import Split
@@ -170,7 +171,7 @@ class FoldTask:
                     spreads[number] = spread_of_counts(scores[[number]], n_rows)
             elif isinstance(metric, Loss) and fitted is not None:
                 with _explaining(fitted):
-                    loss = mean_loss(metric, fitted, X, y, weights, self.classes, self.n_targets)
+                    loss = mean_loss(metric, fitted, X, y, weights, self.classes)
                 scores[number], spreads[number] = loss.scores[0], loss.spreads
                 has_diverged |= bool(loss.diverged[0])
         return scores, spreads[:, :, 0], responses, has_diverged
@@ -253,7 +254,6 @@ def mean_loss(
     y: Any,
     weights: np.ndarray | None,
     classes: np.ndarray | None,
-    n_targets: int = 1,
 ) -> FoldScores:
     """Return the mean loss of a fitted estimator; it has diverged if a response or loss has.
 
@@ -265,15 +265,13 @@ def mean_loss(
     weights : ndarray of shape (n_rows,) or None
     classes : ndarray or None
         The sorted classes, for classifiers.
-    n_targets : int
-        The number of columns of y.
     """
     targets = None
     if classes is not None:
         targets = as_codes(np.ravel(y), classes)
     elif y is not None:
         targets = as_numbers(without_single_column(y))
-    method = loss.methods
+    method, n_targets = loss.methods, count_targets(targets)
     outputs = in_columns(_response(fitted, X, method, classes), method, fitted, classes, n_targets)
     answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
     rows = TestedRows(outputs, lambda *_: answered, targets, weights, np.zeros(1, np.intp))

@@ -181,8 +181,7 @@ def rows_of(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows
         if name not in task.binned:
             task.binned.clear()
             task.binned[name] = _prepare(task, estimator, repeat)
-        rows_and_seconds: tuple[BinnedRows, float] = task.binned[name]
-        return rows_and_seconds
+        return task.binned[name]
 
 
 def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows, float]:

@@ -13,12 +13,11 @@ from optuna_treecv.crossval.engines import jobs_for
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Arguments
 from optuna_treecv.crossval.settings import check_choice
-from optuna_treecv.crossval.settings import check_estimator
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.settings import takes_settings
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
-from optuna_treecv.learners.from_estimator import as_estimator
+from optuna_treecv.learners.from_estimator import checked_estimator
 
 
 @takes_settings("optimize", "pooled", "report")
@@ -95,8 +94,7 @@ def tree_cross_validate(
     0.04
     """
     check_choice("kfold_models", kfold_models, (True, False))
-    estimator = as_estimator(estimator)
-    check_estimator(estimator)
+    estimator = checked_estimator(estimator)
     job = job_for(Task(X, y, Settings(**settings), estimator), estimator)
     if kfold_models:
         job.average_models()
@@ -221,8 +219,7 @@ def tree_cross_val_predict(
     >>> decision.shape
     (569,)
     """
-    estimator = as_estimator(estimator)
-    check_estimator(estimator)
+    estimator = checked_estimator(estimator)
     settings["score_weight"] = None
     task = Task(X, y, Settings(**settings), estimator)
     return job_for(task, estimator, is_scored=False).predict(response_method)

@@ -32,12 +32,11 @@ from optuna_treecv.crossval.result import mean_and_std
 from optuna_treecv.crossval.result import Score
 from optuna_treecv.crossval.scorebook import Scorebook
 from optuna_treecv.crossval.settings import check_choice
-from optuna_treecv.crossval.settings import check_estimator
 from optuna_treecv.crossval.steps import Front
 from optuna_treecv.crossval.task import Task
-from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import check_targets
+from optuna_treecv.learners.from_estimator import checked_estimator
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.names import described
@@ -155,8 +154,7 @@ class Job:
         of_class: bool = False,
         is_scored: bool = True,
     ) -> None:
-        estimator = as_estimator(estimator)
-        check_estimator(estimator)
+        estimator = checked_estimator(estimator)
         check_targets(estimator, task.data, searched)
         task.cut_for(estimator)
         self.task = task

@@ -1,13 +1,10 @@
 """The engine "neighbors": one search for the neighbours of all test rows serves many settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.base import clone
@@ -18,6 +15,7 @@ from sklearn.pipeline import Pipeline
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.fit import fold_task_of
+from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.neighbors import NeighborFolds
@@ -30,9 +28,6 @@ from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.scoring.metrics import response_of
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
 
 
 class Neighbors(Exact):

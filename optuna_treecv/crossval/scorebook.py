@@ -152,11 +152,8 @@ class Scorebook:
         first = self._scoring.optimized[0]
         spreads = None if self.spreads is None else self.spreads[first, :, chunks]
         if self._losses is not None and spreads is not None and np.any(np.isnan(spreads)):
-            begins, means = (
-                plan.begins(piece) - plan.begin(piece.first),
-                self.scores[first, chunks],
-            )
-            spreads[:] = spread_of(of_rows, means, weights, begins)
+            begins = plan.begins(piece) - plan.begin(piece.first)
+            spreads[:] = spread_of(of_rows, self.scores[first, chunks], weights, begins)
         return of_rows, weights
 
     def scores_of(

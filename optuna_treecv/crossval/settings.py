@@ -356,15 +356,6 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def check_estimator(estimator: Any) -> None:
-    """Refuse anything but an estimator instance."""
-    if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
-        raise ValueError(
-            "estimator must be a scikit-learn estimator instance or a River model, got "
-            f"{estimator!r}."
-        )
-
-
 def warn_caller(message: str) -> None:
     """Warn at the line that called this package."""
     level, frame, ours = 1, sys._getframe(), "optuna_treecv."

@@ -169,5 +169,4 @@ class Steps:
             self._fitted.move_to_end(name)
             if len(self._fitted) > _MOST_FITTED:
                 self._fitted.popitem(last=False)
-            kept: T | str = self._fitted[name]
-            return kept
+            return self._fitted[name]

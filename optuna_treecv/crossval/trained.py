@@ -449,8 +449,7 @@ def bind(job: Job, repeat: Repeat, rows: PreparedRows) -> Bound:
     For the first repeat the job keeps it, because ``missing`` binds the job before ``start`` does.
     """
     if repeat.number == 0 and job.bound is not None:
-        bound: Bound = job.bound
-        return bound
+        return job.bound
     learner = job.learner(rows, job.responses, repeat)
     identity = job.task.shared.identity(job.layout, rows, repeat.number, job.steps_name)
     if isinstance(learner, CompiledLearner) and learner.weights_of_classes:

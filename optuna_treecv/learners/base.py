@@ -43,8 +43,7 @@ class TreeCVEstimator(BaseEstimator):
     @classmethod
     @cache
     def _get_param_names(cls) -> list[str]:
-        names: list[str] = super()._get_param_names()
-        return names
+        return super()._get_param_names()
 
     def check_parameters(self, but: Collection[str] = ()) -> None:
         """Refuse wrong parameters, except for those named in ``but``.
@@ -146,5 +145,4 @@ def parameters_of(estimator: Any) -> list[tuple[str, Any]]:
 
 @cache
 def _names_of(kind: type[BaseEstimator]) -> list[str]:
-    names: list[str] = kind._get_param_names()  # sorted
-    return names
+    return kind._get_param_names()  # sorted

@@ -39,6 +39,17 @@ def as_estimator(estimator: Any) -> Any:
     return around(estimator)
 
 
+def checked_estimator(estimator: Any) -> Any:
+    """Return an estimator, a River model as one; refuse anything else."""
+    estimator = as_estimator(estimator)
+    if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
+        raise ValueError(
+            "estimator must be a scikit-learn estimator instance or a River model, got "
+            f"{estimator!r}."
+        )
+    return estimator
+
+
 def layout_for(estimator: Any) -> RowLayout:
     """Return the layout of the rows that an estimator needs."""
     is_compiled = isinstance(estimator, CompiledEstimator)

@@ -40,8 +40,6 @@ except ImportError as error:
 # Link definitions, which the dashboard does not show. The text outside of them is the user's.
 BEGIN, END = '[treecv]: # "begin"', '[treecv]: # "end"'
 
-__all__ = ["DashboardCallback", "publish"]
-
 # Text that means nothing in Markdown. Addresses need a point or a colon to become links.
 _WORDS = re.compile(r"(?:[^\W_]|(?<=[^\W_])_+(?=[^\W_])|[ ,()=+%/|-])*")
 

@@ -21,8 +21,6 @@ from optuna_treecv.reporting.figures import GREEN
 from optuna_treecv.reporting.figures import ORANGE
 from optuna_treecv.study.objective import TreeCVObjective
 
-__all__ = ["plot_pruning_path", "plot_tree_agreement"]
-
 
 def plot_tree_agreement(
     objective: TreeCVObjective, params: Mapping[str, Any] | None = None

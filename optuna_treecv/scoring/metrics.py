@@ -271,6 +271,17 @@ def registered_scorer(name: str) -> Scorer:
     )
 
 
+def takes(score: Callable[..., Any], n_arguments: int) -> bool:
+    """Return whether a callable can be called with so many arguments."""
+    try:
+        inspect.signature(score).bind(*[None] * n_arguments)
+    except TypeError:
+        return False
+    except ValueError:  # some compiled callables have no signature
+        return True
+    return True
+
+
 def own_scorer(score: Callable[..., Any]) -> Scorer:
     """Return a scorer that a user has made.
 
@@ -279,12 +290,8 @@ def own_scorer(score: Callable[..., Any]) -> Scorer:
     ValueError
         If it is a metric, which takes labels and predictions.
     """
-    try:
-        inspect.signature(score).bind(None, None, None)
-    except TypeError as error:
-        raise ValueError(f"{_SCORER_EXPECTED}, got {score!r}; {_SCORER_ADVICE}.") from error
-    except ValueError:  # some compiled callables have no signature
-        pass
+    if not takes(score, 3):
+        raise ValueError(f"{_SCORER_EXPECTED}, got {score!r}; {_SCORER_ADVICE}.")
     is_made = isinstance(score, type(get_scorer("accuracy")))
     name = getattr(score, "__name__", "scorer")
     methods = getattr(score, "_response_method", None) if is_made else None

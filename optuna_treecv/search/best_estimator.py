@@ -257,8 +257,7 @@ class OfBestEstimator:
     def classes_(self) -> np.ndarray:
         """The labels, of classifiers."""
         self._check_has("classes_")
-        classes: np.ndarray = self.best_estimator_.classes_
-        return classes
+        return self.best_estimator_.classes_
 
     @property
     def n_features_in_(self) -> int:

@@ -24,6 +24,7 @@ from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.metrics import Scoring
+from optuna_treecv.scoring.metrics import takes
 from optuna_treecv.sharing.keys import is_ours
 
 #: (estimator, X, y, **params) -> a number of which larger ones are better.
@@ -121,7 +122,7 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
     if isinstance(scoring, set | frozenset):
         scoring = sorted(scoring)
     if not has_y and callable(scoring) and not isinstance(scoring, type):
-        if _takes(scoring, 2) and not _takes(scoring, 3):
+        if takes(scoring, 2) and not takes(scoring, 3):
             scoring = partial(_without_y, scoring)
             scoring.__name__ = getattr(scoring.args[0], "__name__", "scorer")
     if scoring is None:
@@ -142,16 +143,6 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
         one = metric.of if isinstance(metric, Pooled) else metric
         scorers[name] = NegativeLoss(one) if isinstance(one, Loss) else one.score
     return Scores(scoring, names, scorers, is_multiple)
-
-
-def _takes(score: Callable[..., Any], n_arguments: int) -> bool:
-    try:
-        inspect.signature(score).bind(*[None] * n_arguments)
-    except TypeError:
-        return False
-    except ValueError:  # some compiled callables have no signature
-        return True
-    return True
 
 
 def _without_y(score: Callable[..., Any], estimator: Any, X: Any, y: Any = None) -> Any:
@@ -192,8 +183,7 @@ class NegativeLoss:
         if is_classifier(estimator):
             classes = np.unique(np.concatenate([estimator.classes_, np.ravel(y)]))
         weights = weights_of_rows(X, sample_weight)
-        n_targets = 1 if np.ndim(y) < 2 else np.shape(y)[1]
-        tested = mean_loss(self.loss, estimator, X, y, weights, classes, n_targets)
+        tested = mean_loss(self.loss, estimator, X, y, weights, classes)
         return -float(tested.scores[0])
 
     def __repr__(self) -> str:

@@ -10,8 +10,6 @@ where their sequences begin alike. A prefix is named by a digest of its row rang
 orders, so it is the same for all trials.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from bisect import bisect_right
 from collections.abc import Generator
@@ -61,6 +59,77 @@ _OUTPUTS = b"said of each row before it acts"
 # reads at most so many bytes of rows, which takes about a second.
 _CACHE_PER_CALL = 1 / 16
 _BYTES_PER_CALL = 2**33
+
+
+_NOTHING = Phase(0, 0)
+
+
+class Prefix:
+    """Identifies a training history: the sequence of row ranges that a model has seen.
+
+    Attributes
+    ----------
+    name : bytes
+        A digest of the sequence.
+    n_seen : int
+        The number of rows in it, replays included.
+    origin, phase, end : Prefix, Phase, int
+        The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
+    below : dict
+        Results of ``prefixes_below``, for trees that differ in their epochs only.
+    n_prefixes : list of int
+        How many prefixes have been made from the same root.
+    """
+
+    __slots__ = ("_next", "below", "end", "n_prefixes", "n_seen", "name", "origin", "phase")
+
+    def __init__(
+        self, name: bytes, n_seen: int = 0, origin: "Prefix | None" = None, phase: Phase = _NOTHING
+    ) -> None:
+        self.name = name
+        self.n_seen = n_seen
+        self.origin = self if origin is None else origin
+        self.phase = phase
+        self.end = n_seen - self.origin.n_seen
+        self.n_prefixes: list[int] = [0] if origin is None else origin.n_prefixes
+        self.n_prefixes[0] += 1
+        self.below: dict[tuple[Node, int], dict[int, Prefix]] = {}
+        self._next: dict[tuple[Phase, int], Prefix] = {}
+
+    def feed(self, phase: Phase, end: int) -> "Prefix":
+        """Return this prefix followed by the first ``end`` updates of a phase."""
+        prefix = self._next.get((phase, end))
+        if prefix is None:
+            name = fed(self.name, phase, end)
+            prefix = self._next[phase, end] = Prefix(name, self.n_seen + end, self, phase)
+        return prefix
+
+
+@dataclass(eq=False, slots=True)
+class LazyModel:
+    """The model of a prefix, which is trained when its state is requested.
+
+    Attributes
+    ----------
+    prefix : Prefix
+    before : LazyModel or None
+        The model from which it is trained, on the rows of the prefix's phase from ``begin`` on;
+        None before the first row.
+    state : ndarray or None
+        None until it is made. Others may hold the same array, so it must not be changed.
+    """
+
+    prefix: Prefix
+    before: "LazyModel | None" = None
+    begin: int = 0
+    state: np.ndarray | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Branch:
+    """A state in the walk: a reference to the model that the branch has reached."""
+
+    model: LazyModel
 
 
 class SharedLearner:
@@ -405,76 +474,6 @@ def _marks_grid(least: int, n_rows: int) -> list[int]:
 # A model is kept if its training phase reads at least so many bytes of rows. Then looking models
 # up and keeping them takes a fifth of the time of training them, or less.
 _LEAST_BYTES = 2**18
-
-_NOTHING = Phase(0, 0)
-
-
-class Prefix:
-    """Identifies a training history: the sequence of row ranges that a model has seen.
-
-    Attributes
-    ----------
-    name : bytes
-        A digest of the sequence.
-    n_seen : int
-        The number of rows in it, replays included.
-    origin, phase, end : Prefix, Phase, int
-        The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
-    below : dict
-        Results of ``prefixes_below``, for trees that differ in their epochs only.
-    n_prefixes : list of int
-        How many prefixes have been made from the same root.
-    """
-
-    __slots__ = ("_next", "below", "end", "n_prefixes", "n_seen", "name", "origin", "phase")
-
-    def __init__(
-        self, name: bytes, n_seen: int = 0, origin: Prefix | None = None, phase: Phase = _NOTHING
-    ) -> None:
-        self.name = name
-        self.n_seen = n_seen
-        self.origin = self if origin is None else origin
-        self.phase = phase
-        self.end = n_seen - self.origin.n_seen
-        self.n_prefixes: list[int] = [0] if origin is None else origin.n_prefixes
-        self.n_prefixes[0] += 1
-        self.below: dict[tuple[Node, int], dict[int, Prefix]] = {}
-        self._next: dict[tuple[Phase, int], Prefix] = {}
-
-    def feed(self, phase: Phase, end: int) -> Prefix:
-        """Return this prefix followed by the first ``end`` updates of a phase."""
-        prefix = self._next.get((phase, end))
-        if prefix is None:
-            name = fed(self.name, phase, end)
-            prefix = self._next[phase, end] = Prefix(name, self.n_seen + end, self, phase)
-        return prefix
-
-
-@dataclass(eq=False, slots=True)
-class LazyModel:
-    """The model of a prefix, which is trained when its state is requested.
-
-    Attributes
-    ----------
-    prefix : Prefix
-    before : LazyModel or None
-        The model from which it is trained, on the rows of the prefix's phase from ``begin`` on;
-        None before the first row.
-    state : ndarray or None
-        None until it is made. Others may hold the same array, so it must not be changed.
-    """
-
-    prefix: Prefix
-    before: LazyModel | None = None
-    begin: int = 0
-    state: np.ndarray | None = None
-
-
-@dataclass(eq=False, slots=True)
-class Branch:
-    """A state in the walk: a reference to the model that the branch has reached."""
-
-    model: LazyModel
 
 
 def least_kept_folds(plan: Plan, row_bytes: float) -> int:

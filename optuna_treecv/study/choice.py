@@ -381,8 +381,7 @@ def _directions(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
                 f"simpler must name parameters of the study, {', '.join(map(repr, searched))}, "
                 f"got {name!r}."
             )
-    checked: Mapping[str, str] = simpler
-    return checked
+    return simpler
 
 
 def _chosen(rule: Callable[[list[Candidate]], Any], candidates: list[Candidate]) -> FrozenTrial:

@@ -835,15 +835,13 @@ def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:
 
 def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
     """Return the cache of models that ``cache`` and ``store`` describe."""
-    is_known = isinstance(cache, ModelCache | None) or (
-        isinstance(cache, str) and cache == "memory"
-    )
-    if not is_known:
-        raise ValueError(f"cache must be None, 'memory' or a ModelCache, got {cache!r}.")
     if cache is None:
         return None
-    memory = cache if isinstance(cache, ModelCache) else ModelCache()
-    return memory if store is None else StoredModelCache(memory, store)
+    if isinstance(cache, str) and cache == "memory":
+        cache = ModelCache()
+    if not isinstance(cache, ModelCache):
+        raise ValueError(f"cache must be None, 'memory' or a ModelCache, got {cache!r}.")
+    return cache if store is None else StoredModelCache(cache, store)
 
 
 def select(

@@ -731,6 +731,11 @@ def _log(low: float, high: float) -> BaseDistribution:
     return FloatDistribution(low, high, log=True)
 
 
+_OF_TREES: dict[str, BaseDistribution] = {
+    "max_depth": _log(2, 32),
+    "min_samples_leaf": _log(1, 100),
+}
+
 # The search spaces of ``param_distributions="auto"``: (package, classes, space);
 # docs/user_guide/spaces.rst shows the same.
 TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
@@ -742,11 +747,7 @@ TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
     ),
     ("optuna_treecv", "LSQSGDRegressor", {"step_size": _log(1e-4, 1.0), "radius": _log(0.1, 1e3)}),
     ("optuna_treecv", "StreamingGaussianDensity", {"reg_covar": _log(1e-8, 1.0)}),
-    (
-        "optuna_treecv",
-        "HistTreeClassifier HistTreeRegressor",
-        {"max_depth": _log(2, 32), "min_samples_leaf": _log(1, 100)},
-    ),
+    ("optuna_treecv", "HistTreeClassifier HistTreeRegressor", _OF_TREES),
     ("sklearn", "Ridge RidgeClassifier", {"alpha": _log(1e-4, 1e6)}),
     ("sklearn", "Lasso", {"alpha": _log(1e-5, 1e2)}),
     ("sklearn", "ElasticNet", {"alpha": _log(1e-5, 1e2), "l1_ratio": FloatDistribution(0.05, 1)}),
@@ -764,7 +765,7 @@ TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
     (
         "sklearn",
         "DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier ExtraTreeRegressor",
-        {"max_depth": _log(2, 32), "min_samples_leaf": _log(1, 100)},
+        _OF_TREES,
     ),
     (
         "sklearn",

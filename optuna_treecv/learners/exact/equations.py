@@ -14,12 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv._kernels.lapack import cholesky
-from optuna_treecv._kernels.lapack import inverse_of_triangle
-from optuna_treecv._kernels.lapack import rotate
-from optuna_treecv._kernels.lapack import solve_positive
-from optuna_treecv._kernels.lapack import solve_tridiagonal
-from optuna_treecv._kernels.lapack import tridiagonal
+from optuna_treecv._kernels import lapack
 from optuna_treecv.learners.exact.moments import about
 from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import Chunks
@@ -89,9 +84,9 @@ class Penalties:
         self._diagonal[0] = np.nan  # which says that it is not factorised
         if len(gram) == 1 or not np.any(self._are_even(alphas)):
             return
-        reduced, self._diagonal[:], self._beside[:], self._tau[:] = tridiagonal(gram)
+        reduced, self._diagonal[:], self._beside[:], self._tau[:] = lapack.tridiagonal(gram)
         self._reflectors[:] = reduced[1:, :-1]
-        self._rotated[:] = rotate(self._reflectors, self._tau, b, True)
+        self._rotated[:] = lapack.rotate(self._reflectors, self._tau, b, True)
 
     def solve(self, alphas: np.ndarray) -> np.ndarray:
         """Return (G + alpha I)^-1 b for each alpha.
@@ -118,7 +113,7 @@ class Penalties:
         are_even = self._are_even(alphas) & np.isfinite(self._diagonal[0])
         for i, alpha in enumerate(alphas):
             if are_even[i]:
-                solved[i], pivots = solve_tridiagonal(
+                solved[i], pivots = lapack.solve_tridiagonal(
                     self._diagonal + alpha, self._beside, self._rotated
                 )
                 are_even[i] = pivots.min() > LEAST_PIVOT * high
@@ -126,7 +121,7 @@ class Penalties:
             solved[~are_even] = self._by_cholesky(alphas[~are_even])
         if np.any(are_even):
             z = solved[are_even].transpose(1, 0, 2).reshape(n, -1)
-            back = rotate(self._reflectors, self._tau, z, False).reshape(n, -1, n_targets)
+            back = lapack.rotate(self._reflectors, self._tau, z, False).reshape(n, -1, n_targets)
             solved[are_even] = back.transpose(1, 0, 2)
         if not squares.all():  # rotations spread rounding errors over columns that are constant
             solved[np.ix_(alphas > 0, squares == 0)] = 0
@@ -150,7 +145,7 @@ class Penalties:
             solved[good] = np.linalg.solve(whole[good], b)
         else:
             for i, alpha in enumerate(alphas):
-                solution, pivots = solve_positive(self.gram, alpha, self._b)
+                solution, pivots = lapack.solve_positive(self.gram, alpha, self._b)
                 if np.all(np.square(pivots) >= LEAST_PIVOT * (squares + alpha)):
                     solved[i] = solution
         if not alphas.all() and is_singular(self.gram):
@@ -261,11 +256,11 @@ def _by_references(
     if len(points) == 1:
         reference = float(some[0])
     whole = gram + reference * np.identity(len(gram))
-    factor = cholesky(whole)
+    factor = lapack.cholesky(whole)
     if factor is None or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * whole.diagonal()):
         yield points, None
         return
-    inverse = inverse_of_triangle(factor)
+    inverse = lapack.inverse_of_triangle(factor)
     values, vectors = np.linalg.eigh(inverse @ inverse.T)
     shrinks = 1 + np.multiply.outer(some - reference, values)
     # No eigenvalue of G is below 0.

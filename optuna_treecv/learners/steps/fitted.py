@@ -255,8 +255,7 @@ class FittedSteps:
         """Return the learner of a Pipeline with such steps, bound to rows after them."""
         name, last = pipeline.steps[-1]
         if self.is_compiled:
-            learner: CompiledLearner = last.make_learner(rows, seed, self)
-            return learner
+            return last.make_learner(rows, seed, self)
         seed %= 2**32  # scikit-learn takes no larger ones
         if self._running:
             parts = [

@@ -210,8 +210,7 @@ class ImputerPlaceholder(Placeholder):
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that are kept."""
-        names: np.ndarray = self.like.get_feature_names_out(input_features)
-        return names
+        return self.like.get_feature_names_out(input_features)
 
     def put_back(self, trained: tuple[int, np.ndarray]) -> SimpleImputer:
         """Return the imputer with the means of the values known in the rows of a model."""

@@ -287,10 +287,7 @@ class Forest:
         nodes["left_set"][is_set] = np.searchsorted(used, nodes["left_set"][is_set])
         nodes["tree"] = 0
         nodes["node"] = np.arange(len(nodes))
-        values = self.values(order)
-        weights = values.sum(axis=1) if self.n_classes else self.sums[order, -2].astype(float)
-        masses = np.ldexp(weights, -self.exponents[number, 0])
-        return Tree(nodes, values, self.sets[used], masses)
+        return Tree(nodes, self.values(order), self.sets[used])
 
 
 @dataclass(frozen=True)
@@ -302,13 +299,11 @@ class Tree:
     nodes : ndarray of shape (n_nodes,), RECORD
     values : ndarray of shape (n_nodes,) or (n_nodes, n_classes)
     sets : ndarray of shape (n_sets, 4), uint64
-    masses : ndarray of shape (n_nodes,)
     """
 
     nodes: np.ndarray
     values: np.ndarray
     sets: np.ndarray
-    masses: np.ndarray
 
     @property
     def is_leaf(self) -> np.ndarray:
