@@ -116,10 +116,8 @@ def alpha_of(estimator):
     return next(name for name in estimator.get_params() if name.endswith("alpha"))
 
 
-def with_alphas(estimator, splitter=""):
-    """Return estimators with several alphas; a few where scikit-learn makes a fit for each row."""
-    alphas = [0.1, 1e4] if splitter == "n" else ALPHAS
-    return [clone(estimator).set_params(**{alpha_of(estimator): alpha}) for alpha in alphas]
+def with_alphas(estimator):
+    return [clone(estimator).set_params(**{alpha_of(estimator): alpha}) for alpha in ALPHAS]
 
 
 def reference(estimator, X, y, cv, scoring):
@@ -128,34 +126,35 @@ def reference(estimator, X, y, cv, scoring):
     )
 
 
-@pytest.mark.parametrize("splitter", SPLITTERS)
-@pytest.mark.parametrize("name", REGRESSORS)
-def test_regressors_score_as_fits_do(name, splitter):
+@pytest.mark.parametrize(*pairs(splitter=SPLITTERS, name=REGRESSORS, number=range(len(ALPHAS))))
+def test_regressors_score_as_fits_do(name, splitter, number):
+    """All values of alpha are evaluated together, and one of them is fitted."""
     estimator, cv = REGRESSORS[name], SPLITTERS[splitter]
     scoring = ["neg_mean_squared_error", "neg_mean_absolute_error"]
-    estimators = with_alphas(estimator, splitter)
+    estimators = with_alphas(estimator)
     results = tree_cross_validate_many(estimators, X, Y, cv=cv, groups=GROUPS, scoring=scoring)
     squares = tree_cross_validate_many(
         estimators, X, Y, cv=cv, groups=GROUPS, scoring="neg_mean_squared_error"
     )
-    for one, result, by_moments in zip(estimators, results, squares, strict=True):
-        expected = reference(one, X, Y, cv, scoring)
-        assert result.method == "exact"
-        for metric in scoring:
-            assert_same(result.scores[metric].test_score, expected[f"test_{metric}"])
-        assert_same(by_moments.test_score, expected["test_neg_mean_squared_error"])
+    assert {result.method for result in results} == {"exact"}
+    expected = reference(estimators[number], X, Y, cv, scoring)
+    for metric in scoring:
+        assert_same(results[number].scores[metric].test_score, expected[f"test_{metric}"])
+    assert_same(squares[number].test_score, expected["test_neg_mean_squared_error"])
 
 
-@pytest.mark.parametrize(*pairs(splitter=SPLITTERS, n_classes=[2, 3], name=CLASSIFIERS))
-def test_classifiers_score_as_fits_do(name, n_classes, splitter):
+@pytest.mark.parametrize(
+    *pairs(splitter=SPLITTERS, n_classes=[2, 3], name=CLASSIFIERS, number=range(len(ALPHAS)))
+)
+def test_classifiers_score_as_fits_do(name, n_classes, splitter, number):
     estimator, cv = CLASSIFIERS[name], SPLITTERS[splitter]
     y = LABELS if n_classes == 3 else np.where(LABELS == "low", "low", "top")
-    estimators = with_alphas(estimator, splitter)
+    estimators = with_alphas(estimator)
     results = tree_cross_validate_many(estimators, X, y, cv=cv, groups=GROUPS, scoring="accuracy")
-    for one, result in zip(estimators, results, strict=True):
-        assert result.method == ("fit" if (name, splitter) == ("balanced", "n") else "exact")
-        expected = reference(one, X, y, cv, "accuracy")["test_score"]
-        np.testing.assert_array_equal(result.test_score, expected)
+    method = "fit" if (name, splitter) == ("balanced", "n") else "exact"
+    assert {result.method for result in results} == {method}
+    expected = reference(estimators[number], X, y, cv, "accuracy")["test_score"]
+    np.testing.assert_array_equal(results[number].test_score, expected)
 
 
 @pytest.mark.parametrize("name", ["ridge", "no intercept", "scaler", "scaler without mean"])

@@ -183,13 +183,16 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(*pairs(n_folds=[2, 3, 10], n_bins=[4, 32, 255], kind=KINDS))
-def test_each_tree_is_the_one_grown_alone(kind, n_bins, n_folds):
+@pytest.mark.parametrize(
+    *pairs(n_folds=[2, 3, 10], n_bins=[4, 32, 255], kind=KINDS, has_gaps=[False, True])
+)
+def test_each_tree_is_the_one_grown_alone(kind, n_bins, n_folds, has_gaps):
     """Rows enough that the first nodes have tables."""
     rng = np.random.default_rng(n_bins + n_folds)
     options = KINDS[kind] | {"n_bins": n_bins, "n_folds": n_folds, "max_depth": 4}
+    if has_gaps:
+        options |= {"missing": 0.1, "categories": True, "min_leaf": 5}
     check(Problem(rng, n_rows=330, **options))
-    check(Problem(rng, n_rows=300, missing=0.1, categories=True, min_leaf=5, **options))
 
 
 def test_more_rows_than_small_counts_hold():

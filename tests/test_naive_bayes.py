@@ -6,6 +6,7 @@ import warnings
 
 from ids import said
 import numpy as np
+from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -136,21 +137,21 @@ def compare(estimator, rows, y=Y, weights=None, cv=SPLITTERS["10"], rtol=1e-10, 
     return ours.method
 
 
-@pytest.mark.parametrize("cv", SPLITTERS.values(), ids=SPLITTERS)
-@pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), *OTHERS.values()], ids=str)
-def test_scores_are_those_of_fits(estimator, cv):
-    # Leave-one-out makes a fit for each row.
-    for weights in (WEIGHTS,) if isinstance(cv, LeaveOneOut) else (None, WEIGHTS):
-        # The sum changes with every probability, and the weights change nothing in the scorers.
-        scorers = SCORERS if weights is None else {"in_sum": SCORERS["in_sum"]}
-        rows = rows_for(estimator)
-        method = compare(estimator, rows, weights=weights, cv=cv, scorers=scorers)
-        # No tree trains random splits, nor on categories that only rows of weight 0 have.
-        is_far = isinstance(estimator, CategoricalNB) and weights is not None
-        if isinstance(cv, ShuffleSplit) or is_far:
-            assert method == "fit"
-        else:
-            assert method == ("chain" if isinstance(cv, TimeSeriesSplit) else "treecv")
+@pytest.mark.parametrize(
+    *pairs(splitter=SPLITTERS, name=OF_COUNTS | OTHERS, is_weighted=[False, True])
+)
+def test_scores_are_those_of_fits(name, splitter, is_weighted):
+    estimator, cv = (OF_COUNTS | OTHERS)[name], SPLITTERS[splitter]
+    # The sum changes with every probability, and the weights change nothing in the scorers.
+    scorers = {"in_sum": SCORERS["in_sum"]} if is_weighted else SCORERS
+    rows, weights = rows_for(estimator), WEIGHTS if is_weighted else None
+    method = compare(estimator, rows, weights=weights, cv=cv, scorers=scorers)
+    # No tree trains random splits, nor on categories that only rows of weight 0 have.
+    is_far = isinstance(estimator, CategoricalNB) and is_weighted
+    if isinstance(cv, ShuffleSplit) or is_far:
+        assert method == "fit"
+    else:
+        assert method == ("chain" if isinstance(cv, TimeSeriesSplit) else "treecv")
 
 
 @pytest.mark.parametrize("rows", FORMS.values(), ids=FORMS)

@@ -91,13 +91,13 @@ def together(models: list[Any], X: Any, y: Any, cv: Any, method: str) -> Any:
 def same_as_fits(models: list[Any], X: Any, y: Any, cv: Any, is_close: bool = False) -> None:
     """Assert that models which share a search say what their fits say."""
     every = list(cv.split(X, y))
+    fits = [[clone(model).fit(X[train], y[train]) for model in models] for train, _ in every]
     for method in ["predict", "predict_proba"] if is_classifier(models[0]) else ["predict"]:
         n_folds = 0
         for number, tested, responses in together(models, X, y, cv, method):
-            train, test = every[number]
+            test = every[number][1]
             places = np.argsort(test)[np.searchsorted(np.sort(test), tested)]
-            for model, ours in zip(models, responses, strict=True):
-                fitted = clone(model).fit(X[train], y[train])
+            for fitted, ours in zip(fits[number], responses, strict=True):
                 theirs = getattr(fitted, method)(X[test])[places]
                 if method == "predict_proba":
                     ours = ours[:, fitted.classes_]

@@ -282,7 +282,7 @@ def test_a_resumed_worker_prunes_the_same_trials(estimator, space, options, with
             n_before += n_trials
         return study
 
-    whole, resumed = run("whole", [12]), run("resumed", [5, 1, 6])
+    whole, resumed = run("whole", [10]), run("resumed", [5, 1, 4])
     assert pruned(whole) == pruned(resumed)
     assert pruned(whole)
     for one, other in zip(whole.trials, resumed.trials, strict=True):

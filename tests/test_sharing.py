@@ -105,16 +105,16 @@ def assert_same(found, expected):
     assert found.n_updates + found.n_updates_saved == expected.n_updates
 
 
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
-    ("family", "is_sparse"),
-    [
-        (name, is_sparse)
-        for name, family in FAMILIES.items()
-        for is_sparse in (False, True)
-        if layout_for(family[0]).sparse or not is_sparse
-    ],
+    *pairs(
+        order=["fixed", "random"],
+        dtype=[np.float64, np.float32],
+        is_sparse=[False, True],
+        family=FAMILIES,
+        where=lambda family, is_sparse, **_: (
+            layout_for(FAMILIES[family][0]).sparse or not is_sparse
+        ),
+    )
 )
 def test_sharing_changes_no_bit(family, is_sparse, dtype, order):
     estimators = FAMILIES[family]
