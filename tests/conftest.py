@@ -24,7 +24,6 @@ from postgres_server import postgres_binaries
 from postgres_server import PostgresServer
 import pytest
 import reference
-from sklearn.utils import validation
 from slow_tests import CpuSeconds
 from slow_tests import LISTED as SLOW_TESTS
 from sqlalchemy import Connection
@@ -83,22 +82,6 @@ def _models_of_small_data_are_shared() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES", 1)
         patch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES_PER_TRAIL", 1)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _arrays_are_no_data_frames() -> Iterator[None]:
-    """Do not look for a data frame in a NumPy array, a fifth of the time of small fits.
-
-    scikit-learn 1.9 does so whenever it checks rows, and finds none.
-    """
-    is_frame = getattr(validation, "_nw_into_df_or_series", None)
-    with pytest.MonkeyPatch.context() as patch:
-        if is_frame is not None:
-            patch.setattr(
-                "sklearn.utils.validation._nw_into_df_or_series",
-                lambda rows: not isinstance(rows, np.ndarray) and is_frame(rows),
-            )
         yield
 
 

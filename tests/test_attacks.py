@@ -11,8 +11,8 @@ import pytest
 
 #: How many cases of each kind the differential attack runs; .ci/nightly runs more of them.
 DIFFERENTIAL = dict.fromkeys(
-    ("fits", "forest", "lanes", "leaks", "pooled", "replays", "shared", "sums", "tables"), 6
-) | {"grids": 3}
+    ("fits", "forest", "lanes", "pooled", "replays", "shared", "sums", "tables"), 4
+) | {"grids": 2, "leaks": 6}
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ ENCODED = [
 ]
 
 
-@pytest.mark.parametrize(*pairs(steps=ONCE, estimator=ENCODED, n_folds=[4, 17]), ids=said)
+@pytest.mark.parametrize(*pairs(steps=ONCE, estimator=ENCODED, n_folds=[4, 9]), ids=said)
 def test_categories_may_be_encoded_once(steps, estimator, n_folds, table, training_paths):
     X, y = table
     steps = ONCE[steps]

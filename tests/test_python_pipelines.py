@@ -196,7 +196,7 @@ def prepared(branches, **options):
 
 
 @pytest.mark.parametrize(
-    *pairs(n_folds=[3, 17], order=["fixed", "random"], learner=LINEAR), ids=name_of
+    *pairs(n_folds=[3, 9], order=["fixed", "random"], learner=LINEAR), ids=name_of
 )
 def test_folds_are_those_of_steps_inside_each_fold(learner, order, n_folds, table, training_paths):
     X, y = table

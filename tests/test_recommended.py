@@ -77,7 +77,7 @@ def test_the_estimator_takes_the_ends_of_its_space_and_what_lies_between(package
     study = optuna.create_study(
         direction=objective.direction, sampler=optuna.samplers.RandomSampler(seed=0)
     )
-    study.optimize(objective, n_trials=3)
+    study.optimize(objective, n_trials=2)
     assert all(np.isfinite(trial.value) for trial in study.trials)
 
 
