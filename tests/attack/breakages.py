@@ -218,8 +218,8 @@ BREAKAGES = [
     ),
     Breakage(
         "neighbors: votes that another choice would move are counted as certain",
-        "moved = (2 * chosen * vote)[rows]",
-        "moved = (0 * chosen * vote)[rows]",
+        "- (2 * chosen * vote)[rows]",
+        "- (0 * chosen * vote)[rows]",
         "test_neighbors::test_all_settings_are_those_of_fits",
     ),
     Breakage(
@@ -439,8 +439,8 @@ BREAKAGES = [
     ),
     Breakage(
         "store: leases of killed workers last",
-        "is_over = or_(expires <= now, expires > latest, expires.is_(None))",
-        "is_over = or_(expires > latest, expires.is_(None))",
+        "is_over = sa.or_(expires <= now, expires > latest, expires.is_(None))",
+        "is_over = sa.or_(expires > latest, expires.is_(None))",
         "test_leases",
     ),
     Breakage(
