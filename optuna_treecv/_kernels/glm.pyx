@@ -52,15 +52,16 @@ def add_products(
 
 
 cdef dispatched multiply_columns_of_rows(
-    const floating *x, Py_ssize_t n_rows, Py_ssize_t n, floating *products
+    const floating *X, Py_ssize_t n_rows, Py_ssize_t n, floating *products
 ) noexcept nogil:
+    cdef const floating *x
     cdef Py_ssize_t i, a, b
     for i in range(n_rows):
+        x = X + i * n
         for a in range(n):
             for b in range(n - a):
                 products[b] = x[a] * x[a + b]
             products += n - a
-        x += n
 
 
 def multiply_columns(
