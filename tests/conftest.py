@@ -19,7 +19,6 @@ import blas_threads  # noqa: F401  # before NumPy
 from hypothesis import settings
 import numpy as np
 import optuna
-from optuna.storages._rdb.storage import _VersionManager
 from postgres_server import postgres_binaries
 from postgres_server import PostgresServer
 import pytest
@@ -82,22 +81,6 @@ def _models_of_small_data_are_shared() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES", 1)
         patch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES_PER_TRAIL", 1)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _migrations_of_optuna_are_read_once() -> Iterator[None]:
-    """Read the files of Optuna's migrations once in each process, not with each new storage."""
-    scripts: list[Any] = []
-
-    def script(manager: _VersionManager) -> Any:
-        if not scripts:
-            scripts.append(read(manager))
-        return scripts[0]
-
-    read = _VersionManager._create_alembic_script
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_VersionManager, "_create_alembic_script", script)
         yield
 
 

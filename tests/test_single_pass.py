@@ -266,9 +266,7 @@ def test_logistic_regression_on_covertype():
     except OSError:
         pytest.skip("Covertype is not here")
     X, y = (X - X.mean(axis=0)) / X.std(axis=0), y == 1
-    X, test_X, y, test_y = train_test_split(
-        X, y, train_size=150_000, test_size=50_000, random_state=0
-    )
+    X, test_X, y, test_y = train_test_split(X, y, test_size=0.1, random_state=0)
     best = LogisticRegression().fit(X, y).score(test_X, test_y)
     for estimator in (StreamingSVRGClassifier(), RootSGDClassifier(), AveragedSGDClassifier()):
         if isinstance(estimator, AveragedSGDClassifier):

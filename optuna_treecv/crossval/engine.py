@@ -1,6 +1,7 @@
 """The protocol of an engine, what it evaluates (the folds of a repeat), and what it yields.
 
-A new engine is a new file, and a line in ``engines.py``.
+A new engine is a new file, and a line in ``engines.py``. The three small engines that make passes
+without a tree share ``passes.py``.
 """
 
 from abc import ABC

@@ -333,8 +333,7 @@ def _part(
     are_arrays = type(X) is np.ndarray and (y is None or type(y) is np.ndarray)
     if are_arrays and not get_tags(estimator).input_tags.pairwise:
         return X[rows], None if y is None else y[rows]
-    parts: tuple[Any, Any] = _safe_split(estimator, X, y, rows, train)
-    return parts
+    return _safe_split(estimator, X, y, rows, train)
 
 
 def _protected(part: Any) -> Any:

@@ -201,8 +201,7 @@ class Job:
         """Return what is made once for all jobs with the same plan, by its name."""
         if name not in self._plan:
             self._plan[name] = make()
-        of_plan: T = self._plan[name]
-        return of_plan
+        return self._plan[name]
 
     def like(self, estimator: Any) -> "Job":
         """Return a job with the same plan for an estimator that differs in ``free_parameters``.

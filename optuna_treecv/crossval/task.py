@@ -218,8 +218,7 @@ class Task:
         with self._preparing:
             if name not in self._facts:
                 self._facts[name] = find()
-            fact: T = self._facts[name]
-            return fact
+            return self._facts[name]
 
     def _can_stratify(self) -> bool:
         """Return whether there are labels and the rows are cut in a way that can be stratified."""

@@ -57,8 +57,8 @@ _ROWS_PER_COLUMN = 2**8
 # With fewer columns per Hessian, Hessians share the products of columns, so many at once.
 _COLUMNS_PER_HESSIAN, _MOST_PRODUCTS = 7, 2**19
 
-# Second derivatives are nearly the same if they differ by no larger a part of them. Hessians share
-# their products if they differ in no larger a part of the rows.
+# Second derivatives that differ by at most this part are nearly the same. Hessians share their
+# products if at most this part of the rows has others.
 _DIFFERENCE, _MOST_ROWS = 0.05, 0.25
 
 
@@ -392,20 +392,20 @@ class Objective:
 
 
 def _rows_that_change(bends: np.ndarray, lane: int) -> np.ndarray | None:
-    """Return the rows whose second derivatives (n_rows, n_lanes, n_pairs) differ between lanes.
+    """Return the rows whose second derivatives differ from those of the lane before.
 
-    The other rows get those of the lane before. It is None if there are few of these.
+    ``bends`` is of shape (n_rows, n_lanes, n_pairs). All other rows are given the derivatives of
+    the lane before. If too many rows differ, none are, and None is returned.
     """
     if lane == 0:
         return None
     before, here = bends[:, lane - 1], bends[:, lane]
     is_near = np.all(np.abs(here - before) <= _DIFFERENCE * np.abs(here), axis=1)
-    changed = np.flatnonzero(~is_near)
     # A number that is not finite would reach further lanes.
-    if len(changed) > _MOST_ROWS * len(bends) or not np.all(np.isfinite(before)):
+    if np.mean(~is_near) > _MOST_ROWS or not np.all(np.isfinite(before)):
         return None
     bends[is_near, lane] = before[is_near]
-    return changed
+    return np.flatnonzero(~is_near)
 
 
 def _add_weighted(X: Any, weights: np.ndarray, products: np.ndarray) -> None:

@@ -41,8 +41,8 @@ _LARGE_SHARE, _MANY_METRICS = 1e-2, 3
 # first steps. A row that is left out changes F by more, and some columns may have few rows.
 _NEAR = 1e-4
 
-# The folds of points whose penalties are rounded to the same power of 2 begin at the same model of
-# all rows, and the search for this begins at the same model where it is the same power of 256.
+# Trials keep a model of all rows for all penalties that round to the same power of 2. Their folds
+# begin there. The search for such a model begins at the one kept for the same power of 2^8.
 _NEAR_POINTS, _FAR_POINTS = 1, 8
 
 # After so many passes, a model that is not near enough gets a new metric, and so many at most.
@@ -136,7 +136,8 @@ def solve(
         def kept_point(start: np.ndarray, width: float, is_cold: bool) -> Point:
             def fill(kept: np.ndarray) -> None:
                 (point,) = points_near(objective, of_all, is_free[k], start, is_cold)
-                kept[:] = np.concatenate([part.ravel() for part in point])
+                for part, memory in zip(point, np.split(kept, ends[:-1]), strict=True):
+                    memory[:] = part.ravel()
 
             name = f"model of all rows {width} {np.round(strength / width)}"
             model, slopes, hessians = np.split(keep(name, ends[-1], fill), ends[:-1])
@@ -145,8 +146,7 @@ def solve(
         far = kept_point(model, _FAR_POINTS, is_cold=True)
         new = [kept_point(far[0], _NEAR_POINTS, is_cold=False)]
     # Otherwise groups do not tell the slopes of training rows.
-    are_sums = n_groups > 1 and objective.class_weights is None
-    are_sums &= not len(objective.filled)
+    are_sums = n_groups > 1 and objective.class_weights is None and not len(objective.filled)
     models = np.empty((n_points, k, n, d))
     for begin in range(0, n_points, points_at_once):
         points = order[begin : begin + points_at_once]
@@ -180,7 +180,7 @@ def solve(
             lanes = Descent(
                 *(objective, set_of[some], of_folds[some], is_free[set_of[some]]),
                 *(starts[some], of_lanes[some], slopes[some] if are_sums else None),
-                are_own=bool(are_sums) and n_metrics > 1,
+                are_own=are_sums and n_metrics > 1,
             )
             minima.append(lanes.minima())
         models[points] = np.concatenate(minima).reshape(-1, k, n, d)

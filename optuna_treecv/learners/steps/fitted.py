@@ -31,13 +31,13 @@ from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.learners.steps.decisions import ignores_zero_columns
 from optuna_treecv.learners.steps.decisions import is_running_imputer
 from optuna_treecv.learners.steps.decisions import Split
+from optuna_treecv.learners.steps.forms import why_form_varies
 from optuna_treecv.learners.steps.parts import naming_step
 from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.learners.steps.placeholders import all_placeholders
 from optuna_treecv.learners.steps.placeholders import columns_of_placeholders
 from optuna_treecv.learners.steps.placeholders import ImputerPlaceholder
 from optuna_treecv.learners.steps.placeholders import NotAheadError
-from optuna_treecv.learners.steps.placeholders import why_form_varies
 from optuna_treecv.learners.steps.placeholders import with_placeholders
 from optuna_treecv.learners.steps.placeholders import without_placeholders
 from optuna_treecv.rows.checks import naming_entries

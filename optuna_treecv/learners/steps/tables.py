@@ -26,6 +26,7 @@ from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import scale_of
 from optuna_treecv.learners.exact.moments import Spread
+from optuna_treecv.learners.steps.forms import why_form_varies
 from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import leaves_of
 from optuna_treecv.learners.steps.parts import unshared
@@ -33,7 +34,6 @@ from optuna_treecv.learners.steps.placeholders import columns_of_placeholders
 from optuna_treecv.learners.steps.placeholders import MOST_FITS
 from optuna_treecv.learners.steps.placeholders import NotAheadError
 from optuna_treecv.learners.steps.placeholders import TablePlaceholder
-from optuna_treecv.learners.steps.placeholders import why_form_varies
 from optuna_treecv.learners.steps.placeholders import with_placeholders
 from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
