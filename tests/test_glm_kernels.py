@@ -46,6 +46,28 @@ def test_products_of_columns(number: type) -> None:
             glm.multiply_columns(X, wrong)
 
 
+@pytest.mark.parametrize("number", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(90, 1), (40, 37), (3, 100), (0, 3)])
+def test_slopes_of_logistic_losses(number: type, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, shape[0]).astype(np.int32)
+    signs = (2 * y - 1)[:, None]
+    for width in (1e-3, 1, 30, 1e5):
+        z = (width * rng.normal(size=shape)).astype(number)
+        ours = z.copy()
+        glm.logistic_slopes(ours, y)
+        with np.errstate(over="ignore"):
+            expected = -signs / (1 + np.exp(signs * z.astype(np.longdouble)))
+        # Below the range of exp they have lost their digits, and are as small as numbers are.
+        smallest = 4 * np.finfo(number).tiny
+        np.testing.assert_allclose(ours, expected, rtol=4 * np.finfo(number).eps, atol=smallest)
+    z = np.array([[np.nan, np.inf, -np.inf]] * 2, number)
+    glm.logistic_slopes(z, np.array([0, 1], np.int32))
+    np.testing.assert_allclose(z, [[np.nan, 1, 0], [np.nan, 0, -1]], atol=1e-37)
+    with pytest.raises(ValueError, match="one entry for each row"):
+        glm.logistic_slopes(z, np.zeros(3, np.int32))
+
+
 def twin(z: np.ndarray, y: np.ndarray | None) -> np.ndarray:
     shares = np.exp(z.astype(np.longdouble) - z.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)

@@ -17,6 +17,7 @@ from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
 from sklearn.model_selection import cross_validate
@@ -32,6 +33,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.learners.newton import glm
 from optuna_treecv.learners.newton import objective
 from optuna_treecv.learners.newton import solver
 
@@ -186,6 +188,45 @@ def test_many_rows_have_the_models_of_converged_fits(n_classes: int, seed: int) 
             continue
         expected = cross_validate(converged(model), X, y, **options)["test_score"]
         np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "missing", "weighted", "far"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_how_far_models_move_the_rows_that_they_are_trained_on(
+    kind: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = rows_of(n_classes)
+    rng, kept = np.random.default_rng(0), []
+    weights = rng.choice([0.0, 1.0], size=N_ROWS)
+    if kind in ("missing", "sparse"):
+        X[rng.random(X.shape) < 0.9] = np.nan if kind == "missing" else 0
+    X[:, 0] += 1e3 * (kind == "far")
+    monkeypatch.setattr(
+        glm, "solve", lambda one, *others: kept.append(one) or solver.solve(one, *others)
+    )
+    model = LogisticRegression(C=1e-2)
+    tree_cross_validate(
+        make_pipeline(SimpleImputer(), model) if kind == "missing" else model,
+        sparse.csr_array(X) if kind == "sparse" else X,
+        y,
+        cv=KFold(4, shuffle=True, random_state=0),
+        params={"sample_weight": weights} if kind == "weighted" else None,
+    )
+    (one,) = kept
+    set_of = rng.integers(0, 4, 200)
+    moves = rng.normal(size=(200, one.n_outputs, one.width))
+    moves *= rng.choice([0, 1], size=moves.shape)
+    most = np.zeros(200)
+    for lane, number in enumerate(set_of):
+        for part in one.sets.train_rows(number):
+            moved = one.predictors(one.read(part), moves[[lane]], set_of[[lane]])
+            if one.rows.weights is not None:
+                moved = moved[one.rows.weights[part] > 0]
+            most[lane] = max(most[lane], np.linalg.norm(moved, axis=2).max(initial=0))
+    for factor in (0.3, 0.999, 1.001, 2, 1e3):
+        expected = np.full(200, factor > 1) & (most > 0)
+        are_less = one.move_less(moves, set_of, factor * most)
+        assert np.array_equal(are_less, expected)
 
 
 def test_folds_without_a_minimum_are_fitted() -> None:

@@ -4,10 +4,12 @@ Both are within two units in the last place. Their series are in Estrin's form, 
 multiplications can run in parallel.
 """
 
+from cython cimport floating
 from libc.math cimport INFINITY
 from libc.math cimport NAN
 from libc.math cimport floor
 from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
@@ -48,16 +50,38 @@ cdef inline double exponential_of_rest(double x, double k) noexcept nogil:
     )
 
 
-cdef inline double exponential_in_vectors(double x) noexcept nogil:
-    """Return e^x for -708 <= x <= 0, or NaN; without a branch, so that a loop over it has vectors."""
+cdef inline floating exponential_in_vectors(floating x) noexcept nogil:
+    """Return e^x, or NaN, as if no number were beyond 708 and -708, in float32 87 and -87.
+
+    It has no branch, so that a loop over it has vectors.
+    """
+    cdef floating most = 87 if floating is float else 708
     cdef double shifted, power
     cdef uint64_t bits
+    cdef float shifted4, power4, k, r, r2
+    cdef uint32_t bits4
+    x = most if x > most else x                             # NaN stays
+    x = -most if x < -most else x
     # Near 1.5 2^52 numbers are integers, whose last bits are those of the integer that was added.
-    shifted = x * 1.4426950408889634 + 6755399441055744.0
-    memcpy(&bits, &shifted, 8)
-    bits = (bits + 1023) << 52
-    memcpy(&power, &bits, 8)                                # 2^k
-    return exponential_of_rest(x, shifted - 6755399441055744.0) * power
+    if floating is double:
+        shifted = x * 1.4426950408889634 + 6755399441055744.0
+        memcpy(&bits, &shifted, 8)
+        bits = (bits + 1023) << 52
+        memcpy(&power, &bits, 8)                            # 2^k
+        return exponential_of_rest(x, shifted - 6755399441055744.0) * power
+    else:
+        shifted4 = x * <float> 1.4426950408889634 + <float> 12582912.0      # 1.5 2^23
+        memcpy(&bits4, &shifted4, 4)
+        bits4 = (bits4 + 127) << 23
+        memcpy(&power4, &bits4, 4)
+        k = shifted4 - <float> 12582912.0
+        r = (x - k * <float> 0.693359375) + k * <float> 2.12194440e-4     # ln 2 in two parts
+        r2 = r * r
+        # 1 + r + r^2/2! + ... + r^7/7!
+        return (((<float> 1 + r) + r2 * (<float> (1.0 / 2.0) + r * <float> (1.0 / 6.0))) + (r2 * r2) * (
+            (<float> (1.0 / 24.0) + r * <float> (1.0 / 120.0))
+            + r2 * (<float> (1.0 / 720.0) + r * <float> (1.0 / 5040.0))
+        )) * power4
 
 
 cdef inline double logarithm(double x) noexcept nogil:

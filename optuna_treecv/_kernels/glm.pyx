@@ -76,6 +76,38 @@ def multiply_columns(
         multiply_columns_of_rows(&X[0, 0], X.shape[0], n, &products[0, 0])
 
 
+cdef inline floating logistic_slope(floating z, floating sign) noexcept nogil:
+    """Return the derivative of log(1 + exp(-sign z)), which keeps its digits where it is small."""
+    return -sign / (<floating> 1 + exponential_in_vectors(sign * z))
+
+
+cdef dispatched logistic_slopes_of_rows(
+    floating *z, const int32_t *y, Py_ssize_t n_rows, Py_ssize_t n_lanes
+) noexcept nogil:
+    cdef Py_ssize_t i, lane
+    cdef floating sign
+    if n_lanes == 1:
+        for i in range(n_rows):
+            z[i] = logistic_slope(z[i], <floating> (2 * y[i] - 1))
+        return
+    for i in range(n_rows):
+        sign = 2 * y[i] - 1
+        for lane in range(n_lanes):
+            z[lane] = logistic_slope(z[lane], sign)
+        z += n_lanes
+
+
+def logistic_slopes(
+    floating [:, ::1] z,                # INOUT, (n_rows, n_lanes)
+    const int32_t [::1] y,              # IN, (n_rows,), 0 or 1
+):
+    """Replace predictors by the derivatives of log(1 + exp(z)) - y z."""
+    if y.shape[0] != z.shape[0]:
+        raise ValueError("y must have one entry for each row.")
+    with nogil:
+        logistic_slopes_of_rows(&z[0, 0], &y[0], z.shape[0], z.shape[1])
+
+
 cdef dispatched softmax_of_rows(
     floating *z,                # INOUT, (n_rows, n_outputs, n_lanes)
     const int32_t *y,
@@ -96,9 +128,7 @@ cdef dispatched softmax_of_rows(
         for k in range(n_outputs):
             for lane in range(n_lanes):
                 z[k * n_lanes + lane] -= most[lane]
-                z[k * n_lanes + lane] = -708 if z[k * n_lanes + lane] < -708 else z[k * n_lanes + lane]  # NaN stays
-            for lane in range(n_lanes):
-                z[k * n_lanes + lane] = <floating> exponential_in_vectors(z[k * n_lanes + lane])
+                z[k * n_lanes + lane] = exponential_in_vectors(z[k * n_lanes + lane])
             if k != own:
                 for lane in range(n_lanes):
                     others[lane] += z[k * n_lanes + lane]

@@ -141,7 +141,7 @@ class GLMFolds(Family):
             if not self.why_not_left_out(self._estimators[0], self._scaler, facts):
                 yield slice(0, chunks.n_chunks), self._left_out(chunks.n_rows)
                 return
-        yield from self._solved(chunks, keep)
+        yield from self._solved(chunks, keep, most_rows)
 
     def _left_out(self, n_rows: int) -> np.ndarray:
         """Return what the models of all rows but one say of it, (n_points, n_rows, n_outputs)."""
@@ -176,8 +176,7 @@ class GLMFolds(Family):
             order = np.concatenate([np.flatnonzero(~is_lost), lost])
             family = type(self)(self._estimators, taken(self._rows, order), self._scaler, 1)
             folds = Chunks(n_rows, np.arange(n_rows - len(lost), n_rows + 1))
-            solved = [of_chunk for _, of_chunk in family._solved(folds, _not_kept)]
-            outputs[:, lost] = np.concatenate(solved, axis=1)
+            ((_, outputs[:, lost]),) = family._solved(folds, _not_kept, len(lost))
         return outputs
 
     def _changes(
@@ -214,7 +213,7 @@ class GLMFolds(Family):
             is_left_out = is_left_out & (columns.low == 0)
         return np.where(is_left_out, columns.low, np.nan)
 
-    def _solved(self, chunks: Chunks, keep: Keep) -> Iterator[TestedChunks]:
+    def _solved(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Yield what the models of all folds say of their test rows."""
         sets = Sets.of(chunks)
         columns, totals = kept_spread_in_sets(self._rows, sets, keep)
@@ -228,13 +227,15 @@ class GLMFolds(Family):
         models = np.concatenate(solved, axis=2)  # (n_points, n_chunks, n_outputs, width)
         if self._intercept_scaling != np.inf:
             self._share_intercepts(models, columns, objectives[0])
-        for chunk in range(chunks.n_chunks):
-            of_chunk, set_of = models[:, chunk], np.full(len(models), chunk)
+        for first, last in chunks.groups(most_rows, chunks.n_chunks):
             parts = [
-                objectives[0].predictors(objectives[0].read(some), of_chunk, set_of)
+                objectives[0].predictors(
+                    objectives[0].read(some), models[:, chunk], np.full(self.n_points, chunk)
+                )
+                for chunk in range(first, last)
                 for some in blocks(chunks.test_rows(chunk, chunk + 1))
             ]
-            yield slice(chunk, chunk + 1), np.concatenate(parts).transpose(1, 0, 2)
+            yield slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
 
     def _penalties(self, columns: Spread, totals: np.ndarray, objective: Objective) -> Penalties:
         """Return the penalties of each point and training set, and last of all rows."""

@@ -7,6 +7,7 @@ from abc import abstractmethod
 
 import numpy as np
 
+from optuna_treecv._kernels.glm import logistic_slopes
 from optuna_treecv._kernels.glm import softmax
 
 
@@ -66,17 +67,12 @@ class Logistic(PredictorLoss):
         return np.array([np.log(share / (1 - share))])
 
     def differentiate(self, z: np.ndarray, y: np.ndarray) -> None:
-        # Of the class 1 it is -1 / (1 + exp(z)), which keeps its digits where it is small.
-        sign = np.where(y == 1, 1, -1).astype(z.dtype)[:, None, None]
-        z *= sign
-        np.exp(z, out=z)  # infinity leads to 0 below
-        z += 1
-        np.divide(-sign, z, out=z)
+        logistic_slopes(z[:, :, 0], y.astype(np.int32, copy=False))
 
     def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        shares = np.exp(-np.abs(z))
-        shares /= np.square(1 + shares)
-        return shares
+        slopes = z.copy()
+        self.differentiate(slopes, y)
+        return np.abs(slopes) - np.square(slopes)
 
 
 class Multinomial(PredictorLoss):

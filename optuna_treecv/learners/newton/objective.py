@@ -292,23 +292,44 @@ class Objective:
             The training set of each.
         """
         train, test = np.zeros_like(models), np.zeros_like(models)
+        has_weights = self.rows.weights is not None or self.class_weights is not None
         for _, some, is_trained, is_tested in self._blocks(len(models)):
             X = self.read(some, self.precision)
             z = self.predictors(X, models, set_of)
             self.loss.differentiate(z, self.targets[some])
-            of_lanes = is_tested[:, set_of]
-            tested = np.flatnonzero(of_lanes.any(axis=0))
+            are_trained, are_tested = is_trained[:, set_of], is_tested[:, set_of]
+            if len(are_trained) == 1 and not has_weights:
+                sums = self._sums_of(X, z, set_of)
+                train[are_trained[0]] += sums[are_trained[0]]
+                test[are_tested[0]] += sums[are_tested[0]]
+                continue
+            tested = np.flatnonzero(are_tested.any(axis=0))
             if len(tested):
-                of_tests = z[:, tested] * of_lanes[:, tested, None]
+                of_tests = z[:, tested] * are_tested[:, tested, None]
                 test[tested] += self._sums_of(X, of_tests, set_of[tested])
             self._weigh(z, some, set_of)
-            _clear(z, is_trained[:, set_of])
+            _clear(z, are_trained)
             train += self._sums_of(X, z, set_of)
         return train, test
 
-    def reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
-        """Return how far models move the predictors of their training rows at most, (n_lanes,)."""
-        reach = np.zeros(len(moves))
+    def move_less(
+        self, moves: np.ndarray, set_of: np.ndarray, limits: np.ndarray | float
+    ) -> np.ndarray:
+        """Return whether models move the predictor of each training row by less than a limit.
+
+        Rows are read only for those models that would move a row by more if its columns were all
+        at their least or at their largest numbers.
+        """
+        of_columns, of_ones = np.split(moves, [self.rows.n_features], axis=2)
+        ends = np.array([self.columns.low[set_of], self.columns.high[set_of]])
+        low, high = (ends - self.centre) / self.scale
+        middle = np.einsum("lnd,ld->ln", of_columns, (low + high) / 2) + of_ones.sum(axis=2)
+        most = np.abs(middle) + np.einsum("lnd,ld->ln", np.abs(of_columns), (high - low) / 2)
+        is_less = (np.linalg.norm(most, axis=1) < limits) & (len(self.filled) == 0)
+        others = np.flatnonzero(~is_less)
+        if not len(others):
+            return is_less
+        moves, set_of, reach = moves[others], set_of[others], np.zeros(len(others))
         for _, some, is_trained, _ in self._blocks(len(moves)):
             moved = self.predictors(self.read(some, self.precision), moves, set_of)
             moved = (
@@ -320,7 +341,8 @@ class Objective:
                 moved[self.rows.weights[some] == 0] = 0
             _clear(moved, is_trained[:, set_of])
             np.maximum(reach, moved.max(axis=(0, 2)), out=reach)
-        return reach
+        is_less[others] = reach < np.broadcast_to(limits, len(is_less))[others]
+        return is_less
 
     def diagonals(self, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return the diagonals of Hessians over training rows, (n_lanes, n_outputs, width)."""

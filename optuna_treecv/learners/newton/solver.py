@@ -491,9 +491,10 @@ class Descent:
         are_alike = np.ones(len(lanes), bool)
         if np.isfinite(bend):
             moves = (self._models - self._bases)[lanes].reshape(-1, *self._shape)
-            shares = np.exp(-bend * objective.reach(moves, set_of))
-            are_alike = shares > _LEAST_SHARE
-            are_alike |= is_first & (self._gaps[lanes] < MOST_GAP * shares)
+            with np.errstate(divide="ignore"):
+                missing = np.where(is_first, self._gaps[lanes] / MOST_GAP, 1)
+                limits = -np.log(np.minimum(missing, _LEAST_SHARE)) / bend
+            are_alike = objective.move_less(moves, set_of, limits)
             others = np.flatnonzero(are_alike & ~is_first)
         else:
             others = np.arange(len(lanes))
@@ -505,7 +506,7 @@ class Descent:
             is_like = there > _LEAST_LIKENESS * np.reshape(of_metrics, there.shape)
             is_like |= ~self._is_free[lanes].reshape(there.shape)
             steps = self._steps[lanes].reshape(-1, *self._shape)
-            is_short = objective.reach(steps, set_of) < _MOST_REACH
+            is_short = objective.move_less(steps, set_of, _MOST_REACH)
             are_alike[others] = np.all(is_like, axis=(1, 2)) & is_short
         return are_alike
 
