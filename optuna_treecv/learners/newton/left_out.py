@@ -33,7 +33,7 @@ from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.objective import Penalties
-from optuna_treecv.learners.newton.solver import metric_of
+from optuna_treecv.learners.newton.solver import metrics_of
 
 # What the predictor and the loss of a row may be off by, and the mean of losses, by the bounds:
 # half of this for the rows that are refined, and half for the others.
@@ -144,8 +144,10 @@ class LeftOut:
                 _add_curvature(hessian, X, self._bends[some])
             self._penalty.add(model[None], slope[None])
             self._model, self._slope = model, slope
-            self._hessian = self._penalty.added_to(hessian.reshape(slope.size, -1), 0)
-            self._inverse, _ = metric_of(self._hessian, np.tile(self._is_free, len(model)))
+            self._hessian = hessian.reshape(slope.size, -1)
+            self._penalty.add_to(self._hessian[None])
+            is_free = np.tile(self._is_free, (1, len(model)))
+            ((self._inverse, _),) = metrics_of(self._hessian[None].copy(), is_free)
             step = (self._inverse @ slope.ravel()).reshape(model.shape)
             self._decrement = float(np.sum(step * slope))
             if not self._decrement >= _NEAR:

@@ -113,6 +113,7 @@ class Objective:
     def __post_init__(self) -> None:
         rows, d = self.rows, self.rows.n_features
         self.width, self.n_outputs = d + self.has_intercept, self.loss.n_outputs
+        self._pairs = np.tril_indices(self.n_outputs)
         assert rows.targets is not None
         self.targets = rows.targets
         unit = self.loss.unit(self.targets)
@@ -228,13 +229,31 @@ class Objective:
             z += X[:, self.width :] @ of_missing.reshape(len(self.filled), -1)
         return z.reshape(X.shape[0], n, n_lanes).transpose(0, 2, 1)
 
-    def _blocks(self, n_lanes: int) -> Iterator[tuple[int, RowNumbers, np.ndarray, np.ndarray]]:
-        """Yield all rows with what ``Sets.blocks`` says of them."""
+    def _block_size(self, n_lanes: int) -> int:
+        """Return how many rows are read at once."""
         n_columns = n_lanes * self.n_outputs
         if self._is_sparse:
-            return self.sets.blocks(max(1, _MOST_SPARSE_PREDICTORS // n_columns))
-        most = min(_MOST_NUMBERS // self.width, _MOST_PREDICTORS // n_columns)
-        return self.sets.blocks(max(128, most))
+            return max(1, _MOST_SPARSE_PREDICTORS // n_columns)
+        return max(128, min(_MOST_NUMBERS // self.width, _MOST_PREDICTORS // n_columns))
+
+    def _blocks(self, n_lanes: int) -> Iterator[tuple[RowNumbers, np.ndarray, np.ndarray]]:
+        """Yield all rows with what ``Sets.blocks`` says of them."""
+        return self.sets.blocks(self._block_size(n_lanes))
+
+    def _spans(
+        self, n_lanes: int, by_group: bool
+    ) -> Iterator[tuple[RowNumbers, np.ndarray, list[tuple[int, slice]]]]:
+        """Yield all rows, which sets they train, and the parts whose sums are those of a group.
+
+        By group, all rows train.
+        """
+        if not by_group:
+            for some, is_trained, _ in self._blocks(n_lanes):
+                yield some, is_trained, [(0, slice(None))]
+            return
+        all_train = np.ones((1, len(self.sets.shares)), bool)
+        for some, parts in self.sets.spans(self._block_size(n_lanes)):
+            yield some, all_train, parts
 
     def _sums_of(self, X: Any, z: np.ndarray, set_of: np.ndarray | None = None) -> np.ndarray:
         """Return sums over rows of numbers times columns (n_lanes, n_outputs, width).
@@ -293,7 +312,7 @@ class Objective:
         """
         train, test = np.zeros_like(models), np.zeros_like(models)
         has_weights = self.rows.weights is not None or self.class_weights is not None
-        for _, some, is_trained, is_tested in self._blocks(len(models)):
+        for some, is_trained, is_tested in self._blocks(len(models)):
             X = self.read(some, self.precision)
             z = self.predictors(X, models, set_of)
             self.loss.differentiate(z, self.targets[some])
@@ -330,7 +349,7 @@ class Objective:
         if not len(others):
             return is_less
         moves, set_of, reach = moves[others], set_of[others], np.zeros(len(others))
-        for _, some, is_trained, _ in self._blocks(len(moves)):
+        for some, is_trained, _ in self._blocks(len(moves)):
             moved = self.predictors(self.read(some, self.precision), moves, set_of)
             moved = (
                 np.linalg.norm(moved, axis=2, keepdims=True)
@@ -347,7 +366,7 @@ class Objective:
     def diagonals(self, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return the diagonals of Hessians over training rows, (n_lanes, n_outputs, width)."""
         diagonals = np.zeros_like(models)
-        for _, some, is_trained, _ in self._blocks(len(models)):
+        for some, is_trained, _ in self._blocks(len(models)):
             X, y = self.read(some, self.precision), self.targets[some]
             bends = self.loss.bends(self.predictors(X, models, set_of), y)
             self._weigh(bends, some, set_of)
@@ -360,6 +379,8 @@ class Objective:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the slopes and Hessians of models over training rows.
 
+        With ``by_group`` all rows train, and sums are those of each group.
+
         Returns
         -------
         slopes : ndarray of shape (n_lanes, n_groups or 1, n_outputs, width)
@@ -368,9 +389,9 @@ class Objective:
         """
         n_groups = self.sets.shares.shape[1] if by_group else 1
         slopes = np.zeros((len(models), n_groups, *models.shape[1:]))
-        firsts, seconds = np.tril_indices(self.n_outputs)
+        firsts, seconds = self._pairs
         products = np.zeros((len(models), n_groups, len(firsts), self.width, self.width))
-        for group, some, is_trained, _ in self._blocks(len(models)):
+        for some, is_trained, parts in self._spans(len(models), by_group):
             X, y = self.read(some, self.precision_of_hessians), self.targets[some]
             z = self.predictors(X, models, set_of)
             n_rows, n_lanes, n = z.shape
@@ -380,10 +401,10 @@ class Objective:
             for numbers in (z, bends):
                 self._weigh(numbers, some, set_of)
                 _clear(numbers, is_trained[:, set_of])
-            at = group if by_group else 0
-            slopes[:, at] += self._sums_of(X, z, set_of)
             of_pairs = bends[:, :, firsts * n + seconds]
-            self._add_products(X, of_pairs, products[:, at], set_of)
+            for group, part in parts:
+                slopes[:, group] += self._sums_of(X[part], z[part], set_of)
+                self._add_products(X[part], of_pairs[part], products[:, group], set_of)
         return slopes, _joined(products, firsts, seconds)
 
     def _add_products(
@@ -514,15 +535,14 @@ class Penalties:
         if self.of_sums:
             slopes += self.of_sums * models.sum(axis=1, keepdims=True)
 
-    def added_to(self, hessian: np.ndarray, lane: int) -> np.ndarray:
-        """Return a Hessian (size, size) with the penalty of a lane."""
+    def add_to(self, hessians: np.ndarray) -> None:
+        """Add what the penalties add to Hessians (n_lanes, size, size)."""
         d = self.of_columns.shape[1]
-        n, columns = len(hessian) // d, np.arange(d)
-        total = hessian.copy()
-        of_pairs = total.reshape(n, d, n, d)
+        n, columns = hessians.shape[1] // d, np.arange(d)
+        of_pairs = hessians.reshape(-1, n, d, n, d)
+        squares = self.of_intercepts[:, :, None] * self.of_intercepts[:, None]
         for a in range(n):
-            of_pairs[a, columns, a, columns] += self.of_columns[lane]
-            of_pairs[a, :, a] += np.outer(self.of_intercepts[lane], self.of_intercepts[lane])
+            of_pairs[:, a, columns, a, columns] += self.of_columns
+            of_pairs[:, a, :, a] += squares
             if self.of_sums:
-                of_pairs[a, columns, :, columns] += self.of_sums
-        return total
+                of_pairs[:, a, columns, :, columns] += self.of_sums

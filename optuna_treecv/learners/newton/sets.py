@@ -82,18 +82,29 @@ class Sets(NamedTuple):
         shares = is_trained.astype(float)
         return cls([*parts], [*range(len(first))], is_trained, is_tested, shares, n_tested)
 
-    def blocks(self, size: int) -> Iterator[tuple[int, RowNumbers, np.ndarray, np.ndarray]]:
-        """Yield a group, at most ``size`` of its rows, and which sets they train and test.
+    def blocks(self, size: int) -> Iterator[tuple[RowNumbers, np.ndarray, np.ndarray]]:
+        """Yield at most ``size`` rows, and which sets they train and test.
 
         The latter are arrays of shape (n_rows or 1, n_sets).
         """
-        for group, (part, kinds) in enumerate(zip(self.rows, self.kinds, strict=True)):
+        for part, kinds in zip(self.rows, self.kinds, strict=True):
             begin = 0
             for some in blocks(part, size):
                 end = begin + n_rows_of(some)
                 kind = kinds[begin:end] if isinstance(kinds, np.ndarray) else [kinds]
-                yield group, some, self.is_trained[:, kind].T, self.is_tested[:, kind].T
+                yield some, self.is_trained[:, kind].T, self.is_tested[:, kind].T
                 begin = end
+
+    def spans(self, size: int) -> Iterator[tuple[RowNumbers, list[tuple[int, slice]]]]:
+        """Yield at most ``size`` rows, by group, and which of them are of each group."""
+        ends = np.cumsum([0, *(n_rows_of(part) for part in self.rows)])
+        rows: RowNumbers = slice(0, ends[-1])
+        if not all(isinstance(part, slice) for part in self.rows):
+            rows = np.concatenate([np.r_[part] for part in self.rows])
+        for begin, some in zip(range(0, ends[-1], size), blocks(rows, size), strict=True):
+            bounds = np.clip(ends - begin, 0, n_rows_of(some)).tolist()
+            parts = enumerate(slice(*bound) for bound in pairwise(bounds))
+            yield some, [(group, part) for group, part in parts if part.stop > part.start]
 
     def train_rows(self, number: int) -> Iterator[RowNumbers]:
         """Yield the training rows of a set, in parts."""

@@ -39,7 +39,7 @@ _LARGE_SHARE, _MANY_METRICS = 1e-2, 3
 
 # The Newton decrement, for rows of weight 1, at which the model of all rows is near enough for the
 # first steps. A row that is left out changes F by more, and some columns may have few rows.
-_NEAR = 1e-4
+_NEAR = 1e-3
 
 # Trials keep a model of all rows for all penalties that round to the same power of 2. Their folds
 # begin there. The search for such a model begins at the one kept for the same power of 2^8.
@@ -119,6 +119,7 @@ def solve(
     # Where a metric for each fold takes longer than further passes, folds share one.
     n_numbers = (n * d) ** 2
     n_metrics = 1 if n_numbers > _ROWS_PER_NUMBER * n_rows else k
+    with_metric = slice(0, k) if n_metrics > 1 else slice(k, k + 1)
     n_bytes = 8 * (n * d * (2 * _MEMORY + 8) + n_numbers * n_metrics // k)
     lanes_at_once = max(1, _MOST_BYTES // n_bytes)
     points_at_once = max(1, lanes_at_once // k)
@@ -162,24 +163,20 @@ def solve(
             start[:, :, -1] += numbers[:k] @ common.T
             every_start.append(start)
             every_slope.append(shares[:k] @ of_groups.reshape(n_groups, -1))
-            for f in range(n_metrics):
-                number = f if n_metrics > 1 else k
-                hessian = (shares[number] @ hessians.reshape(n_groups, -1)).reshape(n * d, n * d)
-                total = of_folds.added_to(hessian, i * k + f)
-                metrics.append(metric_of(total, is_free[number]))
+            totals = shares[with_metric] @ hessians.reshape(n_groups, -1)
+            totals = totals.reshape(-1, n * d, n * d)
+            of_folds[i * k : i * k + len(totals)].add_to(totals)
+            metrics += k // n_metrics * metrics_of(totals, is_free[with_metric])
         starts = np.concatenate(every_start)
         slopes = np.concatenate(every_slope).reshape(starts.shape)
         of_folds.add(starts, slopes)
         set_of = np.tile(np.arange(k), len(points))
-        of_lanes = (
-            metrics if n_metrics > 1 else [metrics[lane // k] for lane in range(len(starts))]
-        )
         minima = []
         for first in range(0, len(starts), lanes_at_once):
             some = slice(first, first + lanes_at_once)
             lanes = Descent(
                 *(objective, set_of[some], of_folds[some], is_free[set_of[some]]),
-                *(starts[some], of_lanes[some], slopes[some] if are_sums else None),
+                *(starts[some], metrics[some], slopes[some] if are_sums else None),
                 are_own=are_sums and n_metrics > 1,
             )
             minima.append(lanes.minima())
@@ -189,7 +186,9 @@ def solve(
 
 def _metric_at(point: Point, penalty: Penalties, is_free: np.ndarray) -> Metric:
     """Return the metric of all rows."""
-    return metric_of(penalty.added_to(point[2].sum(axis=0), 0), is_free)
+    total = point[2].sum(axis=0)[None]
+    penalty.add_to(total)
+    return metrics_of(total, is_free[None])[0]
 
 
 def _step_of(point: Point, penalty: Penalties, is_free: np.ndarray) -> tuple[np.ndarray, float]:
@@ -290,22 +289,27 @@ def _near_minimum(
     return nearest or here
 
 
-def metric_of(hessian: np.ndarray, is_free: np.ndarray) -> Metric:
-    """Return the metric of a Hessian, 0 where nothing is free; NaN if it is not definite."""
-    diagonal = np.diag(hessian)
-    scale = 1 / np.sqrt(np.maximum(diagonal, 1e-300))
-    scaled = hessian * scale[:, None] * scale  # with a diagonal of ones
-    scaled[~is_free] = scaled[:, ~is_free] = 0
-    scaled[~is_free, ~is_free] = 1
-    factor, info = dpotrf(scaled.T, lower=True, overwrite_a=True)
-    if info != 0:
-        return np.full_like(hessian, np.nan), diagonal
-    half = dpotri(factor, lower=True, overwrite_c=True)[0]  # and 0 above the diagonal
-    inverse = half + half.T
-    np.fill_diagonal(inverse, np.diag(half))
-    inverse *= scale[:, None] * scale
-    inverse[~is_free, ~is_free] = 0
-    return inverse, diagonal
+def metrics_of(hessians: np.ndarray, are_free: np.ndarray) -> list[Metric]:
+    """Return the metrics of Hessians (n_lanes, size, size), whose memory is used.
+
+    They are 0 where nothing is free, and NaN where a Hessian is not definite.
+    """
+    diagonals = np.diagonal(hessians, axis1=1, axis2=2).copy()
+    scales = 1 / np.sqrt(np.maximum(diagonals, 1e-300))
+    scales = scales[:, :, None] * scales[:, None]
+    hessians *= scales  # with a diagonal of ones
+    lanes, columns = np.nonzero(~are_free)
+    hessians[lanes, columns] = hessians[lanes, :, columns] = 0
+    hessians[lanes, columns, columns] = 1
+    for hessian in hessians:
+        factor, info = dpotrf(hessian.T, lower=True, overwrite_a=True)
+        hessian.T[:] = dpotri(factor, lower=True)[0] if info == 0 else np.nan
+    hessians += hessians.transpose(0, 2, 1)  # above the diagonal there is 0
+    diagonal = np.arange(hessians.shape[1])
+    hessians[:, diagonal, diagonal] /= 2
+    hessians *= scales
+    hessians[lanes, columns, columns] = 0
+    return list(zip(hessians, diagonals, strict=True))
 
 
 class Descent:
@@ -516,9 +520,10 @@ class Descent:
         at_once = max(1, _MOST_BYTES // (8 * self._metrics[0][0].size))
         for some in np.split(lanes, range(at_once, len(lanes), at_once)):
             _, hessians = self._objective.curvature(self._at(some), self._set_of[some], False)
-            for lane, hessian in zip(some, hessians[:, 0], strict=True):
-                total = self._penalties.added_to(hessian, lane)
-                self._metrics[lane] = metric_of(total, self._is_free[lane])
+            self._penalties[some].add_to(hessians[:, 0])
+            metrics = metrics_of(hessians[:, 0], self._is_free[some])
+            for lane, metric in zip(some, metrics, strict=True):
+                self._metrics[lane] = metric
         is_lost = np.array([not np.isfinite(self._metrics[lane][0].flat[0]) for lane in lanes])
         if np.any(is_lost) and self._objective.precision_of_hessians == np.float32:
             self._objective.precision_of_hessians = np.float64
