@@ -285,6 +285,21 @@ def test_nearly_separable_folds_are_those_of_converged_fits(seed: int, C: float)
     np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
 
 
+@pytest.mark.usefixtures("as_of_many_rows")
+@pytest.mark.parametrize("seed", [47, 67, 177])
+@pytest.mark.parametrize("C", [1e4, 1e6])
+def test_slopes_that_have_vanished_are_no_sign_of_a_minimum(seed: int, C: float) -> None:
+    # A step that goes too far leads to where all rows are told apart, and the gap is exactly 0.
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(240, 6))
+    y = (X @ rng.normal(size=6) * 5 + 0.3 * rng.logistic(size=240) > 0).astype(int)
+    model, folds = LogisticRegression(C=C), KFold(4)
+    result = tree_cross_validate(model, X, y, cv=folds, scoring="neg_log_loss")
+    theirs = converged(model) if result.method == "newton" else model
+    expected = cross_validate(theirs, X, y, cv=folds, scoring="neg_log_loss")["test_score"]
+    np.testing.assert_allclose(result.test_score, expected, rtol=PROMISED, atol=PROMISED)
+
+
 def test_indicators_of_few_rows_are_those_of_converged_fits() -> None:
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 12, size=(200, 2)) ** 2 // 12

@@ -193,6 +193,12 @@ BREAKAGES = [
         "test_newton::test_many_rows_have_the_models_of_converged_fits",
     ),
     Breakage(
+        "newton: a gap that rounding leaves is one of a model that is near its minimum",
+        "_SMALLEST_SHARE = 1e-9",
+        "_SMALLEST_SHARE = 0.0",
+        "test_newton::test_slopes_that_have_vanished_are_no_sign_of_a_minimum",
+    ),
+    Breakage(
         "newton: models move no row by more than a quarter of what is between the ends of columns",
         "(high - low) / 2)",
         "(high - low) / 4)",

@@ -65,6 +65,10 @@ _MOST_RISE = 0.9
 # is compared. Where losses vanish without a minimum, each step of Newton's changes r by 1.
 _LEAST_SHARE, _LEAST_LIKENESS = 0.4, 0.5
 
+# A gap that is smaller by the part that is left is as good, but not where it is as small as this
+# part of the largest one: there rounding decides what it is.
+_SMALLEST_SHARE = 1e-9
+
 # How much a last step may change in the predictor of a training row then.
 _MOST_REACH = 0.1
 
@@ -495,9 +499,9 @@ class Descent:
         are_alike = np.ones(len(lanes), bool)
         if np.isfinite(bend):
             moves = (self._models - self._bases)[lanes].reshape(-1, *self._shape)
+            missing = np.where(is_first, self._gaps[lanes] / MOST_GAP, 1)
             with np.errstate(divide="ignore"):
-                missing = np.where(is_first, self._gaps[lanes] / MOST_GAP, 1)
-                limits = -np.log(np.minimum(missing, _LEAST_SHARE)) / bend
+                limits = -np.log(np.clip(missing, _SMALLEST_SHARE, _LEAST_SHARE)) / bend
             are_alike = objective.move_less(moves, set_of, limits)
             others = np.flatnonzero(are_alike & ~is_first)
         else:
