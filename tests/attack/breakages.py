@@ -188,14 +188,14 @@ BREAKAGES = [
     ),
     Breakage(
         "newton: a metric is right wherever a model goes",
-        "missing = np.where(is_first, self._gaps[lanes] / MOST_GAP, 1)",
-        "missing = np.zeros(len(lanes))",
+        "shares = np.where(are_own, self._gaps[lanes] / MOST_GAP, 1)",
+        "shares = np.zeros(len(lanes))",
         "test_newton::test_many_rows_have_the_models_of_converged_fits",
     ),
     Breakage(
-        "newton: a gap that rounding leaves is one of a model that is near its minimum",
-        "_SMALLEST_SHARE = 1e-9",
-        "_SMALLEST_SHARE = 0.0",
+        "newton: what is left is as far as the last step, however old its metric is",
+        "rest * np.exp(moved)",
+        "rest",
         "test_newton::test_slopes_that_have_vanished_are_no_sign_of_a_minimum",
     ),
     Breakage(

@@ -331,24 +331,23 @@ class Objective:
             train += self._sums_of(X, z, set_of)
         return train, test
 
-    def move_less(
-        self, moves: np.ndarray, set_of: np.ndarray, limits: np.ndarray | float
-    ) -> np.ndarray:
-        """Return whether models move the predictor of each training row by less than a limit.
+    def most_reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
+        """Return what ``reach`` is not above, without reading rows.
 
-        Rows are read only for those models that would move a row by more if its columns were all
-        at their least or at their largest numbers.
+        It is how far a row would be moved whose columns are at their least or largest numbers.
         """
+        if len(self.filled):
+            return np.full(len(moves), np.inf)
         of_columns, of_ones = np.split(moves, [self.rows.n_features], axis=2)
         ends = np.array([self.columns.low[set_of], self.columns.high[set_of]])
         low, high = (ends - self.centre) / self.scale
         middle = np.einsum("lnd,ld->ln", of_columns, (low + high) / 2) + of_ones.sum(axis=2)
         most = np.abs(middle) + np.einsum("lnd,ld->ln", np.abs(of_columns), (high - low) / 2)
-        is_less = (np.linalg.norm(most, axis=1) < limits) & (len(self.filled) == 0)
-        others = np.flatnonzero(~is_less)
-        if not len(others):
-            return is_less
-        moves, set_of, reach = moves[others], set_of[others], np.zeros(len(others))
+        return np.linalg.norm(most, axis=1)
+
+    def reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
+        """Return how far models move the predictors of their training rows at most, (n_lanes,)."""
+        reach = np.zeros(len(moves))
         for some, is_trained, _ in self._blocks(len(moves)):
             moved = self.predictors(self.read(some, self.precision), moves, set_of)
             moved = (
@@ -360,8 +359,7 @@ class Objective:
                 moved[self.rows.weights[some] == 0] = 0
             _clear(moved, is_trained[:, set_of])
             np.maximum(reach, moved.max(axis=(0, 2)), out=reach)
-        is_less[others] = reach < np.broadcast_to(limits, len(is_less))[others]
-        return is_less
+        return reach
 
     def diagonals(self, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return the diagonals of Hessians over training rows, (n_lanes, n_outputs, width)."""

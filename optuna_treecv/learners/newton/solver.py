@@ -61,16 +61,13 @@ _FEW_COEFFICIENTS = 128
 _MOST_RISE = 0.9
 
 # What part of second derivatives must be left at the minimum for a metric to be its own: if
-# predictors change by r, at least exp(-c r) is. Where a metric is that of other rows, its diagonal
-# is compared. Where losses vanish without a minimum, each step of Newton's changes r by 1.
-_LEAST_SHARE, _LEAST_LIKENESS = 0.4, 0.5
+# predictors change by r, at least exp(-c r) is. A gap that is smaller by another part is as good,
+# but not below the smallest part, where rounding decides what it is.
+_LEAST_SHARE, _SMALLEST_SHARE = 0.4, 1e-9
 
-# A gap that is smaller by the part that is left is as good, but not where it is as small as this
-# part of the largest one: there rounding decides what it is.
-_SMALLEST_SHARE = 1e-9
-
-# How much a last step may change in the predictor of a training row then.
-_MOST_REACH = 0.1
+# Where a metric is that of other rows, what part of its diagonal must be left. Where second
+# derivatives jump, how much a last step may change in the predictor of a training row.
+_LEAST_LIKENESS, _MOST_REACH = 0.5, 0.1
 
 # The rounding of a sum of numbers of float32, as a part of the root of its squares, and how much
 # it may change a mean loss. Rows that are surely wrong round by more than these squares tell.
@@ -360,7 +357,8 @@ class Descent:
         self._sizes = objective.sets.n_tested[set_of]
         self._before[:] = self._models
         # Where the metrics were taken.
-        self._bases, self._are_own = self._models.copy(), np.full(n_lanes, are_own)
+        self._bases, self._has_jumps = self._models.copy(), np.isinf(objective.loss.most_bend)
+        self._are_own = np.full(n_lanes, are_own and not self._has_jumps)
         is_definite = np.array([np.isfinite(inverse.flat[0]) for inverse, _ in metrics])
         if slopes is not None:  # the first step reads no row
             self._slopes[:] = slopes.reshape(n_lanes, size)
@@ -379,8 +377,7 @@ class Descent:
             ends = self._descend(lanes)
             if len(ends):
                 is_first = self._are_own[ends] & (self._n_metrics[ends] == 0)
-                is_first &= np.isfinite(self._objective.loss.most_bend)
-                are_alike = self._stay_alike(ends, is_first)
+                are_alike = self._stay_alike(ends)
                 # From a metric that is new, or the first one, a step is still made.
                 self._goes_on[ends] = ~are_alike & (is_first | (self._age[ends] == 1))
                 if np.any(self._goes_on[ends]) and self._objective.precision == np.float32:
@@ -487,25 +484,31 @@ class Descent:
             step += (alphas[i] - beta)[:, None] * steps[i]
         return step
 
-    def _stay_alike(self, lanes: np.ndarray, is_first: np.ndarray) -> np.ndarray:
+    def _stay_alike(self, lanes: np.ndarray) -> np.ndarray:
         """Return whether the second derivatives of lanes are those of their metrics.
 
         Where a fold is nearly separable, they vanish on the way to its minimum. In a metric from
-        elsewhere the way that is left then looks short. A first metric may be as wrong as a
-        smaller gap makes up for.
+        elsewhere the way that is left then looks short. Models that have moved predictors by r
+        have at least exp(-c r) of the second derivatives of their metrics. So if the last step has
+        moved them by s, what is left moves them by s exp(c r) at most, and first derivatives of
+        test losses grow by about this power of e. A smaller gap makes up for both.
         """
         set_of, objective = self._set_of[lanes], self._objective
-        bend = objective.loss.most_bend
-        are_alike = np.ones(len(lanes), bool)
-        if np.isfinite(bend):
-            moves = (self._models - self._bases)[lanes].reshape(-1, *self._shape)
-            missing = np.where(is_first, self._gaps[lanes] / MOST_GAP, 1)
-            with np.errstate(divide="ignore"):
-                limits = -np.log(np.clip(missing, _SMALLEST_SHARE, _LEAST_SHARE)) / bend
-            are_alike = objective.move_less(moves, set_of, limits)
-            others = np.flatnonzero(are_alike & ~is_first)
-        else:
-            others = np.arange(len(lanes))
+        are_own, bend = self._are_own[lanes], objective.loss.most_bend
+        moves, steps = self._models[lanes] - self._bases[lanes], self._steps[lanes]
+        shares = np.where(are_own, self._gaps[lanes] / MOST_GAP, 1)
+        most = -np.log(np.clip(shares, _SMALLEST_SHARE, _LEAST_SHARE))
+        if self._has_jumps:  # moves tell nothing
+            moves, bend, most = np.zeros_like(moves), 1.0, np.full(len(lanes), _MOST_REACH)
+        are_alike = np.zeros(len(lanes), bool)
+        for reach in (objective.most_reach, objective.reach):
+            if not len(left := np.flatnonzero(~are_alike)):
+                break
+            both = np.concatenate([moves[left], steps[left]]).reshape(-1, *self._shape)
+            moved, rest = bend * reach(both, np.tile(set_of[left], 2)).reshape(2, -1)
+            with np.errstate(over="ignore", invalid="ignore"):
+                are_alike[left] = moved + rest * np.exp(moved) < most[left]
+        others = np.flatnonzero(are_alike & ~are_own)
         if len(others):
             lanes, set_of = lanes[others], set_of[others]
             there = objective.diagonals(self._at(lanes), set_of)
@@ -513,9 +516,7 @@ class Descent:
             of_metrics = [self._metrics[lane][1] for lane in lanes]
             is_like = there > _LEAST_LIKENESS * np.reshape(of_metrics, there.shape)
             is_like |= ~self._is_free[lanes].reshape(there.shape)
-            steps = self._steps[lanes].reshape(-1, *self._shape)
-            is_short = objective.move_less(steps, set_of, _MOST_REACH)
-            are_alike[others] = np.all(is_like, axis=(1, 2)) & is_short
+            are_alike[others] = np.all(is_like, axis=(1, 2))
         return are_alike
 
     def _renew(self, lanes: np.ndarray) -> None:
@@ -536,7 +537,7 @@ class Descent:
         self._n_metrics[lanes] += 1
         if np.any(self._n_metrics[lanes] >= _MANY_METRICS):  # rounding may stand in the way
             self._use_float64()
-        self._bases[lanes], self._are_own[lanes] = self._models[lanes], True
+        self._bases[lanes], self._are_own[lanes] = self._models[lanes], not self._has_jumps
 
 
 def _runs(metrics: list[Metric]) -> Iterator[tuple[Metric, slice]]:
