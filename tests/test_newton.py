@@ -20,6 +20,7 @@ from sklearn.base import clone
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
+from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import KFold
 from sklearn.model_selection import PredefinedSplit
@@ -108,6 +109,27 @@ def test_weights_of_rows_are_those_of_fits(class_weight: str | None) -> None:
         converged(model), X, y, sample_weight=weights, method="fit", **options
     )
     np.testing.assert_allclose(result.test_score, expected.test_score, rtol=0, atol=PROMISED)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("kind", [np.array, sparse.csr_array])
+def test_probabilities_have_the_type_of_the_rows(kind: Any, n_classes: int) -> None:
+    # A row that is far on the wrong side has the largest log loss, -log(eps) of this type.
+    X, y = np.random.default_rng(0).normal(size=(N_ROWS, 3)).astype(np.float32), np.zeros(N_ROWS)
+    y[(X[:, 0] > 0.5) & (X[:, 1] > -1)], y[X[:, 0] < -0.5] = 1, n_classes - 1
+    X[:2] *= -1e3
+    model, folds = LogisticRegression(), KFold(4)
+    ours = tree_cross_val_predict(model, kind(X), y, cv=folds, response_method="predict_proba")
+    options = {"cv": folds, "method": "predict_proba"}
+    theirs = cross_val_predict(converged(model), X.astype(float), y, **options)
+    assert ours.dtype == cross_val_predict(model, kind(X), y, **options).dtype == np.float32
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=PROMISED)
+    score = tree_cross_validate(model, kind(X), y, cv=folds, scoring="neg_log_loss").test_score
+    of_class = theirs[np.arange(N_ROWS), y.astype(int)]
+    smallest = np.finfo(np.float32).eps
+    assert of_class.min() < smallest
+    expected = np.log(of_class.clip(smallest, 1 - smallest)).reshape(4, -1).mean(axis=1)
+    np.testing.assert_allclose(score, expected, rtol=0, atol=PROMISED)
 
 
 def test_a_grid_has_the_scores_of_its_points() -> None:
