@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 import gc
-from math import inf
 import os
 import pickle
 from threading import Barrier
@@ -39,31 +38,11 @@ def test_what_is_kept_is_found():
     assert [cache.find(key)[0] for key in "abc"] == [1, 2, 3]
 
 
-def test_a_model_is_found_for_the_values_it_holds_for():
+def test_what_is_kept_twice_is_kept_once():
     cache = ModelCache()
-    cache.keep("a", array(1), 1.0, 1.0, 2.0)
-    cache.keep("a", array(2), 1.0, 3.0, 4.0)
-    found = [cache.find("a", x) for x in (0.9, 1.0, 2.0, 2.5, 3.0, 4.0, 4.1)]
-    assert [None if one is None else one[0] for one in found] == [None, 1, 1, None, 2, 2, None]
-    # A model with an overlapping interval is the same model; the two intervals are joined.
-    cache.keep("a", array(1), 1.0, 0.5, 1.5)
-    assert cache.find("a", 0.6)[0] == cache.find("a", 2.0)[0] == 1 and len(cache) == 2
-    cache.keep("a", array(1), 1.0, 1.9, 3.0)
-    assert cache.find("a", 2.7)[0] == 1 and len(cache) == 1
-
-
-def test_trails_give_the_furthest_state():
-    cache = ModelCache()
-    states = np.stack([array(i, 10) for i in range(3)])
-    ends = np.array([[1.0, 9.0], [2.0, 8.0], [5.0, 6.0]])
-    cache.keep_trail("a", states, 1.0, np.array([10, 20, 30]), ends)
-    cache.keep_trail("a", states[:1] + 7, 1.0, np.array([25]), np.array([[7.0, 8.0]]))
-    assert cache.find_on_trails("a", 0.5) is None and cache.find_on_trails("b", 3.0) is None
-    found = [cache.find_on_trails("a", x) for x in (1.0, 2.0, 5.5, 7.5, 8.5)]
-    assert [(count, state[0]) for count, state in found] == [
-        *((10, 0), (20, 1), (30, 2), (25, 7), (10, 0))
-    ]
-    assert cache.find("a", 3.0) is None
+    for _ in range(2):
+        cache.keep("a", array(1), 1.0)
+        assert cache.n_bytes == 1000 + 750 + 600 and len(cache) == 1
 
 
 def test_those_go_that_are_rebuilt_fastest_a_byte():
@@ -99,40 +78,31 @@ def test_what_is_asked_for_stays():
     st.integers(0, 8000),
     st.lists(
         st.tuples(
-            st.sampled_from(["keep", "keep_all", "keep_trail", "find"]),
-            st.integers(0, 4),
+            st.sampled_from(["keep", "keep_all", "forget", "find"]),
+            st.integers(0, 20),
             st.integers(0, 2000),
             st.floats(0, 10),
-            st.integers(0, 20),
-            st.integers(0, 20),
         )
     ),
 )
 def test_it_is_never_larger_than_asked_for(max_bytes, calls):
     cache = ModelCache(max_bytes)
-    for call, key, n_bytes, seconds, low, width in calls:
-        ends = np.array([[low, low + width], [low, low + width]], float)
+    for call, key, n_bytes, seconds in calls:
         if call == "keep":
-            cache.keep(key, array(0, n_bytes), seconds, low, low + width)
+            cache.keep(key, array(0, n_bytes), seconds)
         elif call == "keep_all":
             states = np.zeros((2, n_bytes), np.uint8)
-            keys = {0: key, 1: key + 1} if low % 2 else {1: key}
-            cache.keep_all(keys, states, [seconds / 2] * len(keys), ends, "together")
-        elif call == "keep_trail":
-            states = np.zeros((2, n_bytes), np.uint8)
-            cache.keep_trail(key, states, seconds, np.array([1, 2]), ends)
+            keys = {0: key, 1: key + 1} if n_bytes % 2 else {1: key}
+            cache.keep_all(keys, states, [seconds / 2] * len(keys))
+        elif call == "forget":
+            cache.forget(key)
         else:
-            found = cache.find(key, low)
+            found = cache.find(key)
             assert found is None or len(found) <= max_bytes
         assert cache.n_bytes <= max_bytes
-        for places in cache._kept.values():
-            intervals = [(place.low, place.high) for place in places]
-            assert intervals == sorted(intervals)
-            assert all(a[1] < b[0] for a, b in zip(intervals, intervals[1:], strict=False))
-        found = [place.block for places in cache._kept.values() for place in places]
-        blocks = {id(one): one for one in found + sum(cache._trails.values(), [])}
-        assert sum(block.n_bytes for block in blocks.values()) <= cache.n_bytes
-        assert sum(len(places) for places in cache._kept.values()) == len(cache)
+        blocks = {id(block): block for _, block in cache._kept.values()}.values()
+        assert sum(block.n_bytes for block in blocks) == cache.n_bytes
+        assert sorted(map(str, cache._kept)) == sorted(str(k) for one in blocks for k in one.keys)
 
 
 def test_what_is_evicted_is_freed_at_once():
@@ -142,37 +112,25 @@ def test_what_is_evicted_is_freed_at_once():
     gc.disable()
     try:
         for i in range(100):
-            states, along = np.zeros((3, 1000), np.uint8), np.zeros((3, 1000), np.uint8)
-            cache.keep_all({0: (i, 0), 1: (i, 1)}, states, [1.0, 1.0], np.ones((3, 2)), (i, "all"))
-            cache.keep_trail(i, along, 1.0, np.arange(3), np.ones((3, 2)))
-            alive += [weakref.ref(states), weakref.ref(along)]
-            del states, along
+            states = np.zeros((3, 1000), np.uint8)
+            cache.keep_all({0: (i, 0), 1: (i, 1)}, states, [1.0, 1.0])
+            alive.append(weakref.ref(states))
+            del states
         assert 2 <= sum(ref() is not None for ref in alive) <= 100_000 // 3000
     finally:
         gc.enable()
 
 
 def one_by_one(cache, i):
-    cache.keep((os.urandom(16), os.urandom(16), 8), np.zeros(8, np.uint8), 1.0, i, i + 0.5)
-
-
-def of_one_key(cache, i):
-    cache.keep(("a", 8), np.zeros(8, np.uint8), 1.0, i, i + 0.5)
+    cache.keep((os.urandom(16), os.urandom(16), 8), np.zeros(8, np.uint8), 1.0)
 
 
 def together(cache, i):
     keys = {j: (os.urandom(16), os.urandom(16), 8) for j in range(10)}
-    ends = np.random.default_rng(i).uniform(size=(10, 2))
-    ends.sort(axis=1)
-    cache.keep_all(keys, np.zeros((10, 8), np.uint8), [1.0] * 10, ends)
+    cache.keep_all(keys, np.zeros((10, 8), np.uint8), [1.0] * 10)
 
 
-def a_trail(cache, i):
-    ends = np.array([[0.0, 9.0], [1.0, 8.0]]) + i
-    cache.keep_trail((os.urandom(16), 8), np.zeros((2, 8), np.uint8), 1.0, np.array([1, 2]), ends)
-
-
-@pytest.mark.parametrize("keep", [one_by_one, of_one_key, together, a_trail])
+@pytest.mark.parametrize("keep", [one_by_one, together])
 def test_the_bytes_in_use_cover_what_python_takes(keep):
     cache = ModelCache(2**30)
     gc.collect()
@@ -184,28 +142,6 @@ def test_the_bytes_in_use_cover_what_python_takes(keep):
     finally:
         tracemalloc.stop()
     assert taken <= cache.n_bytes <= 2.5 * taken
-
-
-@settings(max_examples=50)
-@given(st.lists(st.integers(0, 1023), min_size=1, max_size=20), st.integers(0, 1023))
-def test_the_nearest_trail_reaches_furthest(values, x):
-    values, x = [(value + 0.5) / 1024 for value in values], (x + 0.5) / 1024
-
-    # The state after i rows is valid for one of 2**i intervals of equal length.
-    def interval(value, i):
-        low = np.floor(value * 2**i) / 2**i
-        return low, low + 2.0**-i - 1e-12
-
-    cache = ModelCache()
-    counts = np.arange(9)
-    for value in values:
-        ends = np.array([interval(value, i) for i in counts])
-        cache.keep_trail("a", np.zeros((9, 1), np.uint8), 1.0, counts, ends)
-    reached = [
-        i for value in values for i in counts if np.all(interval(value, i) == interval(x, i))
-    ]
-    found = cache.find_on_trails("a", x)
-    assert (-1 if found is None else found[0]) == max(reached, default=-1)
 
 
 def in_threads(n_threads, run):
@@ -265,16 +201,6 @@ def test_it_is_counted_while_others_keep():
     assert max(counts) == len(cache) == 4000
 
 
-def test_other_values_of_a_key_do_not_wait():
-    cache = ModelCache()
-    assert cache.claim("a", 1.0) is None
-    assert cache.claim("a", 2.0) is None
-    cache.keep("a", array(1), 1.0, -inf, 1.5)
-    cache.release("a", 1.0)
-    assert cache.claim("a", 1.2)[0] == 1
-    cache.release("a", 2.0)
-
-
 def test_a_pickled_cache_comes_back_empty():
     cache = ModelCache(5000)
     cache.keep("a", array(1), 1.0)
@@ -296,7 +222,7 @@ class Vanishing:
     def __init__(self, error=None):
         self.error = error
         self.both_are_there = Barrier(2)
-        self.left = [Known(1, stored_as(("key", 3)), None, None)]
+        self.left = [Known(1, stored_as(("key", 3)))]
 
     def news(self):
         left, self.left = self.left, []
@@ -335,9 +261,3 @@ def test_what_is_forgotten_is_freed_and_counts_no_more():
         cache.keep(key, array(key), 1.0 + key)
         assert 0 < cache.n_bytes <= 10_000
     assert cache.n_bytes == len(cache) * (1000 + 750 + 600)
-
-
-def test_an_empty_interval_is_not_kept():
-    cache = ModelCache()
-    cache.keep("a", array(1), 1.0, 3.0, 2.0)
-    assert len(cache) == 0 and cache.n_bytes == 0

@@ -60,10 +60,6 @@ def pegasos(X: Any, **_: Any) -> Any:
         [BINARY, MULTICLASS], [1e-3, 0.3], [False, True], [False, True]
     ):
         yield Pegasos(X, *y, alpha, average, project)
-        if not project:
-            tracking = Pegasos(X, *y, alpha, average, project)
-            tracking.track()
-            yield tracking
 
 
 def sgd(X: Any, y_type: Any, is_sparse: bool) -> Any:

@@ -24,7 +24,6 @@ from optuna_treecv._kernels.prepare import gather_rows
 from optuna_treecv._kernels.root_sgd import RootSGD
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.svrg import StreamingSVRG
-from optuna_treecv._kernels.tree import Kept
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
@@ -517,11 +516,7 @@ def test_wrong_buffers_are_refused():
         kernel.walk_subtree(Plan(kernel.n_rows, 11), Node(0, 11), memory, out)
     kept = np.empty((7, kernel.state_bytes), np.uint8)
     with pytest.raises(ValueError, match="a state per node"):
-        kernel.walk_subtree(Plan(kernel.n_rows, 4), Node(0, 4), memory, out, Kept(kept, 2))
-    for begins in ([0, 0, 0, 0, 0, 0, 0, 1], [0, 2, 1, 2, 2, 2, 2, 2], [0, 2]):
-        where = Kept(kept, 1, np.array(begins), np.zeros(2, np.int64), kept[:2])
-        with pytest.raises(ValueError, match="each kept node|must not fall"):
-            kernel.walk_subtree(Plan(kernel.n_rows, 4), Node(0, 4), memory, out, where)
+        kernel.walk_subtree(Plan(kernel.n_rows, 4), Node(0, 4), memory, out, kept, 2)
     with pytest.raises(TypeError):
         kernel.walk_subtree(Plan(10, 4), Node(0, 4), None, out)
 

@@ -515,78 +515,12 @@ def test_counts_of_kmeans_are_floats_where_weights_are():
     assert kernel.counts(state) == [7.5]
 
 
-# Intervals of lambda.
-
-
-def ends_by_the_recursion(X, codes, given, alpha, dtype):
-    """Return the ends of the interval: ratios of margin to steps in the textbook recursion."""
-    u = np.zeros(X.shape[1], dtype)
-    made, not_made = [0.0], [inf]
-    for t, (x, sign, weight) in enumerate(zip(X, 2 * codes - 1, given, strict=True), start=1):
-        margin = sign * float(u.astype(np.longdouble) @ x.astype(np.longdouble))
-        if t == 1 or margin < alpha * (t - 1):
-            u += dtype(weight * sign) * x
-            if t > 1:
-                made.append(margin / (t - 1))
-        else:
-            not_made.append(margin / (t - 1))
-    return max(made), min(not_made)
-
-
-@pytest.mark.parametrize(
-    *pairs(
-        dtype=FLOATS, average=[False, True], kind=KINDS, n_classes=[2, 3], alpha=[1e-4, 0.1, 2.0]
-    )
-)
-def test_weighted_states_are_the_same_for_all_lambdas_of_their_interval(
-    alpha, n_classes, kind, average, dtype
-):
-    n = 100
-    dense, sparse_rows = rows_of(n, 9, dtype, 0.7)
-    codes = (np.abs(dense[:, 0] * 2).astype(np.int32) % n_classes).astype(np.int32)
-    given = weights_of(n, dtype)
-    # A row that is added 0 times, or underflows: its comparison counts nevertheless.
-    given[40:60:2] = 0
-    given[41:60:2] = np.finfo(dtype).smallest_subnormal
-
-    def train(alpha, n_rows, X):
-        kernel = Pegasos(X, codes, n_classes, alpha, average, False)
-        weigh(kernel, kind, given)
-        kernel.track()
-        state = fresh(kernel)
-        kernel.update(state, 0, n_rows)
-        vectors = state.copy()
-        vectors[8:24] = 0  # the bytes that hold the ends of the interval
-        return vectors, kernel.domain_of(state)
-
-    rng = np.random.default_rng(0)
-    for n_rows in (2, 10, 42, n):
-        state, (low, high) = train(alpha, n_rows, dense)
-        other_state, other_ends = train(alpha, n_rows, sparse_rows)
-        assert np.array_equal(other_state, state) and other_ends == (low, high)
-        assert 0 <= low <= alpha <= high
-        bottom, top = max(low, 1e-9), min(high, 1e4)
-        inside = [low, high, np.nextafter(low, 9), np.nextafter(high, 0), bottom, top]
-        inside += np.exp(rng.uniform(np.log(bottom), np.log(top), 4)).tolist()
-        for other in inside:
-            if 0 < other < inf and low <= other <= high:
-                assert np.array_equal(train(other, n_rows, dense)[0], state), other
-        if n_classes == 2 and kind == "weights":
-            ends = ends_by_the_recursion(
-                dense[:n_rows], codes[:n_rows], given[:n_rows], alpha, dtype
-            )
-            near = 1e-9 if dtype == np.float64 else 1e-4
-            assert low == pytest.approx(ends[0], rel=near, abs=1e-30)
-            assert high == pytest.approx(ends[1], rel=near)
-
-
 @pytest.mark.parametrize(*pairs(dtype=FLOATS, kind=KINDS, alpha=[1e-4, 0.1, 2.0]))
-def test_weighted_pairs_track_the_same_intervals(alpha, kind, dtype):
+def test_weighted_pairs_are_what_they_are_in_turns(alpha, kind, dtype):
     dense, _ = rows_of(90, 9, dtype)
     codes = (np.abs(dense[:, 0] * 2).astype(np.int32) % 3).astype(np.int32)
     kernel = Pegasos(dense, codes, 3, alpha, False, False)
     weigh(kernel, kind, weights_of(90, dtype))
-    kernel.track()
     order = np.random.default_rng(0).permutation(90).astype(np.uint32)
     for begin in (0, 1, 30):  # from the first row, and later
         first, second = fresh(kernel), fresh(kernel)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
-from optuna.distributions import FloatDistribution
 from pairs import pairs
 import pytest
 from scipy import sparse
@@ -41,7 +40,6 @@ from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Phase
@@ -285,20 +283,6 @@ def test_a_scoring_after_another_costs_nothing_for_any_folds():
         assert_same(found, alone)
 
 
-@pytest.mark.parametrize("rows_per_fold", [1, 10])
-@pytest.mark.parametrize("cv", [8, 100, 1024])
-def test_another_read_out_costs_nothing(cv, rows_per_fold):
-    # All lambdas of an interval have the same u, but w = u / (lambda n) differs.
-    estimator = PegasosClassifier(0.1)
-    X, y = make(estimator, n_rows=rows_per_fold * cv)
-    objective = objective_of(X, y, "memory", cv=cv, scoring="hinge")
-    first = evaluate(objective, estimator)
-    other = PegasosClassifier(0.1 * (1 + 1e-9))
-    found = evaluate(objective, other)
-    assert found.n_updates == 0 and found.mean != first.mean
-    assert_same(found, tree_cross_validate(other, X, y, cv=cv, scoring="hinge"))
-
-
 def test_late_averaging_costs_what_follows():
     X, y = make(PegasosClassifier(), n_classes=2)
     objective = objective_of(X, y, "memory", cv=2)
@@ -435,7 +419,6 @@ def test_repeats_of_the_same_rows_in_other_orders():
 
 def test_only_models_that_are_worth_it_are_kept(monkeypatch):
     monkeypatch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES", 2**12)
-    monkeypatch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES_PER_TRAIL", 2**22)
     X, y = make(PegasosClassifier(), n_rows=4200)
     cache = ModelCache()
     for cv in (2048, 4096, "loo"):
@@ -460,7 +443,7 @@ def test_prefixes_are_not_remembered_without_end(monkeypatch):
     assert evaluate(objective, estimator).n_updates == 0
 
 
-def test_trails_of_other_folds_are_others():
+def test_models_of_other_folds_are_others():
     X, y = make(PegasosClassifier(), n_rows=3000, n_classes=2)
     cache = ModelCache()
     for cv in (2, 3, 4, 5, 6, 7):
@@ -551,18 +534,18 @@ class Interleaving(ModelCache):
         self.looking = Barrier(2)
         self.is_made, self.is_wanted = Event(), Event()
 
-    def find(self, key, x=0.0):
+    def find(self, key):
         if self.looking.wait(120) == 1:
             assert self.is_made.wait(120)
         return None
 
-    def claim(self, key, x=0.0):
+    def claim(self, key):
         if self.is_made.is_set():
             self.is_wanted.set()
-        return super().claim(key, x)
+        return super().claim(key)
 
-    def release(self, key, x=0.0):
-        super().release(key, x)
+    def release(self, key):
+        super().release(key)
         if not self.is_made.is_set():
             self.is_made.set()
             assert self.is_wanted.wait(120)
@@ -618,111 +601,6 @@ def test_an_unknown_cache_is_refused(cache):
     X, y = make(PegasosClassifier())
     with pytest.raises(ValueError, match="cache must be"):
         objective_of(X, y, cache)
-
-
-# The interval of lambda for which a state is the same.
-
-
-def ends_by_the_recursion(X, y, alpha, dtype):
-    """Return the ends of the interval: ratios of margin to steps in the textbook recursion."""
-    u = np.zeros(X.shape[1], dtype)
-    made, not_made = [0.0], [np.inf]
-    for t, (x, sign) in enumerate(zip(X, 2 * y - 1, strict=True), start=1):
-        margin = sign * float(u.astype(np.longdouble) @ x.astype(np.longdouble))
-        if t == 1 or margin < alpha * (t - 1):
-            u += dtype(sign) * x
-            if t > 1:
-                made.append(margin / (t - 1))
-        else:
-            not_made.append(margin / (t - 1))
-    return max(made), min(not_made)
-
-
-@pytest.mark.parametrize(
-    *pairs(
-        dtype=[np.float64, np.float32],
-        average=[False, True],
-        is_sparse=[False, True],
-        n_classes=[2, 3],
-        alpha=[1e-6, 1e-3, 0.1, 1.0, 50.0],
-    )
-)
-def test_a_state_is_the_same_for_all_lambdas_of_its_domain(
-    dtype, average, is_sparse, n_classes, alpha
-):
-    X, y = make(PegasosClassifier(), dtype, is_sparse, n_classes, n_rows=300)
-    order = np.arange(300, dtype=np.uint32)
-
-    def train(alpha, n_rows):
-        estimator = PegasosClassifier(alpha, average=average)
-        rows = Data(X, y).prepare(layout_for(estimator), order)
-        learner = make_learner(estimator, rows, None, 0).tracking()
-        state = learner.start()
-        learner.update(state, Phase(0, n_rows))
-        vectors = state.copy()
-        vectors[8:24] = 0  # the bytes that hold the ends of the interval
-        return vectors, learner.domain_of(state), rows
-
-    rng = np.random.default_rng(0)
-    for n_rows in (1, 2, 10, 100, 300):
-        state, (low, high), rows = train(alpha, n_rows)
-        assert 0 <= low <= alpha <= high
-        top = min(high, 1e4)
-        bottom = max(low, 1e-9)
-        inside = [low, high, np.nextafter(low, 9), np.nextafter(high, 0), bottom, top]
-        inside += np.exp(rng.uniform(np.log(bottom), np.log(top), 5)).tolist()
-        for other in inside:
-            if 0 < other < np.inf and low <= other <= high:
-                assert np.array_equal(train(other, n_rows)[0], state), other
-        if n_classes == 2 and not isinstance(rows.X, SparseRows):
-            ends = ends_by_the_recursion(rows.X[:n_rows], rows.y[:n_rows], alpha, dtype)
-            near = 1e-9 if dtype == np.float64 else 1e-4
-            assert low == pytest.approx(ends[0], rel=near, abs=1e-30)
-            assert high == pytest.approx(ends[1], rel=near)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_ties_end_a_domain_exactly(dtype):
-    # Margins are integer multiples of lambda (t - 1), so a rounded quotient would be wrong in some
-    # rows.
-    rng = np.random.default_rng(1)
-    X = rng.integers(-3, 4, (400, 8)).astype(dtype) * dtype(0.1)
-    y = rng.integers(0, 2, 400)
-    order = np.arange(400, dtype=np.uint32)
-    for alpha in rng.integers(1, 50, 40) / 1000:
-
-        def train(alpha):
-            estimator = PegasosClassifier(alpha)
-            rows = Data(X, y).prepare(layout_for(estimator), order)
-            learner = make_learner(estimator, rows, None, 0).tracking()
-            state = learner.start()
-            learner.update(state, Phase(0, 400))
-            return np.delete(state, np.s_[8:24]), learner.domain_of(state)
-
-        state, (low, high) = train(alpha)
-        assert low <= alpha <= high
-        for end in (low, high):
-            if 0 < end < np.inf:
-                assert np.array_equal(train(end)[0], state)
-
-
-@pytest.mark.parametrize("order", ["fixed", "random"])
-def test_a_grid_of_lambdas_shares(order):
-    X, y = make(PegasosClassifier(), n_classes=2, n_rows=3000)
-    objective = treecv_objective(
-        PegasosClassifier(),
-        X,
-        y,
-        param_distributions={"alpha": FloatDistribution(1e-9, 1e3)},
-        order=order,
-    )
-    n_done = n_saved = 0
-    for alpha in np.random.default_rng(0).permutation(np.geomspace(1e-8, 1e-1, 16)):
-        found = objective.evaluate({"alpha": alpha})
-        assert_same(found, tree_cross_validate(PegasosClassifier(alpha), X, y, order=order))
-        n_done += found.n_updates
-        n_saved += found.n_updates_saved
-    assert n_saved > 0.3 * (n_done + n_saved)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -24,7 +24,6 @@ from sqlalchemy import update
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import ModelCache
-from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels import FORMAT
@@ -244,29 +243,13 @@ def test_room_in_the_store_must_be_a_number_of_bytes(tmp_path, room):
     assert not list(tmp_path.iterdir())
 
 
-def test_models_of_an_interval_are_found(store_url):
-    near, far = 0.1 * (1 + 1e-9), 1.0
-    for alpha in (0.1, near, far, 0.1, far):
-        objective = objective_with(
-            store_url,
-            estimator=PegasosClassifier(),
-            param_distributions={"alpha": FloatDistribution(1e-9, 1e3)},
-            scoring="hinge",
-        )
-        result = objective.evaluate({"alpha": alpha})
-        alone = tree_cross_validate(PegasosClassifier(alpha), *make(), cv=8, scoring="hinge")
-        np.testing.assert_array_equal(result.test_score, alone.test_score)
-        if alpha == near:
-            assert result.n_updates == 0
-
-
 def test_models_of_another_length_are_not_taken(store_url):
     objective_with(store_url).evaluate(AT)
     store = ModelStore(Database(store_url))
     known = store.news()
     with store.database.writing() as session:
         session.execute(delete(MODELS))
-    store.write([Kept(one.key, np.zeros(64, np.uint8), 1.0, one.low, one.high) for one in known])
+    store.write([Kept(one.key, np.zeros(64, np.uint8), 1.0) for one in known])
     result = objective_with(store_url).evaluate(AT)
     assert result.n_updates_saved == 0
     np.testing.assert_array_equal(result.test_score, expected().test_score)

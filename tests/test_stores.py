@@ -39,9 +39,9 @@ def key_of(i: int) -> bytes:
     return i.to_bytes(32, "big")
 
 
-def kept(i: int, n_bytes: int = 100, seconds: float = 1.0, low=None, high=None) -> Kept:
+def kept(i: int, n_bytes: int = 100, seconds: float = 1.0) -> Kept:
     payload = np.random.default_rng(i).integers(0, 256, n_bytes, np.uint8)
-    return Kept(key_of(i), payload, seconds, low, high)
+    return Kept(key_of(i), payload, seconds)
 
 
 def payloads(database: Database) -> dict[int, bytes]:
@@ -69,30 +69,12 @@ def test_reads_what_was_written(store_url):
     sizes = [0, 1, 7, 4096, 3_000_001]
     store.write([kept(n_bytes, n_bytes) for n_bytes in sizes])
     news = ModelStore(Database(store_url)).news()
-    assert [known[1:] for known in news] == [(key_of(size), None, None) for size in sizes]
+    assert [known.key for known in news] == [key_of(size) for size in sizes]
     for known, size in zip(news, sizes, strict=True):
         read = store.read(known)
         assert read.dtype == np.uint8
         np.testing.assert_array_equal(read, kept(size, size).payload)
         assert read.flags.writeable and read.flags.owndata
-
-
-def test_intervals_come_back_bit_by_bit(store_url):
-    intervals = [
-        (0.0, 1.0),
-        (-0.0, 0.0),
-        (0.1 + 0.2, np.nextafter(0.3, 1)),
-        (-np.inf, np.inf),
-        (None, 5e-324),
-        (1e308, None),
-    ]
-    store = ModelStore(Database(store_url))
-    store.write([kept(i, low=low, high=high) for i, (low, high) in enumerate(intervals)])
-    news = store.news()
-    assert [known[2:] for known in news] == intervals
-    with no_warning():
-        for i, known in enumerate(news):
-            np.testing.assert_array_equal(store.read(known), kept(i).payload)
 
 
 def test_an_array_of_any_layout(store_url):
@@ -135,14 +117,9 @@ def test_news_are_one_query_in_two_seconds(store_url, monkeypatch):
 
 def test_what_is_there_is_not_written_again(store_url):
     store = ModelStore(Database(store_url))
-    store.write([kept(1), kept(1), kept(2, low=0.0, high=1.0)])
-    store.write([kept(1), kept(2, low=0.0, high=1.0), kept(2, low=0.5, high=1.0), kept(2)])
-    assert [known[1:] for known in store.news()] == [
-        (key_of(1), None, None),
-        (key_of(2), 0.0, 1.0),
-        (key_of(2), 0.5, 1.0),
-        (key_of(2), None, None),
-    ]
+    store.write([kept(1), kept(1), kept(2)])
+    store.write([kept(1), kept(2), kept(3)])
+    assert [known.key for known in store.news()] == [key_of(1), key_of(2), key_of(3)]
 
 
 def test_many_at_once(store_url):
@@ -311,8 +288,6 @@ def test_damaged_models_are_deleted_where_nothing_is_written(store_url):
         ("payload", "text"),
         ("key", 2**40),
         ("key", "text"),
-        ("low", "a"),
-        ("high", b"a"),
         ("n_bytes", "a"),
         ("n_bytes", 2**62),
         ("n_bytes", -1),
@@ -321,7 +296,7 @@ def test_damaged_models_are_deleted_where_nothing_is_written(store_url):
 def test_a_value_of_another_type(tmp_path, column, value):
     """SQLite accepts any value. The model is left out, deleted and written again."""
     store = ModelStore(Database(f"sqlite:///{tmp_path / 'store.db'}"))
-    written = [kept(i, low=0.0, high=1.0) for i in range(3)]
+    written = [kept(i) for i in range(3)]
     store.write(written)
     with store.database.writing() as session:
         session.execute(
@@ -347,32 +322,6 @@ def test_two_swapped_models(store_url):
     set_payload(store.database, second.id, found[first.id])
     check_damage(store, first, 1)
     check_damage(store, second, 2)
-
-
-def test_two_swapped_intervals_of_one_key(store_url):
-    store = ModelStore(Database(store_url))
-    first = kept(1, low=0.0, high=1.0)
-    second = Kept(first.key, kept(2).payload, 1.0, 1.0, 2.0)
-    store.write([first, second])
-    one, two = store.news()
-    found = payloads(store.database)
-    set_payload(store.database, one.id, found[two.id])
-    with pytest.warns(RuntimeWarning, match="damaged"):
-        assert store.read(one) is None
-    np.testing.assert_array_equal(store.read(two), second.payload)
-
-
-def test_a_changed_interval_is_not_believed(store_url):
-    store = ModelStore(Database(store_url))
-    changes = [{"low": 0.5}, {"high": 3.0}, {"low": None}, {"high": None}]
-    store.write([kept(i, low=0.0, high=1.0) for i in range(len(changes))])
-    with store.database.writing() as session:
-        for i, change in enumerate(changes):
-            session.execute(update(MODELS).where(MODELS.c.key == key_of(i)).values(change))
-    with pytest.warns(RuntimeWarning, match="damaged") as w:
-        for known in store.news():
-            assert store.read(known) is None
-    assert len(w) == 1
 
 
 def test_another_store_in_the_place_of_the_old_one(tmp_path):
@@ -564,7 +513,7 @@ def test_tables_that_are_gone(store_url):
     with store.database.writing() as session:
         session.exec_driver_sql("DROP TABLE treecv_models")
     with pytest.warns(RuntimeWarning, match="treecv_models.*trials go on") as w:
-        check_silence(store, Known(1, key_of(1), None, None))
+        check_silence(store, Known(1, key_of(1)))
     assert len(w) == 1
 
 

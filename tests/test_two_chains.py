@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 from ids import said
 import numpy as np
 from pairs import pairs
@@ -52,20 +50,18 @@ def make(dtype, n_classes, n_rows=90, seed=0):
     return X.astype(dtype), y
 
 
-def in_pairs(learner, plan, trails):
-    """Row updates, outputs, and the states of all nodes and along the phases before some."""
+def in_pairs(learner, plan):
+    """Row updates, outputs, and the states of all nodes."""
     out = np.full((plan.n_rows, learner.n_outputs), 7, learner.dtype)
     kept = aligned_empty((2 * plan.n_folds - 1, learner.state_bytes))
-    n_updates, passed = learner.walk_keeping(
-        plan, plan.root, learner.start(), out, kept, 1, trails
-    )
-    return n_updates, out, kept, passed
+    n_updates = learner.walk_subtree(plan, plan.root, learner.start(), out, kept)
+    return n_updates, out, kept
 
 
-def in_turns(learner, plan, trails):
+def in_turns(learner, plan):
     """The same, one phase after the other."""
     out = np.full((plan.n_rows, learner.n_outputs), 7, learner.dtype)
-    kept, passed = [], []
+    kept = []
 
     def walk(node, state):
         kept.append(state.copy())
@@ -77,34 +73,12 @@ def in_turns(learner, plan, trails):
         for child in plan.split(node):
             model = learner.snapshot(state)
             phase = plan.phase(node, child)
-            for mark in trails.get(len(kept), ()):
-                part = learner.snapshot(state)
-                learner.update_part(part, phase, 0, mark)
-                passed.append(part)
             learner.update(model, phase)
             n_updates += phase.n_rows + walk(child, model)
         return n_updates
 
     n_updates = walk(plan.root, learner.start())
-    return n_updates, out, np.array(kept), np.array(passed).reshape(-1, learner.state_bytes)
-
-
-def marks_of(plan, seed):
-    """After how many rows of its phase a state is kept, for some nodes."""
-    rng = np.random.default_rng(seed)
-    trails = {}
-
-    def walk(node, n_rows):
-        number = next(numbers)
-        if n_rows and rng.random() < 0.5:
-            trails[number] = np.unique(rng.integers(0, n_rows + 1, 3))
-        if node.n_folds > 1:
-            for child in plan.split(node):
-                walk(child, plan.phase(node, child).n_rows)
-
-    numbers = count()
-    walk(plan.root, 0)
-    return trails
+    return n_updates, out, np.array(kept)
 
 
 def learner_of(model, X, y):
@@ -119,22 +93,18 @@ def learner_of(model, X, y):
         dtype=[np.float64, np.float32],
         n_classes=[2, 3],
         alpha=ALPHAS,
-        is_tracked=[False, True],
     )
 )
-def test_pairs_are_what_they_are_in_turns(is_tracked, alpha, n_classes, dtype, cv, order):
+def test_pairs_are_what_they_are_in_turns(alpha, n_classes, dtype, cv, order):
     X, y = make(dtype, n_classes)
     bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
     n_folds = 6 if cv == "uneven" else len(y) if cv == "loo" else cv
     plan = Plan(len(y), n_folds, bounds, order == "random", 5)
     learner = learner_of(PegasosClassifier(alpha), X, y)
-    if is_tracked:
-        learner = learner.tracking()
-    for trails in ({}, marks_of(plan, 0), marks_of(plan, 1)):
-        pairs, turns = in_pairs(learner, plan, trails), in_turns(learner, plan, trails)
-        assert pairs[0] == turns[0]
-        for one, other in zip(pairs[1:], turns[1:], strict=True):
-            assert one.tobytes() == other.tobytes()
+    pairs, turns = in_pairs(learner, plan), in_turns(learner, plan)
+    assert pairs[0] == turns[0]
+    for one, other in zip(pairs[1:], turns[1:], strict=True):
+        assert one.tobytes() == other.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +123,7 @@ def test_pairs_of_sgd_too(model, dtype, cv, order):
     plan = Plan(len(y), n_folds, bounds, order == "random", 5)
     learner = learner_of(model, X, y if is_classifier(model) else (y - 0.7).astype(dtype))
     assert trains_pairs(learner)
-    pairs, turns = in_pairs(learner, plan, {}), in_turns(learner, plan, {})
+    pairs, turns = in_pairs(learner, plan), in_turns(learner, plan)
     assert pairs[0] == turns[0]
     for one, other in zip(pairs[1:], turns[1:], strict=True):
         assert one.tobytes() == other.tobytes()
@@ -174,7 +144,7 @@ def test_pairs_above_the_blocks_too(cv, order, n_jobs):
 
     blocks = walk_tree(plan, learner, test, plan.blocks(8), n_jobs)
     n_updates = sum(of_block for _, of_block in blocks)
-    expected, outputs, *_ = in_turns(learner, plan, {})
+    expected, outputs, *_ = in_turns(learner, plan)
     assert n_updates == expected
     assert out.tobytes() == outputs.tobytes()
 
@@ -183,15 +153,13 @@ def test_pairs_above_the_blocks_too(cv, order, n_jobs):
     *pairs(
         dtype=[np.float64, np.float32],
         n_classes=[2, 3],
-        tracks=[False, True],
         model=[*map(PegasosClassifier, ALPHAS), *SGD[:4], SGD[7]],
     ),
     ids=said,
 )
-def test_two_states_of_different_ages(model, tracks, n_classes, dtype):
+def test_two_states_of_different_ages(model, n_classes, dtype):
     X, y = make(dtype, n_classes)
     learner = learner_of(model, X, y)
-    learner = learner.tracking() if tracks else learner
     order = np.random.default_rng(3).permutation(90).astype(np.uint32)
     for seen, other in ((0, 30), (30, 0), (20, 35), (35, 20)):
         for rows, other_rows in (
@@ -238,6 +206,6 @@ def test_a_pair_that_diverges_says_so(model, dtype):
     learner = learner_of(model, X, y)
     plan = Plan(len(y), len(y), None, False, 5)
     with np.errstate(all="ignore"):
-        pairs, turns = in_pairs(learner, plan, {}), in_turns(learner, plan, {})
+        pairs, turns = in_pairs(learner, plan), in_turns(learner, plan)
     assert not np.isfinite(pairs[1]).all()
     np.testing.assert_array_equal(pairs[1], turns[1])

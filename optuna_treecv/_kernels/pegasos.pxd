@@ -22,10 +22,6 @@ v and H starts again at 0.
 Several classes have one independent model per class, class against the rest. Thresholds, scales,
 |u|^2, H and v are float64 for either type of rows, and rounded once.
 
-Without projection u depends on lambda only through the outcomes of the comparisons. So it is the same
-for all lambdas between the largest ratio y u.x / (t - 1) of the rows added and the smallest ratio of
-the rows not added. A state can store these two ends.
-
 This file has the steps that one model (``pegasos.pyx``) and lanes (``pegasos_lanes.pyx``) share.
 """
 

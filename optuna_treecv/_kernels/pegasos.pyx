@@ -1,8 +1,5 @@
 """PEGASOS for one model. The mathematics is in ``pegasos.pxd``."""
 
-from libc.float cimport DBL_EPSILON
-from libc.float cimport DBL_MIN
-from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 
 from optuna_treecv._kernels.linear cimport output_of
@@ -14,20 +11,15 @@ from optuna_treecv._kernels.vec8 cimport two_dots
 include "train_by_type.pxi"
 
 
-cdef int64_t NEVER = <int64_t> 1 << 62
-
-
 cdef struct Settings:
     LinearSettings linear
     double alpha                # lambda
     bint average
     bint project
-    int64_t tracked_from        # the first step whose lambdas are tracked; without projection only
 
 
-# A state begins with the rows seen, the tracked lambdas and the numbers of each output, padded to a
-# cache line. Then come v of all outputs (float64) when averaging, and z of all outputs in the type of
-# the rows.
+# A state begins with the rows seen and the numbers of each output, padded to a cache line. Then come v of all
+# outputs (float64) when averaging, and z of all outputs in the type of the rows.
 cdef struct Numbers:
     double scale
     double norm2                # |u|^2
@@ -36,8 +28,6 @@ cdef struct Numbers:
 
 cdef struct Head:
     int64_t n_seen
-    double low                  # for every lambda in low..high each comparison so far has the same outcome
-    double high
     Numbers outputs[1]          # n_outputs of them
 
 
@@ -65,56 +55,6 @@ cdef inline Weights weights_after(
     of.q = sums_of(learner, state) + c * learner.width if settings.average else NULL
     of.b = -per_step
     return of
-
-
-# All comparisons so far have the same outcome for every lambda in low..high. The comparison for a new row is made
-# at both ends, and an end with another outcome is moved. Then the outcome is the same for all lambdas between the
-# ends, since `(floating) (lambda steps)` never falls as lambda rises.
-
-cdef double raised(double alpha, floating margin, double steps) noexcept nogil:
-    """Return the smallest lambda with an update, ``margin < lambda steps``, or a little more.
-
-    The rounded quotient alone would sometimes be wrong, so it is moved until the kernel's own
-    comparison holds.
-    """
-    cdef double low = <double> margin / steps
-    cdef double more = DBL_EPSILON
-    while not margin < <floating> (low * steps):
-        low = low * (1 + more) + DBL_MIN
-        more *= 2
-    return min(low, alpha)
-
-
-cdef double lowered(double alpha, floating margin, double steps) noexcept nogil:
-    """Return the largest lambda without an update, ``margin >= lambda steps``, or a little less."""
-    cdef double high = <double> margin / steps
-    cdef double less = DBL_EPSILON
-    while not margin >= <floating> (high * steps):
-        high *= 1 - less
-        less *= 2
-    return max(high, alpha)
-
-
-cdef inline int parts_ends(const Head *head, floating margin, double steps) noexcept nogil:
-    """Return whether a comparison has different outcomes for the lowest and the highest of the tracked
-    lambdas, which is rare.
-    """
-    return (margin >= <floating> (head.low * steps)) & (margin < <floating> (head.high * steps))
-
-
-cdef inline void move_end(
-    const Settings *settings,
-    double steps,
-    floating margin,
-    Head *head,                 # INOUT
-) noexcept nogil:
-    """Move the end at which the comparison has another outcome than for the model's lambda, if there is one."""
-    if not parts_ends(head, margin, steps):
-        return
-    if margin < <floating> (settings.alpha * steps):
-        head.low = raised(settings.alpha, margin, steps)
-    else:
-        head.high = lowered(settings.alpha, margin, steps)
 
 
 cdef inlined train_row(
@@ -158,8 +98,6 @@ cdef inlined train_row(
             &numbers[c].harmonic,
             &added_wide,
         )
-        if settings.tracked_from != NEVER and steps > 0:            # the first row is always added
-            move_end(settings, steps, margin, head)
         if added == 0:
             continue
         check = add_row(rows, row, added, z + c * width, z, log)
@@ -272,11 +210,6 @@ cdef inlined train_both_on(
                 heads[0].outputs[c].scale = heads[0].outputs[c].harmonic = NAN
             if other_margin != other_margin:
                 heads[1].outputs[c].scale = heads[1].outputs[c].harmonic = NAN
-            if settings.tracked_from != NEVER and (
-                parts_ends(heads[0], margin, steps) | parts_ends(heads[1], other_margin, other_steps)
-            ):
-                move_end(settings, steps, margin, heads[0])
-                move_end(settings, other_steps, other_margin, heads[1])
 
 
 include "train_both_by_type.pxi"
@@ -297,7 +230,6 @@ cdef class Pegasos(LinearKernel):
         self.own.alpha = alpha
         self.own.average = average
         self.own.project = project
-        self.own.tracked_from = NEVER
         n_numbers = self.n_outputs * self.learner.width
         if self.learner.sparse.begins == NULL and not average and not project:
             self.learner.train_both = train_both
@@ -314,34 +246,5 @@ cdef class Pegasos(LinearKernel):
         cdef Head *head = <Head *> &state[0]
         cdef Py_ssize_t c
         Kernel.start(self, state)
-        head.high = INFINITY
         for c in range(self.n_outputs):
             head.outputs[c].scale = 1
-
-    def track(self):
-        """From now on, keep in each state the smallest and the largest lambda for which it is the same."""
-        if self.own.project:
-            raise ValueError("with projection a state belongs to its lambda alone.")
-        self.own.tracked_from = 2                       # the first row is always added
-
-    def domain_of(self, const unsigned char [::1] state):
-        """Return the smallest and the largest lambda for which a state is the same."""
-        cdef const Head *head = <const Head *> &state[0]
-        self.check_state(state)
-        return head.low, head.high
-
-    def domain(
-        self,
-        const unsigned char [:, ::1] states,
-        double [:, ::1] ends,                        # OUT, (n_states, 2)
-    ):
-        """Write these two lambdas for many states."""
-        cdef const Head *head
-        cdef Py_ssize_t i
-        if ends.shape[0] != states.shape[0] or ends.shape[1] != 2:
-            raise ValueError("ends must have a row of two for each state.")
-        for i in range(states.shape[0]):
-            self.check_state(states[i])
-            head = <const Head *> &states[i, 0]
-            ends[i, 0] = head.low
-            ends[i, 1] = head.high

@@ -12,16 +12,6 @@ class Memory:
         sums: np.ndarray | None = None,
     ) -> None: ...
 
-class Kept:
-    def __init__(
-        self,
-        states: np.ndarray,
-        least_folds: int = 1,
-        begins: np.ndarray | None = None,
-        marks: np.ndarray | None = None,
-        trails: np.ndarray | None = None,
-    ) -> None: ...
-
 class Kernel:
     n_rows: int
     n_models: int
@@ -65,22 +55,16 @@ class Kernel:
         second_stop: int,
         order: np.ndarray | None,
     ) -> None: ...
-    def update_keeping(
-        self,
-        state: np.ndarray,
-        start: int,
-        stop: int,
-        order: np.ndarray | None,
-        marks: np.ndarray,
-        kept: np.ndarray,
-    ) -> None: ...
     def read_out(self, state: np.ndarray, model: np.ndarray) -> None: ...
     def test(
         self, state: np.ndarray, model: np.ndarray, start: int, stop: int, out: np.ndarray
     ) -> None: ...
-    def test_leaves(
-        self, plan: Any, node: Any, states: np.ndarray, model: np.ndarray, out: np.ndarray
-    ) -> int: ...
     def walk_subtree(
-        self, plan: Any, node: Any, memory: Memory, out: np.ndarray, kept: Kept | None = None
+        self,
+        plan: Any,
+        node: Any,
+        memory: Memory,
+        out: np.ndarray,
+        kept: np.ndarray | None = None,
+        least_folds: int = 1,
     ) -> int: ...

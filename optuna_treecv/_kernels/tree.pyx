@@ -45,18 +45,8 @@ cdef struct Tree:
     unsigned char *kept         # where states of nodes are copied to; NULL: none are kept
     Py_ssize_t least_folds      # states are kept for nodes that hold out at least this many folds
     Py_ssize_t n_nodes          # the number of such nodes met so far
-    const int64_t *begins       # the marks of node i are marks[begins[i]], ..., marks[begins[i + 1] - 1]
-    const int64_t *marks        # after this many rows of the node's phase a state is copied; NULL: no marks
-    unsigned char *trails       # where these states are copied to, (n_marks, state_bytes)
     double *sum                 # of the models of the folds below the current node; NULL: not wanted
     Py_ssize_t n_numbers        # in a model
-
-
-# The states to copy during the phase that leads to one node.
-cdef struct Trail:
-    Py_ssize_t n_marks
-    const int64_t *marks        # rising
-    unsigned char *kept         # OUT, (n_marks, state_bytes)
 
 
 cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
@@ -66,51 +56,9 @@ cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
     return <Py_ssize_t> (<int64_t> chunk * tree.n_rows // tree.n_folds)
 
 
-cdef inline Trail trail_to(
-    const Learner *learner, const Tree *tree, Py_ssize_t node, Py_ssize_t n_folds
-) noexcept nogil:
-    """Return the trail to node number ``node``; it is empty if nodes of ``n_folds`` folds are not kept."""
-    cdef Trail trail
-    trail.n_marks = 0
-    if tree.marks != NULL and n_folds >= tree.least_folds:
-        trail.n_marks = tree.begins[node + 1] - tree.begins[node]
-        trail.marks = tree.marks + tree.begins[node]
-        trail.kept = tree.trails + tree.begins[node] * learner.state_bytes
-    return trail
-
-
-cdef inline void keep_next(const Learner *learner, Trail *trail, const unsigned char *state) noexcept nogil:
-    """Copy a state that has reached the next mark of its trail."""
-    memcpy(trail.kept, state, learner.state_bytes)
-    trail.kept += learner.state_bytes
-    trail.marks += 1
-    trail.n_marks -= 1
-
-
 cdef inline Span rows_of(const Tree *tree, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     """Return the rows of the chunks first..last-1."""
     return Span(begin(tree, first), begin(tree, last), NULL)
-
-
-cdef void train_keeping(
-    const Learner *learner,
-    Span span,
-    unsigned char *state,       # INOUT
-    Log *log,
-    Py_ssize_t origin,
-    Trail trail,
-) noexcept nogil:
-    """Train on a span, and copy the state before the positions origin + marks[0], ...."""
-    cdef Span piece = span
-    while trail.n_marks > 0:
-        piece.stop = min(origin + trail.marks[0], span.stop)
-        if piece.stop > piece.start:
-            learner.train(learner, piece, state, log, NULL)
-            piece.start = piece.stop
-        keep_next(learner, &trail, state)
-    piece.stop = span.stop
-    if piece.stop > piece.start:
-        learner.train(learner, piece, state, log, NULL)
 
 
 cdef inline Span ordered(
@@ -142,17 +90,33 @@ cdef inline void feed(
     Log *log,
 ) noexcept nogil:
     """Run the training phase that leads to the next node, which holds out the chunks first..last-1."""
-    cdef Trail trail = trail_to(learner, tree, tree.n_nodes, last - first)
     if learner.survey != NULL:
         learner.survey(learner, span, state)
     if tree.order != NULL and (span.stop - span.start > 1 or tree.n_epochs > 1):
         span = ordered(tree, span, n_seen, rows_of(tree, first, last), tree.order)
-    train_keeping(learner, span, state, log, span.start, trail)
+    learner.train(learner, span, state, log, NULL)
 
 
 cdef inline Span part_of(Span span, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
     """Return the positions begin..end-1 of a span."""
     return Span(span.start + begin, span.start + end, span.order)
+
+
+cdef void train_pair(
+    const Learner *learner,
+    Span span,
+    Span other_span,
+    unsigned char *first,       # INOUT: trained on the rows of span
+    unsigned char *second,      # INOUT: trained on those of other_span
+) noexcept nogil:
+    """Train two states together as long as both have rows, and then the one that has more."""
+    cdef Py_ssize_t n_both = min(span.stop - span.start, other_span.stop - other_span.start)
+    if n_both > 0:
+        learner.train_both(learner, part_of(span, 0, n_both), part_of(other_span, 0, n_both), first, second)
+    span.start += n_both
+    other_span.start += n_both
+    learner.train(learner, span, first, NULL, NULL)
+    learner.train(learner, other_span, second, NULL, NULL)
 
 
 cdef void feed_both(
@@ -163,13 +127,8 @@ cdef void feed_both(
     int64_t n_seen,
     unsigned char *first,       # INOUT: trained on the rows of span
     unsigned char *second,      # INOUT: trained on those of other_span
-    Trail first_trail,
-    Trail second_trail,
 ) noexcept nogil:
     """Run the phases of two siblings together: their models do not wait for each other."""
-    cdef Py_ssize_t n_both = tree.n_epochs * min(span.stop - span.start, other_span.stop - other_span.start)
-    cdef Py_ssize_t n_done = 0
-    cdef Py_ssize_t end
     cdef Span held = other_span
     if learner.survey != NULL:
         learner.survey(learner, span, first)
@@ -179,25 +138,7 @@ cdef void feed_both(
             tree, other_span, n_seen, span, tree.order + tree.n_epochs * (span.stop - span.start)
         )
         span = ordered(tree, span, n_seen, held, tree.order)
-    while n_done < n_both:
-        end = n_both
-        if first_trail.n_marks > 0:
-            end = min(end, first_trail.marks[0])
-        if second_trail.n_marks > 0:
-            end = min(end, second_trail.marks[0])
-        if end > n_done:
-            learner.train_both(learner, part_of(span, n_done, end), part_of(other_span, n_done, end), first, second)
-            n_done = end
-        if first_trail.n_marks > 0 and first_trail.marks[0] <= n_done:
-            keep_next(learner, &first_trail, first)
-        if second_trail.n_marks > 0 and second_trail.marks[0] <= n_done:
-            keep_next(learner, &second_trail, second)
-    end = span.start
-    span.start += n_both
-    train_keeping(learner, span, first, NULL, end, first_trail)
-    end = other_span.start
-    other_span.start += n_both
-    train_keeping(learner, other_span, second, NULL, end, second_trail)
+    train_pair(learner, span, other_span, first, second)
 
 
 cdef inline Py_ssize_t words_of(Py_ssize_t width) noexcept nogil:
@@ -404,8 +345,6 @@ cdef int64_t walk(
     cdef Py_ssize_t start = begin(tree, first)
     cdef Py_ssize_t stop = begin(tree, last)
     cdef Py_ssize_t middle, cut
-    cdef Py_ssize_t sibling = 0
-    cdef Trail trail, child_trail
     cdef unsigned char *child
     cdef int64_t n_seen = tree.n_rows - (stop - start)
     cdef int64_t n_updates
@@ -424,13 +363,7 @@ cdef int64_t walk(
     if learner.train_both != NULL and not keep:
         child = state + learner.state_bytes
         copy_part(learner, state, part, child)
-        child_trail = trail_to(learner, tree, tree.n_nodes, middle - first)
-        if tree.marks != NULL:
-            sibling = tree.n_nodes + count_nodes(middle - first, tree.least_folds)
-        trail = trail_to(learner, tree, sibling, last - middle)
-        feed_both(
-            learner, tree, Span(start, cut, NULL), Span(cut, stop, NULL), n_seen, state, child, trail, child_trail
-        )
+        feed_both(learner, tree, Span(start, cut, NULL), Span(cut, stop, NULL), n_seen, state, child)
         n_updates = tree.n_epochs * (stop - start) + walk(learner, tree, first, middle, child, False, part)
         if tree.sum != NULL:
             tree.sum += tree.n_numbers
@@ -446,28 +379,6 @@ cdef int64_t walk(
         tree.sum -= tree.n_numbers
         join_sums(tree)
     return n_updates
-
-
-cdef int64_t test_leaves(
-    const Learner *learner,
-    Tree *tree,
-    Py_ssize_t first,
-    Py_ssize_t last,
-) noexcept nogil:
-    """Test the chunks first..last-1 with the kept states of all nodes; return the row updates that made these."""
-    cdef Py_ssize_t start = begin(tree, first)
-    cdef Py_ssize_t stop = begin(tree, last)
-    cdef Py_ssize_t middle = (first + last + 1) // 2
-    cdef const unsigned char *state = tree.kept + tree.n_nodes * learner.state_bytes
-    tree.n_nodes += 1
-    if last - first == 1:
-        learner.test(learner, state, tree.model, start, stop, tree.out + start * tree.out_step)
-        return 0
-    return (
-        tree.n_epochs * (stop - start)
-        + test_leaves(learner, tree, first, middle)
-        + test_leaves(learner, tree, middle, last)
-    )
 
 
 cdef class Memory:
@@ -494,33 +405,6 @@ cdef class Memory:
         self.log = log
         self.order = order
         self.sums = sums
-
-
-cdef class Kept:
-    """Room for the states of a subtree's nodes that hold out at least ``least_folds`` chunks, parents
-    first. The marks of node i are marks[begins[i]], ..., marks[begins[i + 1] - 1]: after this many
-    rows of its phase a state is copied to ``trails``.
-    """
-
-    cdef unsigned char [:, ::1] states
-    cdef Py_ssize_t least_folds
-    cdef const int64_t [::1] begins
-    cdef const int64_t [::1] marks
-    cdef unsigned char [:, ::1] trails
-
-    def __init__(
-        self,
-        unsigned char [:, ::1] states,               # OUT, (n_nodes, state_bytes)
-        Py_ssize_t least_folds=1,
-        const int64_t [::1] begins=None,             # IN, (n_nodes + 1,), or None: there are no marks
-        const int64_t [::1] marks=None,              # IN
-        unsigned char [:, ::1] trails=None,          # OUT, (n_marks, state_bytes)
-    ):
-        self.states = states
-        self.least_folds = least_folds
-        self.begins = begins
-        self.marks = marks
-        self.trails = trails
 
 
 cdef int set_tree(
@@ -590,40 +474,6 @@ cdef int set_memory(Kernel learner, Tree *tree, node, Memory memory) except -1:
         tree.columns = <int32_t *> (tree.seen + words_of(learner.learner.width))
         tree.log.entries = <Entry *> (&memory.log[0] + finding)
         tree.log.room = (learner.log_bytes - finding) // <Py_ssize_t> sizeof(Entry)
-    return 0
-
-
-cdef int set_kept(Kernel learner, Tree *tree, Py_ssize_t n_folds, Kept kept) except -1:
-    """Check the room for kept states, and set it in ``tree``."""
-    cdef Py_ssize_t n_nodes = kept.states.shape[0]
-    cdef Py_ssize_t i
-    if (
-        kept.least_folds < 1
-        or kept.states.shape[1] != learner.state_bytes
-        or n_nodes != count_nodes(n_folds, kept.least_folds)
-    ):
-        raise ValueError("kept must have room for a state per node.")
-    tree.kept = &kept.states[0, 0]
-    tree.least_folds = kept.least_folds
-    if kept.begins is None:
-        return 0
-    if (
-        kept.marks is None
-        or kept.trails is None
-        or kept.begins.shape[0] != n_nodes + 1
-        or kept.trails.shape[0] != kept.marks.shape[0]
-        or kept.trails.shape[1] != learner.state_bytes
-        or kept.begins[0] != 0
-        or kept.begins[n_nodes] != kept.marks.shape[0]
-    ):
-        raise ValueError("each kept node must have its marks, and each mark room.")
-    for i in range(n_nodes):
-        if kept.begins[i] > kept.begins[i + 1]:
-            raise ValueError("begins must not fall.")
-    if kept.marks.shape[0] > 0:
-        tree.begins = &kept.begins[0]
-        tree.marks = &kept.marks[0]
-        tree.trails = &kept.trails[0, 0]
     return 0
 
 
@@ -856,47 +706,12 @@ cdef class Kernel:
         """
         cdef Span span = self.check_rows(start, stop, order)
         cdef Span other_span = self.check_rows(second_start, second_stop, order)
-        cdef Py_ssize_t n_both = min(stop - start, second_stop - second_start)
         self.check_state(first)
         self.check_state(second)
         if self.learner.train_both == NULL:
             raise ValueError("this learner trains one state after the other.")
         with nogil:
-            if n_both > 0:
-                self.learner.train_both(
-                    &self.learner, part_of(span, 0, n_both), part_of(other_span, 0, n_both), &first[0], &second[0]
-                )
-            span.start += n_both
-            other_span.start += n_both
-            self.learner.train(&self.learner, span, &first[0], NULL, NULL)
-            self.learner.train(&self.learner, other_span, &second[0], NULL, NULL)
-
-    def update_keeping(
-        self,
-        unsigned char [::1] state,
-        Py_ssize_t start,
-        Py_ssize_t stop,
-        const uint32_t [::1] order,                  # IN, or None: rows in stored order
-        const int64_t [::1] marks,                   # IN, rising, in start..stop
-        unsigned char [:, ::1] kept,                 # OUT, (n_marks, state_bytes)
-    ):
-        """Train on the rows start..stop-1, or on order[start], ..., order[stop-1], and keep a copy of
-        the state before each position in ``marks``.
-        """
-        cdef Span span = self.check_rows(start, stop, order)
-        cdef Py_ssize_t at = start
-        cdef Trail trail
-        cdef Py_ssize_t i
-        self.check_state(state)
-        if marks.shape[0] == 0 or kept.shape[0] != marks.shape[0] or kept.shape[1] != self.state_bytes:
-            raise ValueError("kept must have room for a state per mark, and there must be one.")
-        for i in range(marks.shape[0]):
-            if not at <= marks[i] <= stop:
-                raise ValueError("marks must rise from start to stop.")
-            at = marks[i]
-        trail.n_marks, trail.marks, trail.kept = marks.shape[0], &marks[0], &kept[0, 0]
-        with nogil:
-            train_keeping(&self.learner, span, &state[0], NULL, 0, trail)
+            train_pair(&self.learner, span, other_span, &first[0], &second[0])
 
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
         """Write the model of ``state``."""
@@ -927,36 +742,15 @@ cdef class Kernel:
         with nogil:
             self.learner.test(&self.learner, &state[0], &model[0], start, stop, &out[start, 0])
 
-    def test_leaves(
-        self,
-        plan,
-        node,
-        const unsigned char [:, ::1] states,         # IN, of all nodes of the subtree, parents first
-        unsigned char [::1] model,                   # OUT, room for one model
-        unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
-    ):
-        """Test the chunks of a plan's node with states that ``walk_subtree`` has kept; return the row updates
-        that made these states.
-        """
-        cdef Py_ssize_t first = node.first, last = node.last
-        cdef Tree tree
-        cdef int64_t n_updates
-        set_tree(self, &tree, plan, node, model, out)
-        if states.shape[1] != self.state_bytes or states.shape[0] != count_nodes(last - first, 1):
-            raise ValueError("states must be those of all nodes.")
-        tree.kept = <unsigned char *> &states[0, 0]
-        tree.n_nodes = 0
-        with nogil:
-            n_updates = test_leaves(&self.learner, &tree, first, last)
-        return n_updates
-
     def walk_subtree(
         self,
         plan,
         node,
         Memory memory not None,
         unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
-        Kept kept=None,                              # OUT, or None: no states are kept
+        unsigned char [:, ::1] kept=None,            # OUT, (n_nodes, state_bytes), the states of the nodes that hold
+                                                     # out at least least_folds chunks, parents first; None: no states
+        Py_ssize_t least_folds=1,
     ):
         """Train the models below a plan's node and test them on its chunks; return the row updates done."""
         cdef Py_ssize_t first = node.first, last = node.last
@@ -966,11 +760,16 @@ cdef class Kernel:
         set_tree(self, &tree, plan, node, memory.model, out)
         set_memory(self, &tree, node, memory)
         tree.kept = NULL
-        tree.least_folds = 1
+        tree.least_folds = least_folds
         tree.n_nodes = 0
-        tree.marks = NULL
         if kept is not None:
-            set_kept(self, &tree, last - first, kept)
+            if (
+                least_folds < 1
+                or kept.shape[1] != self.state_bytes
+                or kept.shape[0] != count_nodes(last - first, least_folds)
+            ):
+                raise ValueError("kept must have room for a state per node.")
+            tree.kept = &kept[0, 0]
         whole.begin, whole.end = self.learner.head_bytes, self.state_bytes
         with nogil:
             n_updates = walk(&self.learner, &tree, first, last, &memory.states[0, 0], False, whole)

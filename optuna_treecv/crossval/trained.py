@@ -166,7 +166,7 @@ class Trained(Engine):
         fixed = last.get_params(deep=False).keys() - last.lane_parameters
         last.check_parameters(but=fixed)
 
-    def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
+    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
         """Return the learner that shares models with other evaluations of the same rows.
 
         Parameters
@@ -176,8 +176,6 @@ class Trained(Engine):
             Where the models are kept.
         root : Prefix
             The prefix before the first prepared row.
-        n_epochs : int
-            The updates per row.
         """
         return learner
 
@@ -229,7 +227,7 @@ class Trained(Engine):
             # A shared learner keeps the states after parts of phases, at which early scores are
             # asked for. A learner that is trained on whole phases has no such states.
             if learner.phases_may_be_cut or not job.task.settings.is_early:
-                learner = self.share(learner, job.cache, root, job.n_epochs)
+                learner = self.share(learner, job.cache, root)
         leaves = self.leaves_for(job, repeat, learner)
         if job.task.settings.row_losses and job.needs_rows:
             _check_has_row_scores(job, leaves, learner)

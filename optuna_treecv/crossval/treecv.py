@@ -97,10 +97,10 @@ class TreeCV(Trained):
             return ""
         return cut.why_no_tree or "the training sets of its folds grow"
 
-    def share(self, learner: Learner, cache: AnyCache, root: Prefix, n_epochs: int) -> Learner:
+    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
         """Return a learner that looks models up in the cache, if its states have keys."""
         if isinstance(learner, CompiledLearner):
-            return SharedLearner(learner, cache, root, n_epochs)
+            return SharedLearner(learner, cache, root)
         return learner
 
     def early(self, training: Training) -> Generator[Early]:

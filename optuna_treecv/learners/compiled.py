@@ -18,7 +18,6 @@ from optuna_treecv._kernels.lanes import LanesKernel
 from optuna_treecv._kernels.lanes import MOST
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.order import random_order
-from optuna_treecv._kernels.tree import Kept
 from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv._kernels.tree import Memory
 from optuna_treecv.learners.base import COUNT
@@ -38,6 +37,7 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.data import times_classes
+from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
@@ -185,16 +185,6 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
             Empty if all parameters have an influence from the first row on.
         """
         return ()
-
-    @property
-    def tracked(self) -> str | None:
-        """The tracked parameter, or None.
-
-        The kernel has methods ``track`` and ``domain``, which find the interval of this
-        parameter's values for which a state is the same. Within it, only reading out the model may
-        depend on the value.
-        """
-        return None
 
     # Inside the tree.
 
@@ -482,9 +472,26 @@ class KernelTrainer:
         node: Node,
         state: np.ndarray,
         out: np.ndarray,
-        kept: Kept | None = None,
+        kept: np.ndarray | None = None,
+        least_folds: int = 1,
         sums: np.ndarray | None = None,
     ) -> int:
+        """Test the folds of a node, whose model the state holds; return the row updates done.
+
+        Parameters
+        ----------
+        plan : Plan
+        node : Node
+        state : ndarray
+        out : ndarray
+            Receives the outputs.
+        kept : ndarray of shape (n_nodes, state_bytes), default=None
+            Receives the states of all nodes of at least ``least_folds`` folds: parents before
+            children, left before right.
+        least_folds : int, default=1
+        sums : ndarray, default=None
+            As in ``walk_summing``.
+        """
         n_levels = (node.n_folds - 1).bit_length() + 1
         states = aligned_empty((n_levels, len(state)))
         states[0] = state
@@ -498,7 +505,7 @@ class KernelTrainer:
             np.empty(plan.n_epochs * (stop - start), np.uint32) if is_ordered else None,
             sums,
         )
-        return kernel.walk_subtree(plan, node, memory, out.view(np.uint8), kept)
+        return kernel.walk_subtree(plan, node, memory, out.view(np.uint8), kept, least_folds)
 
 
 class CompiledLearner(KernelTrainer):
@@ -515,8 +522,6 @@ class CompiledLearner(KernelTrainer):
     ----------
     row_bytes : float
         The bytes that training reads per row.
-    rows_per_copy : int
-        The number of rows whose training takes about as long as copying a state.
     """
 
     def __init__(
@@ -533,13 +538,11 @@ class CompiledLearner(KernelTrainer):
         super().__init__(kernel, rows.X.dtype)
         self.rows = rows
         self.before = before
-        # A kernel around running steps surveys each phase as a whole, and tracks no parameter.
+        # A kernel around running steps surveys each phase as a whole.
         self.phases_may_be_cut = not kernel.surveys
         self.settings = estimator
         self.kind = type(estimator)
         self.respond = estimator.respond
-        self.tracked = None if kernel.surveys else estimator.tracked
-        self._tracker: Any = kernel  # its methods are those of a kernel with a tracked parameter
         is_slow = estimator.rewrites_often and isinstance(rows.X, SparseRows)
         self.lane_parameters = () if is_slow else estimator.lane_parameters
         self.breakpoints = estimator.breakpoints()
@@ -550,7 +553,6 @@ class CompiledLearner(KernelTrainer):
             n_bytes = len(X.values) * (X.dtype.itemsize + 4) / len(X)
         # 1, since rows without numbers must not take 0 bytes.
         self.row_bytes: float = 1 + n_bytes * self.n_outputs
-        self.rows_per_copy = 1 + int(self.state_bytes / self.row_bytes)
         # Whether the estimator predicts nothing that does not follow from outputs.
         self.can_answer = hasattr(self.kind, "_outputs")
 
@@ -564,53 +566,12 @@ class CompiledLearner(KernelTrainer):
             settings["class_weight"] = self.weights_of_classes
         return settings if self.before is None else {**settings, **self.before.settings}
 
-    def tracking(self) -> "CompiledLearner":
-        """Return the same learner with states that record for which values they are the same.
-
-        These are the values of ``tracked``.
-        """
-        if self.tracked is None:
-            return self
-        learner = CompiledLearner(self.settings, self.rows, self.before)
-        learner._tracker.track()
-        return learner
-
-    def update_part(
-        self,
-        state: np.ndarray,
-        phase: Phase,
-        begin: int,
-        end: int,
-        counts: np.ndarray | None = None,
-    ) -> np.ndarray | None:
-        """Train on the rows begin..end-1 of a phase; with ``counts`` (int64, rising) return the
-        states after so many rows of the phase, (n_counts, state_bytes).
-        """
+    def update_part(self, state: np.ndarray, phase: Phase, begin: int, end: int) -> None:
+        """Train on the rows begin..end-1 of a phase."""
         rows = phase.rows
         if begin == 0:
             self._survey(state, phase, rows)
-        start, _, order = _span(rows)
-        if counts is None:
-            self._kernel.update(state, start + begin, start + end, order)
-            return None
-        states = aligned_empty((len(counts), self.state_bytes))
-        self._kernel.update_keeping(
-            state, start + begin, start + end, order, counts + start, states
-        )
-        return states
-
-    def domain_of(self, state: np.ndarray) -> tuple[float, float]:
-        """Return the smallest and the largest value of ``tracked`` for which a state is the same.
-
-        See ``CompiledEstimator.tracked``.
-        """
-        return self._tracker.domain_of(state)
-
-    def domain(self, states: np.ndarray) -> np.ndarray:
-        """Return these values for many states, one per row: (n_states, 2)."""
-        ends = np.empty((len(states), 2))
-        self._tracker.domain(states, ends)
-        return ends
+        self.replay(state, cut(rows, begin, end))
 
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
         if self._kernel.tests_rows:
@@ -626,54 +587,6 @@ class CompiledLearner(KernelTrainer):
         self.outputs(state, start, stop, of_all)
         out[:] = of_all[rows]
         self.update(state, rows)
-
-    def walk_keeping(
-        self,
-        plan: Plan,
-        node: Node,
-        state: np.ndarray,
-        out: np.ndarray,
-        kept: np.ndarray,
-        least_folds: int,
-        trails: dict[int, np.ndarray],
-    ) -> tuple[int, np.ndarray]:
-        """Walk a subtree as ``walk_subtree`` does, and keep states.
-
-        Parameters
-        ----------
-        plan, node, state, out
-            As for ``walk_subtree``.
-        kept : ndarray of shape (n_nodes, state_bytes)
-            Receives the states of all nodes of at least ``least_folds`` folds: parents before
-            children, left before right.
-        least_folds : int
-        trails : dict of int to ndarray of int64
-            By the number of a node in ``kept``, in rising order: after how many rows of the node's
-            phase a state on the way is kept, rising too.
-
-        Returns
-        -------
-        n_updates : int
-            The row updates done.
-        trail_states : ndarray of shape (n_states, state_bytes)
-            The states on the way, one trail after the other.
-        """
-        begins = np.zeros(len(kept) + 1, np.int64)
-        for i, marks in trails.items():
-            begins[i + 1] = len(marks)
-        np.cumsum(begins, out=begins)
-        marks = np.concatenate([*trails.values(), np.empty(0, np.int64)])
-        trail_states = aligned_empty((len(marks), self.state_bytes))
-        keeping = Kept(kept, least_folds, begins, marks, trail_states)
-        return self.walk_subtree(plan, node, state, out, keeping), trail_states
-
-    def test_leaves(self, plan: Plan, node: Node, kept: np.ndarray, out: np.ndarray) -> int:
-        """Test the folds of a node by the states that ``walk_keeping`` has kept for all its nodes.
-
-        Return the row updates that these states took.
-        """
-        model = aligned_bytes(self._kernel.model_bytes)
-        return self._kernel.test_leaves(plan, node, kept, model, out.view(np.uint8))
 
     def numbers(self, state: np.ndarray) -> np.ndarray:
         model = read_model(self._kernel, state)

@@ -116,14 +116,6 @@ class PegasosClassifier(LinearClassifier):
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
     n_epochs: int = 1
 
-    @property
-    def tracked(self) -> str | None:
-        """The tracked parameter: "alpha", unless ``project`` is set.
-
-        Without projection, a state is the same for all values of ``alpha`` in an interval.
-        """
-        return None if self.project else "alpha"
-
     def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Pegasos:
         """Return the kernel with this estimator's settings over padded rows and class codes."""
         return Pegasos(X, y, n_classes, self.alpha, self.average, self.project)

@@ -11,14 +11,11 @@ orders, so it is the same for all trials.
 """
 
 from bisect import bisect_left
-from bisect import bisect_right
 from collections.abc import Generator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
-from math import exp
-from math import log
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -30,7 +27,6 @@ from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.sharing.caches import AnyCache
-from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import fed
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import plan_key
@@ -40,17 +36,6 @@ from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
-
-# Along a long phase, states are kept at marks. From one mark to the next the rows seen grow at
-# least by this factor, and by so many times the rows whose training takes as long as one copy.
-_GROWTH_PER_MARK = 1 / 32
-_COPIES_PER_MARK = 16
-# The states of one phase fill at most this part of the cache. Fewer marks than the least are not
-# worth keeping, and phases that read fewer bytes of rows are trained as fast as their states are
-# kept and looked up.
-_CACHE_PER_TRAIL = 1 / 64
-_LEAST_MARKS = 9
-_LEAST_BYTES_PER_TRAIL = 2**22
 
 # Marks keys of a model's outputs for rows before it is trained on them.
 _OUTPUTS = b"said of each row before it acts"
@@ -141,8 +126,6 @@ class SharedLearner:
     cache : ModelCache or StoredModelCache
     root : Prefix
         The prefix before the first prepared row.
-    n_epochs : int, default=1
-        The updates per row.
 
     Attributes
     ----------
@@ -152,9 +135,7 @@ class SharedLearner:
 
     phases_may_be_cut = True
 
-    def __init__(
-        self, learner: CompiledLearner, cache: AnyCache, root: Prefix, n_epochs: int = 1
-    ) -> None:
+    def __init__(self, learner: CompiledLearner, cache: AnyCache, root: Prefix) -> None:
         self.rows = learner.rows
         self.dtype = learner.dtype
         self.n_outputs = learner.n_outputs
@@ -163,21 +144,12 @@ class SharedLearner:
         self.can_answer = learner.can_answer
         self.n_updates = 0
         self._learner = learner
-        self._trainer = learner.tracking()
-        self._tracked = learner.tracked
-        self._x = 0.0 if self._tracked is None else float(learner.settings_at(1)[self._tracked])
         self._cache = cache
         self._root = root
         self._breakpoints = learner.breakpoints
         self._settings = [
-            settings_key(learner, n_seen, learner.tracked)
-            for n_seen in (*self._breakpoints, MOST_ROWS)
+            settings_key(learner, n_seen) for n_seen in (*self._breakpoints, MOST_ROWS)
         ]
-        self._all_settings = settings_key(learner, MOST_ROWS)
-        self._grid = _marks_grid(
-            learner.rows_per_copy * _COPIES_PER_MARK, n_epochs * len(learner.rows.order)
-        )
-        self._most_marks = max(1, int(cache.max_bytes * _CACHE_PER_TRAIL) // learner.state_bytes)
         self._planned: tuple[Plan, bytes] | None = None
         self._counting = Lock()
 
@@ -235,7 +207,7 @@ class SharedLearner:
                 if end <= done:
                     continue
                 began = perf_counter()
-                self._trainer.test_then_train(model, cut(rows, begin, end), out[begin:end])
+                self._learner.test_then_train(model, cut(rows, begin, end), out[begin:end])
                 seconds += perf_counter() - began
                 with self._counting:
                     self.n_updates += end - begin
@@ -247,8 +219,7 @@ class SharedLearner:
             if is_kept and begin > done:
                 fed_prefix, outputs = before.prefix.feed(phase, begin), out[:begin]
                 model.flags.writeable = False
-                domain = () if self._tracked is None else self._trainer.domain_of(model)
-                self._cache.keep(self._key(fed_prefix), model, seconds, *domain)
+                self._cache.keep(self._key(fed_prefix), model, seconds)
                 kept = outputs.reshape(-1).view(np.uint8).copy()
                 kept.flags.writeable = False
                 self._cache.keep(self._outputs_key(fed_prefix, outputs), kept, seconds)
@@ -268,7 +239,7 @@ class SharedLearner:
                 continue
             model = None
             if end < phase.n_updates:
-                model = self._cache.find(self._key(fed_prefix), self._x)
+                model = self._cache.find(self._key(fed_prefix))
                 if model is None:
                     continue
             outputs[:] = kept.view(outputs.dtype).reshape(outputs.shape)
@@ -276,7 +247,7 @@ class SharedLearner:
         return 0, None
 
     def _outputs_key(self, prefix: Prefix, outputs: np.ndarray) -> Key:
-        return prefix.name, self._all_settings, _OUTPUTS, outputs.nbytes
+        return prefix.name, self._settings[-1], _OUTPUTS, outputs.nbytes
 
     def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
         """Test the folds of a node; return the row updates that the tree below it needs.
@@ -322,9 +293,9 @@ class SharedLearner:
         reverse. This prevents deadlock.
         """
         start, stop = plan.rows(node)
-        name = state.model.prefix.name, self._settings[-1], self._plan_key(plan)
         outputs = ArrayThenCount(out[start:stop].shape, out.dtype)
-        key = *name, encode(self._x), len(outputs.memory)
+        name = state.model.prefix.name, self._settings[-1], self._plan_key(plan)
+        key = *name, len(outputs.memory)
         memory = self._cache.claim(key)
         if memory is not None:
             outputs.take(memory)
@@ -333,43 +304,24 @@ class SharedLearner:
         try:
             least = least_kept_folds(plan, self._learner.row_bytes)
             n_kept = max(1, count_nodes(node.n_folds, least))
-            models_key = (*name, n_kept * self._learner.state_bytes) if least == 1 else None
-            if models_key is not None:
-                kept_states = self._cache.find(models_key, self._x)
-                if kept_states is not None:
-                    return self._learner.test_leaves(plan, node, kept_states, out)
             prefixes = prefixes_below(state.model.prefix, plan, node, least)
             keys = {i: self._key(prefix) for i, prefix in prefixes.items()}
-            trails: dict[int, np.ndarray] = {}  # the marks of those whose phase is long enough
-            if self._tracked is not None:
-                of_each = {i: self._marks(prefix, 0) for i, prefix in prefixes.items()}
-                trails = {i: marks for i, marks in of_each.items() if marks is not None}
-            if self._cache.has_any(keys.values(), self._x) or any(
-                self._cache.find_on_trails(self._trail_key(prefixes[i]), self._x) for i in trails
-            ):
+            if self._cache.has_any(keys.values()):
                 return None
             model = self._state(state.model)
             began = perf_counter()
             states = aligned_empty((n_kept, self._learner.state_bytes))
-            n_updates, trail_states = self._trainer.walk_keeping(
-                plan, node, model, out, states, min(least, node.n_folds), trails
+            n_updates = self._learner.walk_subtree(
+                plan, node, model, out, states, min(least, node.n_folds)
             )
             seconds = perf_counter() - began
             with self._counting:
                 self.n_updates += n_updates
-            states.flags.writeable = trail_states.flags.writeable = False
-            each = {i: seconds * prefix.end / n_updates for i, prefix in prefixes.items()}
-            if keys or models_key is not None:
-                ends = None if self._tracked is None else self._trainer.domain(states)
-                self._cache.keep_all(keys, states, list(each.values()), ends, models_key)
-            begin = 0
-            for i, marks in trails.items():
-                trail = trail_states[begin : begin + len(marks)]
-                ends = self._trainer.domain(trail)
-                trail_key = self._trail_key(prefixes[i])
-                self._cache.keep_trail(trail_key, trail, each[i], marks, ends)
-                begin += len(marks)
-            if models_key is None and node != plan.root:
+            states.flags.writeable = False
+            if keys:
+                each = [seconds * prefix.end / n_updates for prefix in prefixes.values()]
+                self._cache.keep_all(keys, states, each)
+            if node != plan.root:
                 outputs.array[:] = out[start:stop]
                 outputs.n_updates = n_updates
                 outputs.memory.flags.writeable = False
@@ -394,7 +346,7 @@ class SharedLearner:
                 state = self._learner.start()
             else:
                 key = self._key(model.prefix)
-                state = self._cache.find(key, self._x)
+                state = self._cache.find(key)
                 if state is None:
                     return self._make(model, model.before, key)
             model.state = state  # never None again: branches in other threads have this model too
@@ -402,11 +354,8 @@ class SharedLearner:
 
     def _make(self, model: LazyModel, before: LazyModel, key: Key) -> np.ndarray:
         """Train a model, or wait for the thread that is training it."""
-        mark = None
-        if self._tracked is not None:
-            mark = self._cache.find_on_trails(self._trail_key(model.prefix), self._x)
-        begin, base = (model.begin, self._state(before)) if mark is None else mark
-        state = self._cache.claim(key, self._x)  # only now: the owner of a claim must not wait
+        base = self._state(before)
+        state = self._cache.claim(key)  # only now: the owner of a claim must not wait
         if state is not None:
             model.state = state
             return state
@@ -414,61 +363,26 @@ class SharedLearner:
             state = model.state
             if state is None:  # it may have been made without being kept, for lack of room
                 state = self._learner.snapshot(base)
-                self._train(model.prefix, begin, state, key)
+                self._train(model, state, key)
                 model.state = state
             return state
         finally:
-            self._cache.release(key, self._x)
+            self._cache.release(key)
 
-    def _train(self, prefix: Prefix, begin: int, state: np.ndarray, key: Key) -> None:
-        """Train a state from row ``begin`` of the prefix's phase to its end, and keep it."""
-        marks = None if self._tracked is None else self._marks(prefix, begin)
+    def _train(self, model: LazyModel, state: np.ndarray, key: Key) -> None:
+        """Train the state before a model on the rows of its phase, and keep it."""
+        prefix = model.prefix
         began = perf_counter()
-        states = self._trainer.update_part(state, prefix.phase, begin, prefix.end, marks)
+        self._learner.update_part(state, prefix.phase, model.begin, prefix.end)
         seconds = perf_counter() - began
         state.flags.writeable = False
         with self._counting:
-            self.n_updates += prefix.end - begin
-        if self._tracked is None:
-            self._cache.keep(key, state, seconds)
-            return
-        self._cache.keep(key, state, seconds, *self._trainer.domain_of(state))
-        if states is not None and marks is not None:
-            ends = self._trainer.domain(states)
-            self._cache.keep_trail(self._trail_key(prefix), states, seconds, marks, ends)
-
-    def _marks(self, prefix: Prefix, begin: int) -> np.ndarray | None:
-        """Return the marks between row ``begin`` and the end of a prefix's phase.
-
-        They are numbers of rows of the phase; None if the phase is too short for marks.
-        """
-        seen = prefix.origin.n_seen
-        if prefix.end < _LEAST_MARKS * _GROWTH_PER_MARK / 2 * seen:
-            return None
-        if prefix.end * self._learner.row_bytes < _LEAST_BYTES_PER_TRAIL:
-            return None
-        first = bisect_right(self._grid, seen + begin)
-        last = bisect_left(self._grid, prefix.n_seen)
-        if last - first < _LEAST_MARKS:
-            return None
-        every = -(-(last - first) // self._most_marks)
-        return np.array(self._grid[first:last:every]) - seen
+            self.n_updates += prefix.end - model.begin
+        self._cache.keep(key, state, seconds)
 
     def _key(self, prefix: Prefix) -> Key:
         settings = self._settings[bisect_left(self._breakpoints, prefix.n_seen)]
         return prefix.name, settings, self._learner.state_bytes
-
-    def _trail_key(self, prefix: Prefix) -> tuple[Any, ...]:
-        return prefix.origin.name, prefix.phase, self._key(prefix)
-
-
-@lru_cache(64)
-def _marks_grid(least: int, n_rows: int) -> list[int]:
-    """Return the numbers of rows seen that may be marks, at least ``least`` rows apart."""
-    even_to = min(int(least / _GROWTH_PER_MARK), n_rows)
-    n_growing = int(log(n_rows / even_to) / _GROWTH_PER_MARK)
-    growing = [int(even_to * exp(_GROWTH_PER_MARK * i)) for i in range(1, n_growing + 1)]
-    return [*range(least, even_to + 1, least), *growing]
 
 
 # A model is kept if its training phase reads at least so many bytes of rows. Then looking models

@@ -44,35 +44,24 @@ DEFAULT_MAX_BYTES = 2**28
 # Trials go on without this if the database fails.
 _SHARED_MODELS = "shared models"
 
-# Magic, number of bytes, digest of the bytes together with their key and interval.
+# Magic, number of bytes, digest of the bytes together with their key.
 _HEADER = Struct("<4sQ16s")
-_MAGIC = b"TCV1"
-_INTERVAL = Struct("<?d?dQ")
+_MAGIC = b"TCV2"
 
 # No model has more bytes.
 _LARGEST = 2**40
 
 _TABLE = MODELS.c
-_KNOWN = (_TABLE.id, _TABLE.key, _TABLE.low, _TABLE.high, _TABLE.n_bytes)
+_KNOWN = (_TABLE.id, _TABLE.key, _TABLE.n_bytes)
 _WITH_PAYLOAD = (*_KNOWN, _TABLE.payload)
 
 
 class Kept(NamedTuple):
-    """A model to be shared.
-
-    It is valid for values of a hyper-parameter in [low, high]. Both are None if there is no such
-    interval.
-    """
+    """A model to be shared."""
 
     key: bytes
     payload: np.ndarray
     seconds: float
-    low: float | None = None
-    high: float | None = None
-
-
-#: The key and the interval of a model.
-Domain = tuple[bytes, float | None, float | None]
 
 
 class Known(NamedTuple):
@@ -80,8 +69,6 @@ class Known(NamedTuple):
 
     id: int
     key: bytes
-    low: float | None
-    high: float | None
 
 
 class ModelStore:
@@ -179,7 +166,7 @@ class ModelStore:
         if row is not None:
             if tuple(row[name] for name in Known._fields) != model:  # the file was replaced
                 return None
-            payload = _unpack(row["payload"], *model[1:])
+            payload = _unpack(row["payload"], model.key)
             if payload is None:
                 left_out.add(model.id, "the payload is not what was written for this key")
         self._note_damaged(left_out)
@@ -195,26 +182,24 @@ class ModelStore:
 
         Both happen in one transaction.
         """
-        new = {(one.key, one.low, one.high): one for one in kept}
-        there: set[Domain] = self.database.attempt(
+        new = {one.key: one for one in kept}
+        there: set[bytes] = self.database.attempt(
             lambda connection: self._there(connection, new), set(), without=_SHARED_MODELS
         )
         rows = {}
-        for domain, (key, payload, seconds, low, high) in new.items():
-            if domain not in there and payload.nbytes + _HEADER.size <= self.max_bytes:
-                packed = _pack(key, payload, low, high)
-                rows[domain] = {
+        for key, payload, seconds in new.values():
+            if key not in there and payload.nbytes + _HEADER.size <= self.max_bytes:
+                packed = _pack(key, payload)
+                rows[key] = {
                     "key": key,
-                    "low": low,
-                    "high": high,
                     "n_bytes": len(packed),
                     "seconds": seconds,
                     "payload": packed,
                 }
 
         def add(connection: sa.Connection) -> None:
-            for domain in self._there(connection, rows):  # written meanwhile
-                del rows[domain]
+            for key in self._there(connection, rows):  # written meanwhile
+                del rows[key]
             if rows:
                 connection.execute(sa.insert(MODELS), list(rows.values()))
                 evict(connection, self.max_bytes)
@@ -222,16 +207,13 @@ class ModelStore:
         if rows:
             self._write(add)
 
-    def _there(self, connection: sa.Connection, models: Collection[Domain]) -> set[Domain]:
-        """Return those of some models that the database holds undamaged, as far as is known."""
-        columns = MODELS.c.id, MODELS.c.key, MODELS.c.low, MODELS.c.high
-        domains: set[Domain] = set()
-        for part in parts(list({key for key, _, _ in models})):
-            query = sa.select(*columns).where(MODELS.c.key.in_(part))
-            for number, key, low, high in connection.execute(query):
-                if number not in self._damaged:
-                    domains.add((key, low, high))
-        return domains.intersection(models)
+    def _there(self, connection: sa.Connection, keys: Collection[bytes]) -> set[bytes]:
+        """Return the keys of models that the database holds undamaged, as far as is known."""
+        there: set[bytes] = set()
+        for part in parts(list(keys)):
+            query = sa.select(MODELS.c.id, MODELS.c.key).where(MODELS.c.key.in_(part))
+            there.update(key for id_, key in connection.execute(query) if id_ not in self._damaged)
+        return there
 
     def _write(self, work: Callable[[sa.Connection], object]) -> None:
         damaged = list(self._damaged)
@@ -283,27 +265,25 @@ def evict(connection: sa.Connection, max_bytes: int) -> int:
     return len(evicted)
 
 
-def _digest(key: bytes, low: float | None, high: float | None, payload: memoryview) -> bytes:
-    # ``or`` also turns -0.0 into 0.0, since not every SQLite keeps the sign of zero.
-    ends = (low is None, low or 0.0, high is None, high or 0.0)
-    digest = hashlib.blake2b(_INTERVAL.pack(*ends, len(key)), digest_size=16)
+def _digest(key: bytes, payload: memoryview) -> bytes:
+    digest = hashlib.blake2b(len(key).to_bytes(8, "little"), digest_size=16)
     digest.update(key)
     digest.update(payload)
     return digest.digest()
 
 
-def _pack(key: bytes, payload: np.ndarray, low: float | None, high: float | None) -> bytes:
+def _pack(key: bytes, payload: np.ndarray) -> bytes:
     data = np.ascontiguousarray(payload).data.cast("B")
-    return b"".join((_HEADER.pack(_MAGIC, len(data), _digest(key, low, high, data)), data))
+    return b"".join((_HEADER.pack(_MAGIC, len(data), _digest(key, data)), data))
 
 
-def _unpack(packed: bytes, key: bytes, low: float | None, high: float | None) -> np.ndarray | None:
+def _unpack(packed: bytes, key: bytes) -> np.ndarray | None:
     """Return a copy of the payload, or None if it is not what was written for this key."""
     if len(packed) < _HEADER.size:
         return None
     magic, length, digest = _HEADER.unpack_from(packed)
     data = memoryview(packed)[_HEADER.size :]
-    if magic != _MAGIC or length != len(data) or digest != _digest(key, low, high, data):
+    if magic != _MAGIC or length != len(data) or digest != _digest(key, data):
         return None
     return np.frombuffer(data, np.uint8).copy()
 

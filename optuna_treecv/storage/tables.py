@@ -123,7 +123,7 @@ MODELS = sa.Table(
     METADATA,
     sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
     _filled("key", sa.LargeBinary(32), index=True),
-    # The interval of a hyper-parameter for which the model is valid.
+    # Not used any more, and left so that the tables need no new version.
     sa.Column("low", sa.Double),
     sa.Column("high", sa.Double),
     _filled("n_bytes", sa.BigInteger),

@@ -79,12 +79,6 @@ BREAKAGES = [
         "test_crossval::test_projections_of_wide_sparse_rows_are_undone_bit_for_bit",
     ),
     Breakage(
-        "kernels: the interval of lambdas is too wide",
-        "head.low = raised(settings.alpha, margin, steps)",
-        "head.low = 0.9 * raised(settings.alpha, margin, steps)",
-        "test_row_weights::test_weighted_states_are_the_same_for_all_lambdas_of_their_interval",
-    ),
-    Breakage(
         "kernels: SGD counts a row too few in averages",
         "        )\n    head.n_averaged += averages\n",
         "        )\n",
@@ -458,7 +452,7 @@ BREAKAGES = [
     ),
     Breakage(
         "store: damaged models are read",
-        "length != len(data) or digest != _digest(key, low, high, data)",
+        "length != len(data) or digest != _digest(key, data)",
         "length != len(data)",
         "test_stores",
     ),

@@ -27,7 +27,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
 
 # Where the first row is read: a walk, a solution of sums, a fit.
-FIRST = ("walk_keeping", "update_both", "squares", "_fit")
+FIRST = ("walk_subtree", "update_both", "squares", "_fit")
 ALPHA = FloatDistribution(1e-4, 1.0, log=True)
 
 PACKAGE = str(Path(optuna_treecv.__file__).parent)

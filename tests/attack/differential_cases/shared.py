@@ -131,10 +131,7 @@ def shared(case: Case) -> None:
 @contextmanager
 def sharing_small_models() -> Generator[None]:
     """Share also what takes longer to look up than to train, since cases have few rows."""
-    with (
-        mock.patch("optuna_treecv.sharing.shared_learner._LEAST_BYTES", 1),
-        mock.patch("optuna_treecv.sharing.shared_learner._LEAST_BYTES_PER_TRAIL", 1),
-    ):
+    with mock.patch("optuna_treecv.sharing.shared_learner._LEAST_BYTES", 1):
         yield
 
 
