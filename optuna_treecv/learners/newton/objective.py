@@ -44,9 +44,6 @@ _MOST_NUMBERS, _MOST_PREDICTORS, _MOST_SPARSE_PREDICTORS = 2**17, 2**17, 2**24
 # from 1.
 _MOST_OFFSET, _MOST_SCALE = 3, 10
 
-# With fewer columns, a product of two matrices takes less time than that of one with itself.
-_FEW_COLUMNS = 32
-
 # With fewer rows, products of float32 save no time.
 _FEW_ROWS = 4096
 
@@ -473,7 +470,7 @@ def _add_weighted(X: Any, weights: np.ndarray, products: np.ndarray) -> None:
         if sparse.issparse(X):
             parts = X.data, X.indices, X.indptr, w.astype(np.float64)
             add_products(*parts, X.shape[1], products[lane, pair])
-        elif size < _FEW_COLUMNS or w.min() < 0:
+        elif w.min() < 0:
             products[lane, pair] += (X * w[:, None]).T @ X
         else:
             root = X * np.sqrt(w)[:, None]
