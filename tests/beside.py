@@ -27,8 +27,9 @@ def turns_during(call: Callable[[], object]) -> int:
     other = Thread(target=take_turns)
     other.start()
     before = turns
-    call()
-    during = turns - before
-    is_over = True
-    other.join()
-    return during
+    try:
+        call()
+        return turns - before
+    finally:
+        is_over = True
+        other.join()

@@ -11,9 +11,8 @@ from optuna_treecv._kernels import glm
 
 
 @pytest.mark.parametrize("has_ones", [False, True])
-@pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("number", [np.float32, np.float64])
-def test_products_of_sparse_rows(number: type, index: type, has_ones: bool) -> None:
+def test_products_of_sparse_rows(number: type, has_ones: bool) -> None:
     rng = np.random.default_rng(0)
     dense = np.where(rng.random((60, 9)) < 0.3, rng.normal(size=(60, 9)), 0).astype(number)
     dense[:3], dense[3] = 0, 1
@@ -22,7 +21,7 @@ def test_products_of_sparse_rows(number: type, index: type, has_ones: bool) -> N
     columns = np.column_stack([dense, np.ones(60)]) if has_ones else dense
     expected = columns.T.astype(float) * weights @ columns
     products, size = np.zeros(expected.shape), len(expected)
-    parts = rows.data, rows.indices.astype(index), rows.indptr.astype(index)
+    parts = rows.data, rows.indices, rows.indptr.astype(np.int64)
     for times in (1, 2):  # they are added to what is there
         glm.add_products(*parts, weights, 9, products)
         np.testing.assert_allclose(products, times * expected, rtol=1e-13, atol=1e-13)
@@ -32,6 +31,30 @@ def test_products_of_sparse_rows(number: type, index: type, has_ones: bool) -> N
             glm.add_products(*parts, wrong, 9, products)
     with pytest.raises(ValueError, match="products must be square"):
         glm.add_products(*parts, weights, size - 2, products)
+
+
+@pytest.mark.parametrize("n_lanes", [1, 2, 3, 5, 8, 13, 16, 21, 40, 43, 100])
+@pytest.mark.parametrize("density", [0.0, 0.5])
+@pytest.mark.parametrize("number", [np.float32, np.float64])
+def test_products_of_sparse_rows_and_lanes(number: type, density: float, n_lanes: int) -> None:
+    rng = np.random.default_rng(0)
+    rows = sparse.random_array((50, 30), density=density, format="csr", rng=rng).astype(number)
+    of_columns = rng.normal(size=(30, n_lanes)).astype(number)
+    of_rows, parts = (
+        np.empty((50, n_lanes), number),
+        (rows.data, rows.indices, rows.indptr.astype(np.int64)),
+    )
+    glm.multiply_sparse(*parts, of_columns, of_rows, False)
+    rtol = 1e-4 if number == np.float32 else 1e-12
+    np.testing.assert_allclose(of_rows, rows @ of_columns, rtol, atol=rtol)
+    expected = of_columns + rows.T @ of_rows
+    glm.multiply_sparse(*parts, of_columns, of_rows, True)
+    np.testing.assert_allclose(of_columns, expected, rtol, atol=rtol)
+    for wrong in (of_rows[1:], of_rows[:0]):
+        with pytest.raises(ValueError, match="one row for each sparse one"):
+            glm.multiply_sparse(*parts, of_columns, wrong, True)
+    with pytest.raises(ValueError, match="the same number of lanes"):
+        glm.multiply_sparse(*parts, np.empty((30, n_lanes + 1), number), of_rows, False)
 
 
 @pytest.mark.parametrize("number", [np.float32, np.float64])
@@ -116,5 +139,7 @@ def test_other_threads_run_meanwhile() -> None:
     assert others_run_during(lambda: glm.softmax(z))
     rows = sparse.random_array((10_000, 100), density=0.5, format="csr", rng=0)
     weights, products = np.ones(10_000), np.zeros((100, 100))
-    parts = rows.data, rows.indices, rows.indptr
+    parts = rows.data, rows.indices, rows.indptr.astype(np.int64)
     assert others_run_during(lambda: glm.add_products(*parts, weights, 100, products))
+    of_rows = np.ones((10_000, 100))
+    assert others_run_during(lambda: glm.multiply_sparse(*parts, products, of_rows, True))

@@ -1,4 +1,7 @@
-"""Loops over the rows of generalised linear models: products of columns, and the shares of classes."""
+"""Loops over the rows of generalised linear models: products of columns, and the shares of classes.
+
+Sparse rows are in CSR format, as ``SparseRows`` has them.
+"""
 
 import numpy as np
 
@@ -7,26 +10,22 @@ from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 
 from optuna_treecv._kernels.exp_log cimport exponential_in_vectors
+from optuna_treecv._kernels.vec8 cimport axpy
 from optuna_treecv._kernels.vec8 cimport dispatched
-
-
-ctypedef fused Index:
-    int32_t
-    int64_t
+from optuna_treecv._kernels.vec8 cimport inlined
 
 
 def add_products(
-    const floating [::1] values,        # IN, those of rows in CSR format
-    const Index [::1] columns,          # IN, in ascending order within a row
-    const Index [::1] begins,           # IN, (n_rows + 1,)
+    const floating [::1] values,        # IN, those of sparse rows
+    const int32_t [::1] columns,        # IN, in ascending order within a row
+    const int64_t [::1] begins,         # IN, (n_rows + 1,)
     const double [::1] weights,         # IN, (n_rows,)
     Py_ssize_t n_features,              # IN
     double [:, ::1] products,           # INOUT, (size, size), symmetric
 ):
     """Add X' diag(weights) X; where there is a further column, rows have a 1 in it."""
     cdef Py_ssize_t size = products.shape[0]
-    cdef Py_ssize_t i
-    cdef Index a, b
+    cdef Py_ssize_t i, a, b
     cdef double number
     cdef double *of_column
     if begins.shape[0] != weights.shape[0] + 1 or columns.shape[0] != values.shape[0]:
@@ -47,8 +46,94 @@ def add_products(
             if size > n_features:
                 products[n_features, n_features] += weights[i]
         for i in range(size):
-            for a in range(<Index> i):
+            for a in range(i):
                 products[i, a] = products[a, i]
+
+
+cdef inlined multiply_strip(
+    const floating *values,
+    const int32_t *columns,
+    const int64_t *begins,
+    Py_ssize_t n_rows,
+    floating *of_columns,
+    floating *of_rows,
+    Py_ssize_t n_lanes,
+    bint are_summed,
+    Py_ssize_t n_done,          # the first lanes of the strip that are summed already
+    Py_ssize_t width,           # a constant where it is called, so that the row stays in registers
+) noexcept nogil:
+    cdef floating[40] row
+    cdef floating *column
+    cdef Py_ssize_t i, at, lane
+    for i in range(n_rows):
+        for lane in range(width):
+            row[lane] = of_rows[lane] if are_summed and lane >= n_done else 0
+        for at in range(begins[i], begins[i + 1]):
+            column = of_columns + columns[at] * n_lanes
+            if width >= 8 and are_summed:
+                axpy(values[at], row, column, width)
+            elif width >= 8:
+                axpy(values[at], column, row, width)
+            else:
+                for lane in range(width):
+                    if are_summed:
+                        column[lane] += values[at] * row[lane]
+                    else:
+                        row[lane] += values[at] * column[lane]
+        if not are_summed:
+            for lane in range(width):
+                of_rows[lane] = row[lane]
+        of_rows += n_lanes
+
+
+cdef dispatched multiply_strips(
+    const floating *values,
+    const int32_t *columns,
+    const int64_t *begins,
+    Py_ssize_t n_rows,
+    floating *W,
+    floating *Z,
+    Py_ssize_t n,
+    bint are_summed,
+) noexcept nogil:
+    cdef Py_ssize_t lane = 0, n_done, width
+    while lane < n:
+        width = 40 if n - lane >= 40 else 16 if n >= 16 else 8 if n >= 8 else 4 if n >= 4 else 2 if n >= 2 else 1
+        n_done = max(lane + width - n, 0)
+        lane -= n_done
+        if width == 40:
+            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 40)
+        elif width == 16:
+            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 16)
+        elif width == 8:
+            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 8)
+        elif width == 4:
+            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 4)
+        elif width == 2:
+            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 2)
+        else:
+            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 1)
+        lane += width
+
+
+def multiply_sparse(
+    const floating [::1] values,        # IN, those of sparse rows
+    const int32_t [::1] columns,        # IN, below of_columns.shape[0]
+    const int64_t [::1] begins,         # IN, (n_rows + 1,)
+    floating [:, ::1] of_columns,       # IN, (n_columns, n_lanes); INOUT if sums are added to it
+    floating [:, ::1] of_rows,          # OUT, (n_rows, n_lanes); IN if they are summed
+    bint are_summed,
+):
+    """Write the product X W of sparse rows to ``of_rows``, or add X' Z of these to ``of_columns``."""
+    cdef Py_ssize_t n_rows = of_rows.shape[0], n_lanes = of_rows.shape[1]
+    if n_rows != begins.shape[0] - 1 or columns.shape[0] != values.shape[0] or begins[n_rows] > values.shape[0]:
+        raise ValueError("of_rows must have one row for each sparse one, and columns one entry for each value.")
+    if of_columns.shape[1] != n_lanes:
+        raise ValueError("of_columns and of_rows must have the same number of lanes.")
+    with nogil:
+        multiply_strips(
+            &values[0], &columns[0], &begins[0], n_rows, &of_columns[0, 0], &of_rows[0, 0], n_lanes, are_summed
+        )
 
 
 cdef dispatched multiply_columns_of_rows(

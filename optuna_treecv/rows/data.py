@@ -96,15 +96,27 @@ class SparseRows:
     def dtype(self) -> np.dtype:
         return self.values.dtype
 
+    def __getitem__(self, rows: slice | np.ndarray) -> "SparseRows":
+        """Return the rows of a range, or of these numbers."""
+        at: slice | np.ndarray
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(self))
+            begins = self.begins[start : stop + 1]
+            at, begins = slice(begins[0], begins[-1]), begins - begins[0]
+        else:
+            rows = rows.astype(np.intp)
+            sizes = self.begins[rows + 1] - self.begins[rows]
+            begins = np.append(0, np.cumsum(sizes))
+            at = np.arange(begins[-1]) + np.repeat(self.begins[rows] - begins[:-1], sizes)
+        shape = len(begins) - 1, self.shape[1]
+        dense = None if self.dense is None else self.dense[rows]
+        return SparseRows(self.values[at], self.columns[at], begins, shape, dense)
+
     def as_given(self, start: int, stop: int, n_features: int) -> sparse.csr_array:
         """Return the rows start to stop - 1 without the intercept column."""
-        begins = self.begins[start : stop + 1]
-        part = slice(begins[0], begins[-1])
-        rows = sparse.csr_array(
-            (self.values[part], self.columns[part], begins - begins[0]),
-            shape=(stop - start, self.shape[1]),
-        )
-        return rows[:, :n_features]
+        rows = self[start:stop]
+        parts = rows.values, rows.columns, rows.begins
+        return sparse.csr_array(parts, shape=rows.shape)[:, :n_features]
 
 
 @dataclass(frozen=True)

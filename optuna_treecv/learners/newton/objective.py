@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from optuna_treecv._kernels.glm import add_products
 from optuna_treecv._kernels.glm import multiply_columns
+from optuna_treecv._kernels.glm import multiply_sparse
 from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import copy_rows
@@ -37,8 +37,8 @@ _LEAST_DENSITY = 0.2
 _LEAST_SHARE = 1e-3
 
 # The numbers of dense rows and their predictors that are held at once, as many as a cache holds.
-# Sparse rows have few numbers, so that a product with them must have many to be worth its call.
-_MOST_NUMBERS, _MOST_PREDICTORS, _MOST_SPARSE_PREDICTORS = 2**17, 2**17, 2**24
+# Sparse rows have few numbers, so that a product must have many rows to be worth its call.
+_MOST_NUMBERS, _MOST_PREDICTORS, _FEWEST_SPARSE_ROWS = 2**17, 2**17, 2**10
 
 # Columns are centred and scaled if their mean is so many times their scale, or their scale so far
 # from 1.
@@ -121,6 +121,7 @@ class Objective:
         # Where those of float32 are not definite, they take float64.
         self.precision_of_hessians = self.precision
         self._is_sparse = are_sparse(rows)
+        self._sparse: dict[type, SparseRows] = {}  # in each precision
         self.centre, self.scale = self.columns.mean[-1], deviations(self.columns)[-1]
         is_near = np.abs(self.centre) <= _MOST_OFFSET * self.scale
         is_near &= (self.scale < _MOST_SCALE) & (self.scale > 1 / _MOST_SCALE)
@@ -144,16 +145,12 @@ class Objective:
         of ``filled``, 1 where it is missing.
         """
         d, X = self.rows.n_features, self.rows.X
-        if self._is_sparse:
-            low = part.start if isinstance(part, slice) else int(part.min())
-            high = part.stop if isinstance(part, slice) else int(part.max()) + 1
-            begins = X.begins[low : high + 1]
-            within = slice(begins[0], begins[-1])
-            block = sparse.csr_array(
-                (X.values[within], X.columns[within], begins - begins[0]), shape=(high - low, d)
-            )
-            return block if isinstance(part, slice) else block[part.astype(np.intp) - low]
-        block = np.empty((n_rows_of(part), self.width + len(self.filled)), precision)
+        if isinstance(X, SparseRows) and self._is_sparse:
+            if precision not in self._sparse:
+                values: np.ndarray = X.values.astype(precision, copy=False)
+                self._sparse[precision] = replace(X, values=values, shape=(len(X), d))
+            return self._sparse[precision][part]
+        block: np.ndarray = np.empty((n_rows_of(part), self.width + len(self.filled)), precision)
         block[:, d : self.width] = 1
         if self._is_plain and not len(self.filled):
             copy_rows(self.rows, part, block[:, :d])
@@ -217,10 +214,14 @@ class Objective:
         """Return the predictors of models (n_lanes, n_outputs, width), the same after n_rows."""
         (n_lanes, n, _), d = models.shape, self.rows.n_features
         # Outputs are far from each other in memory, so that a loss works on lanes side by side.
-        W = models.transpose(2, 1, 0).astype(X.dtype)
-        z = np.asarray(self._features(X) @ W[: X.shape[1]].reshape(-1, n * n_lanes))
-        if self._is_sparse and self.has_intercept:
-            z += W[d].ravel()
+        W = models.transpose(2, 1, 0).astype(X.dtype, order="C")
+        if isinstance(X, SparseRows):
+            z = np.empty((len(X), n * n_lanes), X.dtype)
+            multiply_sparse(X.values, X.columns, X.begins, W[:d].reshape(d, -1), z, False)
+            if self.has_intercept:
+                z += W[d].ravel()
+        else:
+            z = self._features(X) @ W[: X.shape[1]].reshape(-1, n * n_lanes)
         if len(self.filled):
             of_missing = W[self.filled] * self._fill[set_of].T[:, None]
             z += X[:, self.width :] @ of_missing.reshape(len(self.filled), -1)
@@ -228,10 +229,10 @@ class Objective:
 
     def _block_size(self, n_lanes: int) -> int:
         """Return how many rows are read at once."""
-        n_columns = n_lanes * self.n_outputs
+        most = _MOST_PREDICTORS // (n_lanes * self.n_outputs)
         if self._is_sparse:
-            return max(1, _MOST_SPARSE_PREDICTORS // n_columns)
-        return max(128, min(_MOST_NUMBERS // self.width, _MOST_PREDICTORS // n_columns))
+            return max(_FEWEST_SPARSE_ROWS, most)
+        return max(128, min(_MOST_NUMBERS // self.width, most))
 
     def _blocks(self, n_lanes: int) -> Iterator[tuple[RowNumbers, np.ndarray, np.ndarray]]:
         """Yield all rows with what ``Sets.blocks`` says of them."""
@@ -259,11 +260,14 @@ class Objective:
         """
         n_rows, n_lanes, n = z.shape
         of_columns = z.transpose(0, 2, 1).reshape(n_rows, -1)
-        sums = np.empty((self.width, n, n_lanes))
-        features = self._features(X)
-        sums[: features.shape[1]] = (features.T @ of_columns).reshape(-1, n, n_lanes)
-        if self._is_sparse and self.has_intercept:
-            sums[-1] = of_columns.sum(axis=0).reshape(n, n_lanes)
+        if isinstance(X, SparseRows):
+            of_columns = np.ascontiguousarray(of_columns, X.dtype)
+            sums = np.zeros((self.width, n * n_lanes), X.dtype)
+            multiply_sparse(X.values, X.columns, X.begins, sums, of_columns, True)
+            if self.has_intercept:
+                sums[-1] = of_columns.sum(axis=0, dtype=np.float64)
+            return sums.reshape(-1, n, n_lanes).transpose(2, 1, 0)
+        sums = (self._features(X).T @ of_columns).astype(np.float64).reshape(-1, n, n_lanes)
         if set_of is not None and len(self.filled):
             of_missing = (X[:, self.width :].T @ of_columns).reshape(-1, n, n_lanes)
             sums[self.filled] += of_missing * self._fill[set_of].T[:, None]
@@ -271,7 +275,9 @@ class Objective:
 
     def _sums_of_squares(self, X: Any, bends: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return sums over rows of numbers times squared columns (n_lanes, n_outputs, width)."""
-        squares = X.power(2) if self._is_sparse else np.square(X)
+        if isinstance(X, SparseRows):
+            return self._sums_of(replace(X, values=np.square(X.values)), bends)
+        squares = np.square(X)
         if not len(self.filled):
             return self._sums_of(squares, bends)
         features, width = self._features(X), self.width
@@ -418,6 +424,9 @@ class Objective:
             return
         changed = [_rows_that_change(bends, lane) for lane in range(len(products))]
         own = [lane for lane, rows in enumerate(changed) if rows is None]
+        if len(own) == len(products):
+            _add_weighted(X, bends, products)
+            return
         sums, of_block = np.zeros((len(own), *products.shape[1:])), np.empty(products.shape)
         _add_weighted(X, bends[:, own], sums)
         of_block[own] = sums
@@ -467,8 +476,8 @@ def _add_weighted(X: Any, weights: np.ndarray, products: np.ndarray) -> None:
     for (lane, pair), w in zip(at, np.ascontiguousarray(weights.T), strict=True):
         if not w.any():
             continue
-        if sparse.issparse(X):
-            parts = X.data, X.indices, X.indptr, w.astype(np.float64)
+        if isinstance(X, SparseRows):
+            parts = X.values, X.columns, X.begins, w.astype(np.float64)
             add_products(*parts, X.shape[1], products[lane, pair])
         elif w.min() < 0:
             products[lane, pair] += (X * w[:, None]).T @ X

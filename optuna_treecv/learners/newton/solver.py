@@ -23,9 +23,10 @@ from dataclasses import replace
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf
-from scipy.linalg.lapack import dpotri
+from scipy.linalg.lapack import dtrtri
 
 from optuna_treecv.learners.exact.moments import Keep
+from optuna_treecv.learners.newton.objective import are_sparse
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.objective import Penalties
 
@@ -38,8 +39,9 @@ _MOST_CHANGE = 1e-7
 _LARGE_SHARE, _MANY_METRICS = 1e-2, 3
 
 # The Newton decrement, for rows of weight 1, at which the model of all rows is near enough for the
-# first steps. A row that is left out changes F by more, and some columns may have few rows.
-_NEAR = 1e-3
+# first steps. A row that is left out changes F by more, and some columns may have few rows. Passes
+# of sparse rows take so little time that folds may begin farther away.
+_NEAR, _NEAR_IF_SPARSE = 1e-3, 1e-1
 
 # Trials keep a model of all rows for all penalties that round to the same power of 2. Their folds
 # begin there. The search for such a model begins at the one kept for the same power of 2^8.
@@ -80,7 +82,8 @@ _ROWS_PER_NUMBER = 8
 _MOST_BYTES = 2**28
 
 
-# The inverse of a Hessian (size, size), and the Hessian's diagonal.
+# A matrix (size, size) whose product with its transpose is the inverse of a Hessian, and the
+# Hessian's diagonal.
 Metric = tuple[np.ndarray, np.ndarray]
 
 # A model, and its slopes and Hessians by group.
@@ -197,9 +200,8 @@ def _step_of(point: Point, penalty: Penalties, is_free: np.ndarray) -> tuple[np.
     model, slopes, _ = point
     slope = slopes.sum(axis=0)
     penalty.add(model[None], slope[None])
-    inverse, _ = _metric_at(point, penalty, is_free)
-    step = slope.reshape(1, -1) @ inverse
-    step[:, ~is_free] = 0
+    root, _ = _metric_at(point, penalty, is_free)
+    step = slope.reshape(1, -1) @ root @ root.T
     return step.reshape(slope.shape), float(step.ravel() @ slope.ravel()) / 2
 
 
@@ -261,7 +263,8 @@ def _points_from(
 def _near(objective: Objective) -> float:
     """Return the Newton decrement of models that are near enough."""
     weights = objective.rows.weights
-    return _NEAR * objective.tolerance * float(1 if weights is None else weights.mean())
+    near = _NEAR_IF_SPARSE if are_sparse(objective.rows) else _NEAR
+    return near * objective.tolerance * float(1 if weights is None else weights.mean())
 
 
 def _near_minimum(
@@ -297,19 +300,15 @@ def metrics_of(hessians: np.ndarray, are_free: np.ndarray) -> list[Metric]:
     """
     diagonals = np.diagonal(hessians, axis1=1, axis2=2).copy()
     scales = 1 / np.sqrt(np.maximum(diagonals, 1e-300))
-    scales = scales[:, :, None] * scales[:, None]
-    hessians *= scales  # with a diagonal of ones
+    hessians *= scales[:, :, None]  # with a diagonal of ones
+    hessians *= scales[:, None]
     lanes, columns = np.nonzero(~are_free)
     hessians[lanes, columns] = hessians[lanes, :, columns] = 0
     hessians[lanes, columns, columns] = 1
     for hessian in hessians:
         factor, info = dpotrf(hessian.T, lower=True, overwrite_a=True)
-        hessian.T[:] = dpotri(factor, lower=True)[0] if info == 0 else np.nan
-    hessians += hessians.transpose(0, 2, 1)  # above the diagonal there is 0
-    diagonal = np.arange(hessians.shape[1])
-    hessians[:, diagonal, diagonal] /= 2
-    hessians *= scales
-    hessians[lanes, columns, columns] = 0
+        hessian.T[:] = dtrtri(factor, lower=True)[0] if info == 0 else np.nan
+    hessians *= np.where(are_free, scales, 0)[:, :, None]
     return list(zip(hessians, diagonals, strict=True))
 
 
@@ -359,7 +358,7 @@ class Descent:
         # Where the metrics were taken.
         self._bases, self._has_jumps = self._models.copy(), np.isinf(objective.loss.most_bend)
         self._are_own = np.full(n_lanes, are_own and not self._has_jumps)
-        is_definite = np.array([np.isfinite(inverse.flat[0]) for inverse, _ in metrics])
+        is_definite = np.array([np.isfinite(root[0, 0]) for root, _ in metrics])
         if slopes is not None:  # the first step reads no row
             self._slopes[:] = slopes.reshape(n_lanes, size)
             self._steps[:] = np.nan_to_num(self._direction(np.arange(n_lanes), self._slopes))
@@ -476,8 +475,8 @@ class Descent:
         for i in range(n_pairs - 1, -1, -1):
             alphas[i] = shares[i] * np.sum(steps[i] * step, axis=1)
             step -= alphas[i][:, None] * changes[i]
-        for (inverse, _), these in _runs([self._metrics[lane] for lane in lanes]):
-            step[these] = step[these] @ inverse
+        for (root, _), these in _runs([self._metrics[lane] for lane in lanes]):
+            step[these] = step[these] @ root @ root.T
         step[~self._is_free[lanes]] = 0
         for i in range(n_pairs):
             beta = shares[i] * np.sum(changes[i] * step, axis=1)
@@ -529,7 +528,7 @@ class Descent:
             metrics = metrics_of(hessians[:, 0], self._is_free[some])
             for lane, metric in zip(some, metrics, strict=True):
                 self._metrics[lane] = metric
-        is_lost = np.array([not np.isfinite(self._metrics[lane][0].flat[0]) for lane in lanes])
+        is_lost = np.array([not np.isfinite(self._metrics[lane][0][0, 0]) for lane in lanes])
         if np.any(is_lost) and self._objective.precision_of_hessians == np.float32:
             self._objective.precision_of_hessians = np.float64
             self._renew(lanes[is_lost])
