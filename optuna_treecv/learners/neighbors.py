@@ -63,8 +63,9 @@ _FEW_ROWS = 1024
 # where its inverse can be a weight.
 _EPS, _ROUNDED = 64 * np.finfo(np.float64).eps, 1e8
 
-# A multiple of the rows of a tile in a product of matrices, for all libraries that were tried.
-_TILE = 8
+# Multiples of the rows of a tile in products of matrices: in most libraries, and in all that were
+# tried. Where products are exact, any number would do.
+_TILES = 2, 8
 
 # The columns of a list before its distances, see ``Lists``.
 _HEAD = 4
@@ -440,17 +441,14 @@ class NeighborFolds(Family):
         sizes, train = self._sizes[asked], self._cut.split(chunk).train_rows()
         n_rows, order = len(places), np.argsort(places)  # in the order of the splitter
         known = lists.distances[order, : int(lists.n_known[0]) + 1]
-        search: Search = partial(_nearest, model)
-        tile, is_tree = 1, _is_tree(model)
+        search, is_tree, tile = _part_search(model, X), _is_tree(model), 1
         if not is_tree:
-            tile = 1 if _are_products_exact(model, X) else _TILE
-            at = _in_tiles(np.sort(places[doubts[asked].any(axis=0)]), n_rows, tile)
-            some = take_rows(X, at)
-            part_search = _part_search(model, X, some)
-            if part_search is not None and (tile == 1 or _finds(part_search, some, known[at])):
-                search = part_search
-            else:
-                tile = n_rows
+            every = np.sort(places[doubts[asked].any(axis=0)])
+            parts = ((tile, _in_tiles(every, n_rows, tile)) for tile in _TILES)
+            found = (tile for tile, at in parts if _finds(search, take_rows(X, at), known[at]))
+            tile = next(found, n_rows)
+        if search is None or tile == n_rows:
+            search = partial(_nearest, model)
         for size in np.unique(sizes).tolist():
             numbers = asked[sizes == size]
             at = _in_tiles(np.sort(places[doubts[numbers].any(axis=0)]), n_rows, tile)
@@ -495,8 +493,8 @@ class NeighborFolds(Family):
 def _nearest(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the distances and the numbers of the nearest training rows."""
     with foreign_code():
-        nearest: tuple[np.ndarray, np.ndarray] = model.kneighbors(X, size)
-    return nearest
+        found: tuple[np.ndarray, np.ndarray] = model.kneighbors(X, size)
+    return found
 
 
 def _is_tree(model: Any) -> bool:
@@ -504,7 +502,7 @@ def _is_tree(model: Any) -> bool:
     return model._tree is not None
 
 
-def _part_search(model: Any, X: Any, some: Any) -> Search | None:
+def _part_search(model: Any, X: Any) -> Search | None:
     """Return a search for a part of the test rows that chooses as one for all of them.
 
     The order among equal distances depends on how scikit-learn shares out work, and that on the
@@ -512,7 +510,7 @@ def _part_search(model: Any, X: Any, some: Any) -> Search | None:
     """
     rows, metric = model._fit_X, model.effective_metric_
     are_arrays = isinstance(X, np.ndarray) and isinstance(rows, np.ndarray)
-    if are_arrays and ArgKmin.is_usable_for(some, rows, metric):
+    if not _is_tree(model) and are_arrays and ArgKmin.is_usable_for(X, rows, metric):
         strategy = "parallel_on_X" if _is_large(X) else "parallel_on_Y"
 
         def search(part: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -521,7 +519,8 @@ def _part_search(model: Any, X: Any, some: Any) -> Search | None:
             return found[0], found[1]
 
         return search
-    return None if X.shape[0] > _FEW_ROWS else partial(_nearest, model)
+    is_any = _is_tree(model) or X.shape[0] <= _FEW_ROWS
+    return partial(_nearest, model) if is_any else None
 
 
 def _is_large(X: Any) -> bool:
@@ -529,9 +528,9 @@ def _is_large(X: Any) -> bool:
     return X.shape[0] > _FEW_ROWS * _openmp_effective_n_threads()
 
 
-def _finds(search: Search, some: Any, distances: np.ndarray) -> bool:
-    """Return whether a search finds these distances, number for number."""
-    return np.array_equal(search(some, distances.shape[1])[0], distances)
+def _finds(search: Search | None, some: Any, distances: np.ndarray) -> bool:
+    """Return whether there is a search that finds these distances, number for number."""
+    return search is not None and np.array_equal(search(some, distances.shape[1])[0], distances)
 
 
 def _in_tiles(at: np.ndarray, n_rows: int, tile: int) -> np.ndarray:
@@ -554,17 +553,6 @@ def _in_tiles(at: np.ndarray, n_rows: int, tile: int) -> np.ndarray:
     whole, behind = at[at < end], np.arange(end, n_rows if at[-1] >= end else end)
     size = min(end, tile * max(1, -(-len(whole) // tile)))
     return np.concatenate([np.resize(whole, size), behind])
-
-
-def _are_products_exact(model: Any, X: Any) -> bool:
-    """Return whether sums of products of rows are exact, so that no order of them matters."""
-    parts = [X, model._fit_X]
-    of_squares = model.effective_metric_ in ("euclidean", "sqeuclidean")
-    if not of_squares or not all(isinstance(part, np.ndarray) for part in parts):
-        return False
-    # 4 |x|^2 bounds all sums of squares, which are multiples of the square of a step.
-    most = max(4 * row_norms(part, squared=True).max() for part in parts)
-    return all(_are_multiples(part, (52 - log2(max(most, 1))) / 2) for part in parts)
 
 
 def _are_multiples(values: np.ndarray, n_bits: float) -> bool:
