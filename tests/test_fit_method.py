@@ -19,6 +19,7 @@ from optuna.distributions import IntDistribution
 import pandas as pd
 import pytest
 from scipy import sparse
+from scipy.special import softmax
 from sklearn import svm
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
@@ -87,6 +88,8 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.crossval.settings import draw_seed
+from optuna_treecv.scoring.metrics import registered_scorer
+from optuna_treecv.scoring.metrics import score_of
 
 CLASSIFIERS = [
     DecisionTreeClassifier(random_state=0),
@@ -151,6 +154,53 @@ def test_scores_of_regressors_are_those_of_cross_validate(estimator):
             estimator, X_NUMBERS, Y_NUMBERS, cv=cv, scoring="r2", method="fit"
         )
         np.testing.assert_array_equal(found.test_score, expected["test_score"])
+
+
+class Told(ClassifierMixin, BaseEstimator):
+    """Says what it is told."""
+
+    def __init__(self, probabilities, classes):
+        self.classes_, self.probabilities = classes, probabilities
+
+    def fit(self, X, y):
+        return self
+
+    def predict_proba(self, X):
+        return self.probabilities
+
+
+LOG_LOSS = registered_scorer("neg_log_loss")
+
+
+@pytest.mark.parametrize("names", [np.arange(7), np.array(list("abcdefg"))], ids=["int", "str"])
+@pytest.mark.parametrize("n_classes", [2, 3, 7])
+def test_a_log_loss_has_the_bits_of_scikit_learn(n_classes, names):
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        codes = rng.permutation(np.resize(np.arange(n_classes), rng.integers(n_classes, 200)))
+        logits = rng.normal(size=(len(codes), n_classes)) * 10.0 ** rng.integers(-1, 4)
+        told = Told(softmax(logits, axis=1), names[:n_classes])
+        X, y = logits, names[codes]
+        ours = score_of(LOG_LOSS, told, X, y, told.classes_, {})
+        assert ours == LOG_LOSS.score(told, X, y)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "y", "error"),
+    [
+        (np.full((3, 3), 0.4), [0, 1, 2], UserWarning),
+        (np.diag([2.0, 1.0, 1.0]), [0, 1, 2], ValueError),
+        (np.eye(3) - 0.5, [0, 1, 2], ValueError),
+        (np.full((3, 3), np.nan), [0, 1, 2], ValueError),
+        (np.eye(3), [0, 1, 1], ValueError),
+    ],
+    ids=["sums", "large", "negative", "nan", "missing class"],
+)
+def test_what_scikit_learn_says_of_probabilities_is_said(probabilities, y, error):
+    told = Told(probabilities, np.arange(3))
+    with warnings.catch_warnings(), pytest.raises(error):
+        warnings.simplefilter("error")
+        score_of(LOG_LOSS, told, np.zeros((3, 1)), np.array(y), told.classes_, {})
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
