@@ -43,6 +43,10 @@ _LARGE_SHARE, _MANY_METRICS = 1e-2, 3
 # of sparse rows take so little time that folds may begin farther away.
 _NEAR, _NEAR_IF_SPARSE = 1e-3, 1e-1
 
+# Where these are found by Newton's method, one more step leads much nearer. So they may be as many
+# times as far away, but where they are kept for further trials, or second derivatives jump.
+_ROUGHLY = 20
+
 # Trials keep a model of all rows for all penalties that round to the same power of 2. Their folds
 # begin there. The search for such a model begins at the one kept for the same power of 2^8.
 _NEAR_POINTS, _FAR_POINTS = 1, 8
@@ -217,6 +221,9 @@ def points_near(
     Unless this is cold, a sample would save nothing.
     """
     sample = objective.sample if is_cold else objective
+    has_jumps = np.isinf(objective.loss.most_bend)
+    is_rough = is_cold and sample is objective and not has_jumps
+    near = _near(objective) * (_ROUGHLY if is_rough else 1)
     points: list[Point] = []
     n_points = len(penalties.of_columns)
     for i in range(n_points):
@@ -225,16 +232,32 @@ def points_near(
             metric = _metric_at(points[-1], penalty, is_free)
             points += _points_from(sample, penalty, is_free, model[None], [metric])
         else:
-            points.append(_near_minimum(sample, penalty, is_free, model))
-        # Newton's step to the next point reads no row.
-        after = min(i + 1, n_points - 1)
-        step, _ = _step_of(points[-1], penalties[after : after + 1], is_free)
-        model = points[-1][0] - np.nan_to_num(step)
+            points.append(_near_minimum(sample, penalty, is_free, model, near))
+        if i + 1 < n_points:
+            known = points[-1:] if has_jumps else points
+            model = _predicted(known, penalties[i + 1 : i + 2], is_free)
     if sample is objective:
         return points
     models = np.array([here[0] for here in points])
     metrics = [_metric_at(here, penalties[i : i + 1], is_free) for i, here in enumerate(points)]
     return _points_from(objective, penalties, is_free, models, metrics)
+
+
+def _predicted(points: list[Point], penalty: Penalties, is_free: np.ndarray) -> np.ndarray:
+    """Return where the next minimum might be, without reading rows.
+
+    This is where Newton's step leads with the Hessian halfway, if it goes on changing as between
+    the last two points.
+    """
+    model, slopes, hessians = points[-1]
+    step = np.nan_to_num(_step_of(points[-1], penalty, is_free)[0])
+    if len(points) > 1:
+        moved, changed = model - points[-2][0], hessians - points[-2][2]
+        share = -np.sum(step * moved) / max(np.sum(moved * moved), 1e-300)
+        halfway = model, slopes, hessians + share / 2 * changed
+        longer, _ = _step_of(halfway, penalty, is_free)
+        step = np.where(np.isfinite(longer), longer, step)
+    return model - step
 
 
 def _points_from(
@@ -256,7 +279,9 @@ def _points_from(
         decrement = _step_of(here, penalties[i : i + 1], is_free)[1]
         if not decrement < _near(objective):
             start = models[i] if np.isnan(decrement) else here[0]
-            points[i] = _near_minimum(objective, penalties[i : i + 1], is_free, start)
+            points[i] = _near_minimum(
+                objective, penalties[i : i + 1], is_free, start, _near(objective)
+            )
     return points
 
 
@@ -268,9 +293,9 @@ def _near(objective: Objective) -> float:
 
 
 def _near_minimum(
-    objective: Objective, penalty: Penalties, is_free: np.ndarray, model: np.ndarray
+    objective: Objective, penalty: Penalties, is_free: np.ndarray, model: np.ndarray, near: float
 ) -> Point:
-    """Return a model that is one step of Newton's away from the minimum, or the nearest to it."""
+    """Return a model whose Newton decrement is below a number, or the smallest that was found."""
     nearest: Point | None = None
     of_all, least, share = np.array([len(objective.sets.shares) - 1]), np.inf, 1.0
     step_of_nearest = np.zeros_like(model)
@@ -283,7 +308,7 @@ def _near_minimum(
             continue
         if decrement < least:
             nearest, least, step_of_nearest, share = here, decrement, step, 1.0
-            if decrement < _near(objective):
+            if decrement < near:
                 break
         elif nearest is None or share < _LEAST_STEP:
             break
