@@ -188,8 +188,11 @@ def _valid(probabilities: Array) -> Array:
 def _of_true_class(probabilities: Array, codes: Array) -> Array:
     if probabilities.shape[1] > 2:
         return _valid(probabilities)[np.arange(len(codes)), codes]
-    second = _valid(probabilities[:, 1:])[:, 0]  # scikit-learn reads no other column
-    return np.where(codes == 1, second, 1 - second)
+    second = _valid(probabilities[:, 1:])[:, 0]
+    # scikit-learn reads no other column, which leaves a small float32 only few digits.
+    is_short = probabilities.dtype == np.float32
+    first = _valid(probabilities[:, :1])[:, 0] if is_short else 1 - second
+    return np.where(codes == 1, second, first)
 
 
 def _log_likelihood(probabilities: Array, codes: Array) -> Array:

@@ -365,12 +365,13 @@ class LogisticFolds(GLMFolds):
         """Return class codes, decision values or probabilities."""
         if method != "predict_proba":
             return _decisions(outputs, method)
-        # Log losses are clipped by the eps of their type, which is that of the rows.
-        outputs = outputs.astype(self._rows.X.dtype)
         if outputs.shape[1] == 1:
             second = 1 / (1 + np.exp(-outputs))
-            return np.hstack([1 - second, second])  # with the rounding of scikit-learn
-        return softmax(outputs, axis=1)
+            shares = np.hstack([1 - second, second])  # with the rounding of scikit-learn
+        else:
+            shares = softmax(outputs, axis=1)
+        # Log losses are clipped by the eps of their type, which is that of the rows.
+        return shares.astype(self._rows.X.dtype, copy=False)
 
 
 class TweedieFolds(GLMFolds):
