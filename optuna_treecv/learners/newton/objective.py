@@ -121,7 +121,6 @@ class Objective:
         # Where those of float32 are not definite, they take float64.
         self.precision_of_hessians = self.precision
         self._is_sparse = are_sparse(rows)
-        self._sparse: dict[type, SparseRows] = {}  # in each precision
         self.centre, self.scale = self.columns.mean[-1], deviations(self.columns)[-1]
         is_near = np.abs(self.centre) <= _MOST_OFFSET * self.scale
         is_near &= (self.scale < _MOST_SCALE) & (self.scale > 1 / _MOST_SCALE)
@@ -146,10 +145,9 @@ class Objective:
         """
         d, X = self.rows.n_features, self.rows.X
         if isinstance(X, SparseRows) and self._is_sparse:
-            if precision not in self._sparse:
-                values: np.ndarray = X.values.astype(precision, copy=False)
-                self._sparse[precision] = replace(X, values=values, shape=(len(X), d))
-            return self._sparse[precision][part]
+            some = X[part]
+            values = some.values.astype(precision, copy=False)
+            return replace(some, values=values, shape=(len(some), d))
         block: np.ndarray = np.empty((n_rows_of(part), self.width + len(self.filled)), precision)
         block[:, d : self.width] = 1
         if self._is_plain and not len(self.filled):
