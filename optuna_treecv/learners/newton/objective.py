@@ -146,7 +146,7 @@ class Objective:
         d, X = self.rows.n_features, self.rows.X
         if isinstance(X, SparseRows) and self._is_sparse:
             some = X[part]
-            values = some.values.astype(precision, copy=False)
+            values: np.ndarray = some.values.astype(precision, copy=False)
             return replace(some, values=values, shape=(len(some), d))
         block: np.ndarray = np.empty((n_rows_of(part), self.width + len(self.filled)), precision)
         block[:, d : self.width] = 1
