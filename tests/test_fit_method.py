@@ -159,17 +159,35 @@ def test_scores_of_regressors_are_those_of_cross_validate(estimator):
 class Told(ClassifierMixin, BaseEstimator):
     """Says what it is told."""
 
-    def __init__(self, probabilities, classes):
-        self.classes_, self.probabilities = classes, probabilities
+    def __init__(self, response, classes):
+        self.classes_, self.response = classes, response
 
     def fit(self, X, y):
         return self
 
-    def predict_proba(self, X):
-        return self.probabilities
+    def predict(self, X):
+        return self.response
+
+    predict_proba = predict
 
 
-LOG_LOSS = registered_scorer("neg_log_loss")
+ACCURACY, LOG_LOSS = registered_scorer("accuracy"), registered_scorer("neg_log_loss")
+
+
+@pytest.mark.parametrize("names", [np.arange(7), np.array(list("abcdefg"))], ids=["int", "str"])
+def test_an_accuracy_has_the_bits_of_scikit_learn(names):
+    rng = np.random.default_rng(0)
+    for n_rows in [1, 3, *range(90, 120)]:
+        y, response = names[rng.integers(0, 7, (2, n_rows))]
+        told, X = Told(response, names), np.zeros((n_rows, 1))
+        assert score_of(ACCURACY, told, X, y, names, {}) == ACCURACY.score(told, X, y)
+
+
+@pytest.mark.parametrize("response", [[0.5, 1.0], ["0", "1"], [[0, 1]], [0, 1, 1]], ids=str)
+def test_what_scikit_learn_says_of_predictions_is_said(response):
+    told = Told(np.array(response), np.arange(2))
+    with pytest.raises(ValueError, match="accuracy"):
+        score_of(ACCURACY, told, np.zeros((2, 1)), np.array([0, 1]), told.classes_, {})
 
 
 @pytest.mark.parametrize("names", [np.arange(7), np.array(list("abcdefg"))], ids=["int", "str"])

@@ -337,15 +337,13 @@ def score_of(
     """
     n_rows = _num_samples(X)
     try:
-        if scorer.is_zero_one and not hasattr(estimator, "classes_"):
+        is_plain = scorer.is_registered and classes is not None and not params
+        returned = _plain_score(scorer, estimator, X, y) if is_plain else None
+        if returned is None and scorer.is_zero_one and not hasattr(estimator, "classes_"):
             # scikit-learn's own accuracy asks classifiers for their classes.
             returned = metrics.accuracy_score(y, estimator.predict(X), **params)
-        else:
-            is_log_loss = scorer.is_registered and scorer.name == "neg_log_loss"
-            is_plain = is_log_loss and classes is not None and not params
-            returned = _log_likelihood(estimator, X, y) if is_plain else None
-            if returned is None:
-                returned = scorer.score(estimator, X, y, **params)
+        elif returned is None:
+            returned = scorer.score(estimator, X, y, **params)
     except (TypeError, ValueError) as error:
         is_value = isinstance(error, ValueError)
         if is_value and classes is not None and len(np.unique(y)) < len(classes):
@@ -369,14 +367,20 @@ def score_of(
     return score if np.isfinite(score) else scorer.if_diverged
 
 
-def _log_likelihood(estimator: Any, X: Any, y: Any) -> float | None:
-    """Return ``neg_log_loss`` of several classes, bit for bit, without checks that take long.
+def _plain_score(scorer: Scorer, estimator: Any, X: Any, y: Any) -> float | None:
+    """Return an accuracy or the log loss of several classes, bit for bit, without long checks.
 
-    None where scikit-learn may have something to say, or reads probabilities in another way.
+    None for other scores, and where scikit-learn may have something to say.
     """
+    method = {"accuracy": "predict", "neg_log_loss": "predict_proba"}.get(scorer.name, "")
     is_plain = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iuU"
-    if not is_plain or not hasattr(estimator, "predict_proba"):
+    if not is_plain or not hasattr(estimator, method):
         return None
+    if method == "predict":
+        predicted = estimator.predict(X)
+        is_plain = type(predicted) is np.ndarray and predicted.shape == y.shape
+        is_plain &= predicted.dtype.kind == y.dtype.kind
+        return float(np.mean(predicted == y)) if is_plain else None
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 3 or not np.array_equal(classes, getattr(estimator, "classes_", ())):
         return None
