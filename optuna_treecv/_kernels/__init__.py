@@ -35,6 +35,7 @@ there is only that:
 Beside the tree:
 
 * ``glm``: products of sparse rows and shares of classes, for generalised linear models.
+* ``nearest``: the nearest of some rows, by products of matrices.
 * ``lapack``: routines that let other threads run meanwhile.
 
 ``reference`` has each kernel again in simple NumPy, for the tests.

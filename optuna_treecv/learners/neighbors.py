@@ -21,6 +21,7 @@ from sklearn.neighbors._base import _get_weights
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.extmath import row_norms
 
+from optuna_treecv._kernels.nearest import nearest
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
@@ -62,6 +63,10 @@ _FEW_ROWS = 1024
 # The share of squares by which a difference of them is rounded, and how many times as large it is
 # where its inverse can be a weight.
 _EPS, _ROUNDED = 64 * np.finfo(np.float64).eps, 1e8
+
+# Our own lists of so many neighbours take less time than scikit-learn's heaps. So many rows are
+# searched for at once there and here.
+_FEW_NEIGHBORS, _BLOCK = 64, 256
 
 # Multiples of the rows of a tile in products of matrices: in most libraries, and in all that were
 # tried. Where products are exact, any number would do.
@@ -242,7 +247,7 @@ class NeighborFolds(Family):
     def _search_chunk(self, chunk: int) -> np.ndarray:
         train, places = self._cut.split(chunk).train_rows(), self._places(chunk)
         size, (model, X) = self._most_known(len(train)), self._model(chunk)
-        distances, indices = _nearest(model, X, size + 1)
+        distances, indices = _nearest_in_any_order(model, X, size + 1)
         return self._listed(model, size, distances[places], train[indices[places]])
 
     def _search_all(self, first: int, last: int) -> np.ndarray:
@@ -251,7 +256,7 @@ class NeighborFolds(Family):
         if -1 not in self._models:
             self._models[-1] = self._fit(None, self._for_search(size))
         (model, X), own = self._models[-1], self._cut.tested_from(first, last).astype(np.intp)
-        distances, indices = _nearest(model, take_rows(X, own), size + 2)
+        distances, indices = _nearest_in_any_order(model, take_rows(X, own), size + 2)
         is_other = indices != own[:, None]
         is_other[is_other.all(axis=1), -1] = False  # many rows that are equal to this one
         shape = len(own), size + 1
@@ -488,6 +493,19 @@ class NeighborFolds(Family):
                 codes = np.searchsorted(self._classes, model.classes_)
                 outputs[:, columns.start + codes] = response
         return outputs
+
+
+def _nearest_in_any_order(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same as ``_nearest``, with any choice and order among equal distances."""
+    rows, metric = model._fit_X, model.effective_metric_
+    is_usual = not _is_tree(model) and metric == "euclidean" and size <= _FEW_NEIGHBORS
+    are_dense = isinstance(X, np.ndarray) and X.dtype == np.float64 and np.isfinite(X).all()
+    if not (is_usual and are_dense and ArgKmin.is_usable_for(X, rows, metric)):
+        return _nearest(model, X, size)
+    blocks = [X[begin : begin + _BLOCK] for begin in range(0, len(X), _BLOCK)]
+    search = partial(nearest, Y=rows, k=size)
+    distances, indices = zip(*in_order(_openmp_effective_n_threads(), search, blocks), strict=True)
+    return np.concatenate(distances), np.concatenate(indices)
 
 
 def _nearest(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:

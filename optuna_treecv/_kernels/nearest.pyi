@@ -1,0 +1,3 @@
+import numpy as np
+
+def nearest(X: np.ndarray, Y: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]: ...
