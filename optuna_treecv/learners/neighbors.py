@@ -529,7 +529,9 @@ def _part_search(model: Any, X: Any) -> Search | None:
     rows, metric = model._fit_X, model.effective_metric_
     are_arrays = isinstance(X, np.ndarray) and isinstance(rows, np.ndarray)
     if not _is_tree(model) and are_arrays and ArgKmin.is_usable_for(X, rows, metric):
-        strategy = "parallel_on_X" if _is_large(X) else "parallel_on_Y"
+        # Test rows are shared out, or training rows where there are few.
+        are_few = X.shape[0] <= _FEW_ROWS * _openmp_effective_n_threads()
+        strategy = "parallel_on_Y" if are_few else "parallel_on_X"
 
         def search(part: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
             options = dict(model.effective_metric_params_)
@@ -539,11 +541,6 @@ def _part_search(model: Any, X: Any) -> Search | None:
         return search
     is_any = _is_tree(model) or X.shape[0] <= _FEW_ROWS
     return partial(_nearest, model) if is_any else None
-
-
-def _is_large(X: Any) -> bool:
-    """Return whether scikit-learn shares out test rows, and not training rows."""
-    return X.shape[0] > _FEW_ROWS * _openmp_effective_n_threads()
 
 
 def _finds(search: Search | None, some: Any, distances: np.ndarray) -> bool:

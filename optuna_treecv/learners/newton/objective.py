@@ -236,21 +236,6 @@ class Objective:
         """Yield all rows with what ``Sets.blocks`` says of them."""
         return self.sets.blocks(self._block_size(n_lanes))
 
-    def _spans(
-        self, n_lanes: int, by_group: bool
-    ) -> Iterator[tuple[RowNumbers, np.ndarray, list[tuple[int, slice]]]]:
-        """Yield all rows, which sets they train, and the parts whose sums are those of a group.
-
-        By group, all rows train.
-        """
-        if not by_group:
-            for some, is_trained, _ in self._blocks(n_lanes):
-                yield some, is_trained, [(0, slice(None))]
-            return
-        all_train = np.ones((1, len(self.sets.shares)), bool)
-        for some, parts in self.sets.spans(self._block_size(n_lanes)):
-            yield some, all_train, parts
-
     def _sums_of(self, X: Any, z: np.ndarray, set_of: np.ndarray | None = None) -> np.ndarray:
         """Return sums over rows of numbers times columns (n_lanes, n_outputs, width).
 
@@ -351,11 +336,8 @@ class Objective:
         reach = np.zeros(len(moves))
         for some, is_trained, _ in self._blocks(len(moves)):
             moved = self.predictors(self.read(some, self.precision), moves, set_of)
-            moved = (
-                np.linalg.norm(moved, axis=2, keepdims=True)
-                if self.n_outputs > 1
-                else np.abs(moved)
-            )
+            many = self.n_outputs > 1  # of one output, the norm would take longer
+            moved = np.linalg.norm(moved, axis=2, keepdims=True) if many else np.abs(moved)
             if self.rows.weights is not None:
                 moved[self.rows.weights[some] == 0] = 0
             _clear(moved, is_trained[:, set_of])
@@ -390,7 +372,7 @@ class Objective:
         slopes = np.zeros((len(models), n_groups, *models.shape[1:]))
         firsts, seconds = self._pairs
         products = np.zeros((len(models), n_groups, len(firsts), self.width, self.width))
-        for some, is_trained, parts in self._spans(len(models), by_group):
+        for some, is_trained, parts in self.sets.spans(self._block_size(len(models)), by_group):
             X, y = self.read(some, self.precision_of_hessians), self.targets[some]
             z = self.predictors(X, models, set_of)
             n_rows, n_lanes, n = z.shape

@@ -95,16 +95,30 @@ class Sets(NamedTuple):
                 yield some, self.is_trained[:, kind].T, self.is_tested[:, kind].T
                 begin = end
 
-    def spans(self, size: int) -> Iterator[tuple[RowNumbers, list[tuple[int, slice]]]]:
-        """Yield at most ``size`` rows, by group, and which of them are of each group."""
+    def spans(
+        self, size: int, by_group: bool
+    ) -> Iterator[tuple[RowNumbers, np.ndarray, list[tuple[int, slice]]]]:
+        """Yield at most ``size`` rows, which sets they train, and which of them are of each group.
+
+        By group, all rows train, and several groups are yielded together. Otherwise all are one.
+        """
+        if not by_group:
+            for some, is_trained, _ in self.blocks(size):
+                yield some, is_trained, [(0, slice(None))]
+            return
         ends = np.cumsum([0, *(n_rows_of(part) for part in self.rows)])
         rows: RowNumbers = slice(0, ends[-1])
         if not all(isinstance(part, slice) for part in self.rows):
             rows = np.concatenate([np.r_[part] for part in self.rows])
+        all_train = np.ones((1, len(self.shares)), bool)
         for begin, some in zip(range(0, ends[-1], size), blocks(rows, size), strict=True):
             bounds = np.clip(ends - begin, 0, n_rows_of(some)).tolist()
             parts = enumerate(slice(*bound) for bound in pairwise(bounds))
-            yield some, [(group, part) for group, part in parts if part.stop > part.start]
+            yield (
+                some,
+                all_train,
+                [(group, part) for group, part in parts if part.stop > part.start],
+            )
 
     def train_rows(self, number: int) -> Iterator[RowNumbers]:
         """Yield the training rows of a set, in parts."""

@@ -234,8 +234,8 @@ def points_near(
         else:
             points.append(_near_minimum(sample, penalty, is_free, model, near))
         if i + 1 < n_points:
-            known = points[-1:] if has_jumps else points
-            model = _predicted(known, penalties[i + 1 : i + 2], is_free)
+            before = points[-1:] if has_jumps else points[-2:]
+            model = _predicted(before, penalties[i + 1 : i + 2], is_free)
     if sample is objective:
         return points
     models = np.array([here[0] for here in points])
