@@ -40,10 +40,8 @@ def test_products_of_sparse_rows_and_lanes(number: type, density: float, n_lanes
     rng = np.random.default_rng(0)
     rows = sparse.random_array((50, 30), density=density, format="csr", rng=rng).astype(number)
     of_columns = rng.normal(size=(30, n_lanes)).astype(number)
-    of_rows, parts = (
-        np.empty((50, n_lanes), number),
-        (rows.data, rows.indices, rows.indptr.astype(np.int64)),
-    )
+    parts = rows.data, rows.indices, rows.indptr.astype(np.int64)
+    of_rows = np.full((50, n_lanes), 9, number)
     glm.multiply_sparse(*parts, of_columns, of_rows, False)
     rtol = 1e-4 if number == np.float32 else 1e-12
     np.testing.assert_allclose(of_rows, rows @ of_columns, rtol, atol=rtol)

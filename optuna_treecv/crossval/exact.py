@@ -97,6 +97,7 @@ class Exact(WholeRepeat):
         n_outputs = len(task.data.classes()) if is_classifier(estimator) else task.n_targets
         is_searched = any(name in task.searched for name in parts.parameters)
         of_task = has_weights, *counts, task.n_folds, is_asked, n_outputs, is_searched
+        has_scaler = parts.scaler is not None
         # All rows pass the steps of a table, so that other reasons come first.
         if parts.kinds and (why := parts.family.why_not(parts.last, Facts(1, False, *of_task))):
             return why
@@ -109,7 +110,7 @@ class Exact(WholeRepeat):
             return f"{searched[0]} is searched, which does not act on models that have converged"
         if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
             return "a StandardScaler cannot subtract a mean from sparse rows"
-        return parts.family.why_not(parts.last, Facts(n_features, is_sparse, *of_task))
+        return parts.family.why_not(parts.last, Facts(n_features, is_sparse, *of_task, has_scaler))
 
     def _form(self, job: Job, parts: Parts) -> tuple[int, bool]:
         """Return how many columns rows have after the steps, and whether they are sparse."""
@@ -263,7 +264,9 @@ class Exact(WholeRepeat):
                 except Exception:  # noqa: BLE001  # each job will raise its own
                     continue
                 for job, of_job in zip(group, scores, strict=True):
-                    job.ahead[repeat.number] = of_job
+                    # A job without fits to fall back on will raise its own error.
+                    if job.why or not np.any(of_job.diverged == OUTPUTS_DIVERGED):
+                        job.ahead[repeat.number] = of_job
                 is_any = True
         return is_any
 

@@ -68,6 +68,8 @@ class Facts(NamedTuple):
         Whether several values of a parameter of the family are evaluated.
     n_outputs : int
         The number of classes, or of targets.
+    has_scaler : bool
+        Whether a StandardScaler stands before the estimator.
     """
 
     n_features: int
@@ -79,6 +81,7 @@ class Facts(NamedTuple):
     is_asked: bool = False
     n_outputs: int = 1
     is_searched: bool = False
+    has_scaler: bool = False
 
 
 class Family(ABC):

@@ -46,6 +46,7 @@ from optuna_treecv.learners.newton.sets import Sets
 from optuna_treecv.learners.newton.sets import spread_in_sets
 from optuna_treecv.learners.newton.solver import points_near
 from optuna_treecv.learners.newton.solver import solve
+from optuna_treecv.learners.newton.wide import tested_by_wide_models
 from optuna_treecv.rows.data import SparseRows
 
 #: Each fold and value has an inverse Hessian, but in leave-one-out.
@@ -78,6 +79,8 @@ class GLMFolds(Family):
         self._estimators = estimators
         self._loss = self._make_loss()
         self._intercept_scaling = self.intercept_scaling(estimators[0])
+        # A small tol asks for sums of float64.
+        self._precision = np.float32 if estimators[0].tol >= _LEAST_TOL else np.float64
 
     @staticmethod
     def intercept_scaling(estimator: Any) -> float:
@@ -111,12 +114,12 @@ class GLMFolds(Family):
                 return f"there are more than {MOST_FOLDS:,} folds"
             if why := cls.why_not_left_out(estimator, None, facts):
                 return f"there are more than {MOST_FOLDS:,} folds, and {why}"
-        n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
-        if n_outputs > 1 and facts.n_features * n_outputs > _MOST_COEFFICIENTS:
-            return f"a model has more than {_MOST_COEFFICIENTS} coefficients"
-        if facts.n_features > _MOST_COLUMNS:
-            return f"X has more than {_MOST_COLUMNS} columns"
-        return ""
+        return "" if cls.may_be_wide(estimator, facts) else _why_wide(facts)
+
+    @classmethod
+    def may_be_wide(cls, estimator: Any, facts: Facts) -> bool:
+        """Return whether there may be more columns than a Hessian has."""
+        return False
 
     @classmethod
     def why_not_left_out(cls, estimator: Any, scaler: StandardScaler | None, facts: Facts) -> str:
@@ -134,6 +137,11 @@ class GLMFolds(Family):
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Solve for the models of all folds, and yield what they say of their test rows."""
         rows = self._rows
+        if isinstance(rows.X, SparseRows) and _why_wide(
+            Facts(rows.n_features, True, False, 0, 0, n_outputs=self._loss.n_outputs)
+        ):
+            yield from self._wide(chunks)
+            return
         if chunks.are_single_rows and rows.maps is None and not isinstance(rows.X, SparseRows):
             d, has_weights = rows.n_features, rows.weights is not None
             facts = Facts(d, False, has_weights, chunks.n_rows - 1, 1)
@@ -142,6 +150,17 @@ class GLMFolds(Family):
                 yield slice(0, chunks.n_chunks), self._left_out(chunks.n_rows)
                 return
         yield from self._solved(chunks, keep, most_rows)
+
+    def _wide(self, chunks: Chunks) -> Iterator[TestedChunks]:
+        """Yield what models say of their test rows that have no Hessian."""
+        rows = self._rows
+        assert rows.classes is not None
+        yield from tested_by_wide_models(
+            *(rows, chunks, self._loss, self._strengths(np.ones(chunks.n_chunks))),
+            self._estimators[0].fit_intercept,
+            self._class_weights(chunks, rows.classes),
+            self._precision,
+        )
 
     def _left_out(self, n_rows: int) -> np.ndarray:
         """Return what the models of all rows but one say of it, (n_points, n_rows, n_outputs)."""
@@ -301,10 +320,8 @@ class GLMFolds(Family):
                 if weights is not None:
                     weights[:, 0] = 1
                 every.append((of_class, weights))
-        # A small tol asks for sums of float64.
-        precision = np.float32 if self._estimators[0].tol >= _LEAST_TOL else np.float64
         return [
-            Objective(rows, sets, self._loss, has_intercept, columns, weights, precision)
+            Objective(rows, sets, self._loss, has_intercept, columns, weights, self._precision)
             for rows, weights in every
         ]
 
@@ -360,6 +377,14 @@ class LogisticFolds(GLMFolds):
         if facts.n_of_class < 1:
             return "a training set has no row of a class"
         return super().why_not(estimator, facts)
+
+    @classmethod
+    def may_be_wide(cls, estimator: LogisticRegression, facts: Facts) -> bool:
+        """Return whether rows are sparse and as they are, and coefficients alone penalised."""
+        is_plain = facts.is_sparse and not facts.has_scaler
+        is_plain &= cls.intercept_scaling(estimator) == np.inf
+        is_plain &= facts.n_features > _MOST_COLUMNS
+        return is_plain and (facts.n_trained >= _FEW_ROWS or facts.is_asked)
 
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or probabilities."""
@@ -459,6 +484,16 @@ class LinearSVMFolds(GLMFolds):
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or numbers."""
         return outputs[:, 0] if self._rows.classes is None else _decisions(outputs, method)
+
+
+def _why_wide(facts: Facts) -> str:
+    """Return why a fit takes less time than a Hessian, a clause; "" if it does not."""
+    n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
+    if n_outputs > 1 and facts.n_features * n_outputs > _MOST_COEFFICIENTS:
+        return f"a model has more than {_MOST_COEFFICIENTS} coefficients"
+    if facts.n_features > _MOST_COLUMNS:
+        return f"X has more than {_MOST_COLUMNS} columns"
+    return ""
 
 
 def _keep_of_class(
