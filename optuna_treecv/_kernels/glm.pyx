@@ -98,7 +98,7 @@ cdef dispatched multiply_strips(
 ) noexcept nogil:
     cdef Py_ssize_t lane = 0, n_done, width
     while lane < n:
-        width = 40 if n - lane >= 40 else 16 if n >= 16 else 8 if n >= 8 else 4 if n >= 4 else 2 if n >= 2 else 1
+        width = 40 if n - lane >= 40 else 16 if n >= 16 else 8 if n >= 8 else 2 if n >= 2 else 1
         n_done = max(lane + width - n, 0)
         lane -= n_done
         if width == 40:
@@ -107,8 +107,6 @@ cdef dispatched multiply_strips(
             multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 16)
         elif width == 8:
             multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 8)
-        elif width == 4:
-            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 4)
         elif width == 2:
             multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 2)
         else:

@@ -136,31 +136,24 @@ class GLMFolds(Family):
 
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Solve for the models of all folds, and yield what they say of their test rows."""
-        rows = self._rows
-        if isinstance(rows.X, SparseRows) and _why_wide(
-            Facts(rows.n_features, True, False, 0, 0, n_outputs=self._loss.n_outputs)
+        rows, n_outputs = self._rows, self._loss.n_outputs
+        is_sparse, has_weights = isinstance(rows.X, SparseRows), rows.weights is not None
+        facts = Facts(rows.n_features, is_sparse, has_weights, 0, 1, n_outputs=n_outputs)
+        if is_sparse and _why_wide(facts) and rows.classes is not None:
+            yield from tested_by_wide_models(
+                *(rows, chunks, self._loss, self._strengths(np.ones(chunks.n_chunks))),
+                self._estimators[0].fit_intercept,
+                self._class_weights(chunks, rows.classes),
+                self._precision,
+            )
+        elif (
+            chunks.are_single_rows
+            and not (rows.maps is not None or is_sparse)
+            and not self.why_not_left_out(self._estimators[0], self._scaler, facts)
         ):
-            yield from self._wide(chunks)
-            return
-        if chunks.are_single_rows and rows.maps is None and not isinstance(rows.X, SparseRows):
-            d, has_weights = rows.n_features, rows.weights is not None
-            facts = Facts(d, False, has_weights, chunks.n_rows - 1, 1)
-            facts = facts._replace(n_outputs=self._loss.n_outputs)
-            if not self.why_not_left_out(self._estimators[0], self._scaler, facts):
-                yield slice(0, chunks.n_chunks), self._left_out(chunks.n_rows)
-                return
-        yield from self._solved(chunks, keep, most_rows)
-
-    def _wide(self, chunks: Chunks) -> Iterator[TestedChunks]:
-        """Yield what models say of their test rows that have no Hessian."""
-        rows = self._rows
-        assert rows.classes is not None
-        yield from tested_by_wide_models(
-            *(rows, chunks, self._loss, self._strengths(np.ones(chunks.n_chunks))),
-            self._estimators[0].fit_intercept,
-            self._class_weights(chunks, rows.classes),
-            self._precision,
-        )
+            yield slice(0, chunks.n_chunks), self._left_out(chunks.n_rows)
+        else:
+            yield from self._solved(chunks, keep, most_rows)
 
     def _left_out(self, n_rows: int) -> np.ndarray:
         """Return what the models of all rows but one say of it, (n_points, n_rows, n_outputs)."""

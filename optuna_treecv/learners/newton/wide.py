@@ -89,16 +89,14 @@ def products_of(rows: sparse.csr_array) -> Products:
         flat = np.hstack(shares)
         for begin in range(0, flat.shape[1], _MOST_LANES):
             some = flat[:, begin : begin + _MOST_LANES]
-            n_lanes = some.shape[1]
-            of_rows = np.pad(some[:-1], ((0, 0), (0, -n_lanes % 8)))  # strips of 8 are fast
+            of_rows = np.pad(some[:-1], ((0, 0), (0, -some.shape[1] % 8)))  # strips of 8 are fast
             shape = by_row.shape[1], of_rows.shape[1]
             sums = room.view(flat.dtype)[: prod(shape)].reshape(shape)
             sums[:] = 0
             for are_summed in (True, False):
-                parts = values[flat.dtype], columns, begins
-                multiply_sparse(*parts, sums, of_rows, are_summed)
+                multiply_sparse(values[flat.dtype], columns, begins, sums, of_rows, are_summed)
             some *= own.astype(flat.dtype)
-            some[:-1] += of_rows[:, :n_lanes]
+            some[:-1] += of_rows[:, : some.shape[1]]
         ends = np.cumsum([one.shape[1] for one in shares])
         return [np.ascontiguousarray(one) for one in np.split(flat, ends[:-1], axis=1)]
 
@@ -306,8 +304,7 @@ def tested_by_wide_models(
     least = square * max(1 / _MOST_OF_ROW, max(totals) / most)
     is_near = strengths >= least
     if not is_near.any():
-        with np.errstate(divide="ignore"):
-            smallest = 1 / strengths.max()
+        smallest = 1 / strengths.max() if strengths.any() else np.inf
         raise ValueError(
             f"C must be at most {1 / least:.3g} for {max(totals):.6g} rows with squared norms up "
             f"to {square:.3g}, got {smallest:.6g}."
