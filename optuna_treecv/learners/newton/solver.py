@@ -234,7 +234,9 @@ def points_near(
         else:
             points.append(_near_minimum(sample, penalty, is_free, model, near))
         if i + 1 < n_points:
-            before = points[-1:] if has_jumps else points[-2:]
+            # A further metric may take longer than the steps that it saves.
+            are_few = is_free.size <= _FEW_COEFFICIENTS and not has_jumps
+            before = points[-2:] if are_few else points[-1:]
             model = _predicted(before, penalties[i + 1 : i + 2], is_free)
     if sample is objective:
         return points
@@ -268,20 +270,18 @@ def _points_from(
     metrics: list[Metric],
 ) -> list[Point]:
     """Return models of all rows near the minima, from some with metrics near theirs."""
-    of_all = np.full(len(models), len(objective.sets.shares) - 1)
+    of_all, near = np.full(len(models), len(objective.sets.shares) - 1), _near(objective)
     lanes = Descent(
         *(objective, of_all, penalties, np.tile(is_free, (len(models), 1)), models, metrics)
     )
-    found = lanes.nearly(_near(objective))
+    found = lanes.nearly(near)
     found = np.where(np.isfinite(found), found, models)
     points = list(zip(found, *objective.curvature(found, of_all, by_group=True), strict=True))
     for i, here in enumerate(points):
         decrement = _step_of(here, penalties[i : i + 1], is_free)[1]
-        if not decrement < _near(objective):
+        if not decrement < near:
             start = models[i] if np.isnan(decrement) else here[0]
-            points[i] = _near_minimum(
-                objective, penalties[i : i + 1], is_free, start, _near(objective)
-            )
+            points[i] = _near_minimum(objective, penalties[i : i + 1], is_free, start, near)
     return points
 
 
