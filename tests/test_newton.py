@@ -212,14 +212,11 @@ def test_many_rows_have_the_models_of_converged_fits(n_classes: int, seed: int) 
         np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse", "missing", "weighted", "far"])
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_how_far_models_move_the_rows_that_they_are_trained_on(
-    kind: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def objective_of(kind: str, n_classes: int, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what the models of four folds minimise."""
     X, y = rows_of(n_classes)
     rng, kept = np.random.default_rng(0), []
-    weights = rng.choice([0.0, 1.0], size=N_ROWS)
+    weights = rng.choice([0.0, 1.0, 3.0], size=N_ROWS)
     if kind in ("missing", "sparse"):
         X[rng.random(X.shape) < 0.9] = np.nan if kind == "missing" else 0
     X[:, 0] += 1e3 * (kind == "far")
@@ -232,9 +229,40 @@ def test_how_far_models_move_the_rows_that_they_are_trained_on(
         sparse.csr_array(X) if kind == "sparse" else X,
         y,
         cv=KFold(4, shuffle=True, random_state=0),
-        params={"sample_weight": weights} if kind == "weighted" else None,
+        sample_weight=weights if kind == "weighted" else None,
     )
     (one,) = kept
+    return one
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "missing", "weighted"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_slopes_of_test_rows_are_means_by_the_weights_of_scores(
+    kind: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, rng = objective_of(kind, n_classes, monkeypatch), np.random.default_rng(1)
+    models, set_of = rng.normal(size=(20, one.n_outputs, one.width)), rng.integers(0, 4, 20)
+    assert (one.rows.score_weights is not None) == (kind == "weighted")
+    _, means = one.slopes(models, set_of)
+    for lane, number in enumerate(set_of):
+        trained = np.concatenate([np.r_[part] for part in one.sets.train_rows(number)])
+        tested = np.setdiff1d(np.arange(N_ROWS), trained)
+        of_one = models[[lane]], set_of[[lane]]
+        slopes = one.predictors(one.read(tested), *of_one)
+        one.loss.differentiate(slopes, one.targets[tested])
+        if kind == "weighted":
+            slopes *= one.rows.score_weights[tested, None, None]
+            slopes *= len(tested) / one.rows.score_weights[tested].sum()
+        expected = one._sums_of(one.read(tested), slopes, set_of[[lane]])[0] / len(tested)
+        np.testing.assert_allclose(means[lane], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "missing", "weighted", "far"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_how_far_models_move_the_rows_that_they_are_trained_on(
+    kind: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, rng = objective_of(kind, n_classes, monkeypatch), np.random.default_rng(1)
     set_of = rng.integers(0, 4, 200)
     moves = rng.normal(size=(200, one.n_outputs, one.width))
     moves *= rng.choice([0, 1], size=moves.shape)

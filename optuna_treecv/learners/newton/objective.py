@@ -51,8 +51,8 @@ _FEW_ROWS = 4096
 # begins.
 _ROWS_PER_COLUMN = 2**8
 
-# With fewer columns per Hessian, Hessians share the products of columns, so many at once.
-_COLUMNS_PER_HESSIAN, _MOST_PRODUCTS = 7, 2**19
+# With fewer columns per pair of outputs, these share the products of columns, so many at once.
+_COLUMNS_PER_PAIR, _MOST_PRODUCTS = 7, 2**19
 
 # Second derivatives that differ by at most this part are nearly the same. Hessians share their
 # products if at most this part of the rows has others.
@@ -286,9 +286,9 @@ class Objective:
             numbers *= of_rows[:, :, None]
 
     def slopes(self, models: np.ndarray, set_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the slopes of models, summed over their training rows and over their test rows.
+        """Return the slopes of models: sums over training rows, and means over test rows.
 
-        Test rows have no weights here.
+        Means are by the weights that rows have in scores.
 
         Parameters
         ----------
@@ -296,26 +296,31 @@ class Objective:
         set_of : ndarray of shape (n_lanes,)
             The training set of each.
         """
-        train, test = np.zeros_like(models), np.zeros_like(models)
-        has_weights = self.rows.weights is not None or self.class_weights is not None
+        train, test, totals = np.zeros_like(models), np.zeros_like(models), np.zeros(len(models))
+        of_scores = self.rows.score_weights
+        is_plain = self.rows.weights is None and self.class_weights is None and of_scores is None
         for some, is_trained, is_tested in self._blocks(len(models)):
             X = self.read(some, self.precision)
             z = self.predictors(X, models, set_of)
             self.loss.differentiate(z, self.targets[some])
             are_trained, are_tested = is_trained[:, set_of], is_tested[:, set_of]
-            if len(are_trained) == 1 and not has_weights:
+            if len(are_trained) == 1 and is_plain:
                 sums = self._sums_of(X, z, set_of)
                 train[are_trained[0]] += sums[are_trained[0]]
                 test[are_tested[0]] += sums[are_tested[0]]
+                totals[are_tested[0]] += len(z)
                 continue
             tested = np.flatnonzero(are_tested.any(axis=0))
             if len(tested):
-                of_tests = z[:, tested] * are_tested[:, tested, None]
+                weights = np.ones(len(z)) if of_scores is None else of_scores[some]
+                shares = are_tested[:, tested] * weights[:, None]
+                totals[tested] += shares.sum(axis=0)
+                of_tests = z[:, tested] * shares[:, :, None].astype(z.dtype)
                 test[tested] += self._sums_of(X, of_tests, set_of[tested])
             self._weigh(z, some, set_of)
             _clear(z, are_trained)
             train += self._sums_of(X, z, set_of)
-        return train, test
+        return train, test / np.where(totals > 0, totals, 1)[:, None, None]
 
     def most_reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return what ``reach`` is not above, without reading rows.
@@ -336,8 +341,7 @@ class Objective:
         reach = np.zeros(len(moves))
         for some, is_trained, _ in self._blocks(len(moves)):
             moved = self.predictors(self.read(some, self.precision), moves, set_of)
-            many = self.n_outputs > 1  # of one output, the norm would take longer
-            moved = np.linalg.norm(moved, axis=2, keepdims=True) if many else np.abs(moved)
+            moved = np.linalg.norm(moved, axis=2, keepdims=True)
             if self.rows.weights is not None:
                 moved[self.rows.weights[some] == 0] = 0
             _clear(moved, is_trained[:, set_of])
@@ -439,7 +443,7 @@ def _add_weighted(X: Any, weights: np.ndarray, products: np.ndarray) -> None:
     """Add X' diag(w) X for the columns w of weights, where sparse rows get a column of ones."""
     size = products.shape[-1]
     weights = weights.reshape(len(weights), products.shape[0] * products.shape[1])
-    if isinstance(X, np.ndarray) and size < _COLUMNS_PER_HESSIAN * (weights.shape[1] - 1):
+    if isinstance(X, np.ndarray) and size < _COLUMNS_PER_PAIR * (products.shape[1] - 1):
         upper, place = np.triu_indices(size), np.empty((size, size), np.intp)
         place.T[upper] = place[upper] = np.arange(len(upper[0]))
         n_rows = max(1, _MOST_PRODUCTS // len(upper[0]))

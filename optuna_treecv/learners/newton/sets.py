@@ -40,8 +40,6 @@ class Sets(NamedTuple):
         Which kinds train the model of each set, and which test it.
     shares : ndarray of shape (n_sets, n_groups)
         The part of each group that trains. Groups are the kinds, or one of all rows.
-    n_tested : ndarray of shape (n_sets,)
-        The number of test rows; 1 if there are none.
     """
 
     rows: list[RowNumbers]
@@ -49,20 +47,18 @@ class Sets(NamedTuple):
     is_trained: np.ndarray
     is_tested: np.ndarray
     shares: np.ndarray
-    n_tested: np.ndarray
 
     @classmethod
     def of(cls, chunks: Chunks) -> Sets:
         """Return the training sets of chunks."""
         k, n = chunks.n_chunks, chunks.n_rows
-        n_tested = np.append(np.maximum(chunks.sizes, 1), 1)
         if chunks.trains is None:  # a partition; the rows before the first chunk train all models
             rows = [slice(*ends) for ends in pairwise([0, *chunks.bounds.tolist()])]
             is_tested = np.vstack([np.eye(k + 1, dtype=bool)[1:], np.zeros(k + 1, bool)])
             if rows[0].stop == 0:
                 rows, is_tested = rows[1:], is_tested[:, 1:]
             shares = (~is_tested).astype(float)
-            return cls([*rows], [*range(len(rows))], ~is_tested, is_tested, shares, n_tested)
+            return cls([*rows], [*range(len(rows))], ~is_tested, is_tested, shares)
         of_rows = np.zeros((n, 2, k), bool)
         for chunk in range(k):
             of_rows[chunks.train_parts(chunk)[0], 0, chunk] = True
@@ -77,10 +73,10 @@ class Sets(NamedTuple):
         ends = np.cumsum(np.bincount(kind_of))
         if len(first) > _MOST_GROUPS:
             shares = (is_trained @ np.bincount(kind_of) / n)[:, None]
-            return cls([order], [kind_of[order]], is_trained, is_tested, shares, n_tested)
+            return cls([order], [kind_of[order]], is_trained, is_tested, shares)
         parts = np.split(order, ends[:-1])
         shares = is_trained.astype(float)
-        return cls([*parts], [*range(len(first))], is_trained, is_tested, shares, n_tested)
+        return cls([*parts], [*range(len(first))], is_trained, is_tested, shares)
 
     def blocks(self, size: int) -> Iterator[tuple[RowNumbers, np.ndarray, np.ndarray]]:
         """Yield at most ``size`` rows, and which sets they train and test.

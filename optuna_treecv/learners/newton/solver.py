@@ -378,7 +378,6 @@ class Descent:
         self._shares, self._has_step = np.ones(n_lanes), np.zeros(n_lanes, bool)
         self._goes_on, self._gaps = np.zeros(n_lanes, bool), np.full(n_lanes, np.inf)
         self._age, self._n_metrics = np.zeros((2, n_lanes), int)
-        self._sizes = objective.sets.n_tested[set_of]
         self._before[:] = self._models
         # Where the metrics were taken.
         self._bases, self._has_jumps = self._models.copy(), np.isinf(objective.loss.most_bend)
@@ -438,7 +437,7 @@ class Descent:
             far, near = active[is_far], active[~is_far]
             self._shares[far] /= 2
             self._models[far] = self._before[far] - self._shares[far, None] * self._steps[far]
-            slope, of_tests = slope[~is_far], of_tests[~is_far] / self._sizes[near, None]
+            slope, of_tests = slope[~is_far], of_tests[~is_far]
             self._remember(near, slope)
             steps = self._direction(near, slope)
             self._steps[near], self._shares[near], self._has_step[near] = steps, 1, True
