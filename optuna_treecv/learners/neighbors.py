@@ -68,8 +68,8 @@ _EPS, _ROUNDED = 64 * np.finfo(np.float64).eps, 1e8
 # searched for at once there and here.
 _FEW_NEIGHBORS, _BLOCK = 64, 256
 
-# Multiples of the rows of a tile in products of matrices: in most libraries, and in all that were
-# tried. Where products are exact, any number would do.
+# The rows of a tile in products of matrices: some libraries multiply pairs, and 8 is a multiple of
+# the tiles of all that were tried. Where products are exact, any number would do.
 _TILES = 2, 8
 
 # The columns of a list before its distances, see ``Lists``.

@@ -298,13 +298,13 @@ class Objective:
         """
         train, test, totals = np.zeros_like(models), np.zeros_like(models), np.zeros(len(models))
         of_scores = self.rows.score_weights
-        is_plain = self.rows.weights is None and self.class_weights is None and of_scores is None
+        all_alike = self.rows.weights is None and self.class_weights is None and of_scores is None
         for some, is_trained, is_tested in self._blocks(len(models)):
             X = self.read(some, self.precision)
             z = self.predictors(X, models, set_of)
             self.loss.differentiate(z, self.targets[some])
             are_trained, are_tested = is_trained[:, set_of], is_tested[:, set_of]
-            if len(are_trained) == 1 and is_plain:
+            if len(are_trained) == 1 and all_alike:
                 sums = self._sums_of(X, z, set_of)
                 train[are_trained[0]] += sums[are_trained[0]]
                 test[are_tested[0]] += sums[are_tested[0]]

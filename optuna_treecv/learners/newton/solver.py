@@ -319,7 +319,7 @@ def _near_minimum(
 
 
 def metrics_of(hessians: np.ndarray, are_free: np.ndarray) -> list[Metric]:
-    """Return the metrics of Hessians (n_lanes, size, size), whose memory is used.
+    """Return the metrics of Hessians (n_lanes, size, size), which are overwritten.
 
     They are 0 where nothing is free, and NaN where a Hessian is not definite.
     """
