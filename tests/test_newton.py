@@ -34,9 +34,12 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.newton import glm
 from optuna_treecv.learners.newton import objective
 from optuna_treecv.learners.newton import solver
+from optuna_treecv.learners.newton.sets import Sets
+from optuna_treecv.learners.newton.sets import spread_in_sets
 
 # Mean test losses are promised to 1e-6.
 PROMISED = 1e-6
@@ -235,6 +238,53 @@ def objective_of(kind: str, n_classes: int, monkeypatch: pytest.MonkeyPatch) -> 
     return one
 
 
+def trained_rows(sets: Sets, number: int) -> np.ndarray:
+    parts = []
+    for some, is_trained, _ in sets.blocks(N_ROWS):
+        rows = np.r_[some]
+        parts.append(rows[np.broadcast_to(is_trained[:, number], rows.shape)])
+    return np.concatenate(parts)
+
+
+def test_steps_in_the_metric_of_a_hessian() -> None:
+    rng = np.random.default_rng(0)
+    half, slopes = rng.normal(size=(3, 6, 9)) * np.geomspace(1, 1e4, 6)[:, None], np.eye(6)
+    hessians, are_free = half @ half.transpose(0, 2, 1), rng.random((3, 6)) < 0.7
+    hessians[2] = 3 * hessians[2] - 2 * np.diag(np.diagonal(hessians[2]))
+    *definite, other = solver.metrics_of(hessians.copy(), are_free)
+    for metric, hessian, is_free in zip(definite, hessians, are_free, strict=False):
+        free = np.ix_(is_free, is_free)
+        expected = np.zeros((6, 6))
+        expected[free] = np.linalg.inv(hessian[free])
+        np.testing.assert_allclose(metric.steps(slopes), expected, rtol=1e-9, atol=1e-18)
+        np.testing.assert_array_equal(metric.diagonal, np.diagonal(hessian))
+    assert np.isnan(other.steps(slopes)).all()  # it is not definite
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "weighted"])
+def test_the_spread_of_the_columns_in_each_training_set(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = objective_of(kind, 2, monkeypatch)
+    X = one.rows.X.as_given(0, N_ROWS, 5).toarray() if kind == "sparse" else one.rows.X
+    weights = np.ones(N_ROWS) if one.rows.weights is None else one.rows.weights
+    every_kind = Sets.of(Chunks(N_ROWS, np.array([0, N_ROWS])))
+    many = every_kind._replace(  # rows of many kinds are read for each set
+        rows=[np.arange(N_ROWS)], kinds=[np.zeros(N_ROWS, int)], is_trained=np.ones((2, 1), bool)
+    )
+    for sets in (one.sets, many):
+        spread, totals = spread_in_sets(one.rows, sets)
+        for number, total in enumerate(totals):
+            trained = trained_rows(sets, number)
+            of_set, weighted = X[trained, :5], X[trained[weights[trained] > 0], :5]
+            np.testing.assert_allclose(total, weights[trained].sum())
+            np.testing.assert_allclose(spread.n_rows[number], len(trained))
+            np.testing.assert_allclose(spread.mean[number], of_set.mean(axis=0))
+            np.testing.assert_allclose(spread.squares[number], of_set.var(axis=0) * len(trained))
+            np.testing.assert_array_equal(spread.low[number], weighted.min(axis=0))
+            np.testing.assert_array_equal(spread.high[number], weighted.max(axis=0))
+
+
 @pytest.mark.parametrize("kind", ["dense", "sparse", "missing", "weighted"])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_slopes_of_test_rows_are_means_by_the_weights_of_scores(
@@ -245,7 +295,7 @@ def test_slopes_of_test_rows_are_means_by_the_weights_of_scores(
     assert (one.rows.score_weights is not None) == (kind == "weighted")
     _, means = one.slopes(models, set_of)
     for lane, number in enumerate(set_of):
-        trained = np.concatenate([np.r_[part] for part in one.sets.train_rows(number)])
+        trained = trained_rows(one.sets, number)
         tested = np.setdiff1d(np.arange(N_ROWS), trained)
         of_one = models[[lane]], set_of[[lane]]
         slopes = one.predictors(one.read(tested), *of_one)
@@ -268,11 +318,11 @@ def test_how_far_models_move_the_rows_that_they_are_trained_on(
     moves *= rng.choice([0, 1], size=moves.shape)
     most = np.zeros(200)
     for lane, number in enumerate(set_of):
-        for part in one.sets.train_rows(number):
-            moved = one.predictors(one.read(part), moves[[lane]], set_of[[lane]])
-            if one.rows.weights is not None:
-                moved = moved[one.rows.weights[part] > 0]
-            most[lane] = max(most[lane], np.linalg.norm(moved, axis=2).max(initial=0))
+        trained = trained_rows(one.sets, number)
+        moved = one.predictors(one.read(trained), moves[[lane]], set_of[[lane]])
+        if one.rows.weights is not None:
+            moved = moved[one.rows.weights[trained] > 0]
+        most[lane] = np.linalg.norm(moved, axis=2).max(initial=0)
     np.testing.assert_allclose(one.reach(moves, set_of), most, rtol=1e-12)
     bounds = one.most_reach(moves, set_of)
     assert np.all(bounds >= most * (1 - 1e-12))

@@ -109,6 +109,8 @@ class GLMFolds(Family):
         """Return why the folds of an estimator are not solved together, a clause."""
         if getattr(estimator, "warm_start", False):
             return "warm_start is True"
+        if facts.n_of_class < 1:
+            return "a training set has no row of a class"
         if facts.n_folds > MOST_FOLDS:
             if facts.n_folds != facts.n_trained + 1 or facts.is_sparse:
                 return f"there are more than {MOST_FOLDS:,} folds"
@@ -162,8 +164,6 @@ class GLMFolds(Family):
         columns, totals = spread_in_sets(self._rows, sets)
         (objective,) = self._objectives(no_folds, sets, columns)
         penalties = self._penalties(columns, totals, objective)
-        if objective.n_outputs > 1:
-            penalties = replace(penalties, of_sums=n_rows / objective.n_outputs**2)
         is_free = np.ones(objective.width, bool)
         is_free[: self._rows.n_features] = np.isnan(self._constants(columns)[0])
         changes = self._changes(columns, totals, objective)
@@ -253,11 +253,13 @@ class GLMFolds(Family):
         """Return the penalties of each point and training set, and last of all rows."""
         strengths = self._strengths(totals)[:, :, None]
         of_columns = strengths * np.square(self._moves(columns)[1] / objective.scale)
-        if not objective.has_intercept:
-            return Penalties(of_columns, np.zeros_like(of_columns))
-        of_columns = np.pad(of_columns, ((0, 0), (0, 0), (0, 1)))
-        intercepts, _, squares = self._intercepts(columns, objective)
-        return Penalties(of_columns, np.sqrt(strengths / squares[:, None]) * intercepts)
+        of_intercepts, n = np.zeros_like(of_columns), objective.n_outputs
+        if objective.has_intercept:
+            of_columns = np.pad(of_columns, ((0, 0), (0, 0), (0, 1)))
+            intercepts, _, squares = self._intercepts(columns, objective)
+            of_intercepts = np.sqrt(strengths / squares[:, None]) * intercepts
+        of_sums = len(objective.targets) / n**2 if n > 1 else 0.0
+        return Penalties(of_columns, of_intercepts, of_sums)
 
     def _moves(self, columns: Spread) -> tuple[np.ndarray, np.ndarray]:
         """Return what steps subtract from columns in each set, and by what they divide them."""
@@ -309,9 +311,9 @@ class GLMFolds(Family):
             for code in range(len(classes)):
                 of_class = replace(self._rows, targets=(codes == code).astype(codes.dtype))
                 # liblinear does not weigh the rest.
-                weights = None if of_classes is None else of_classes[:, [code, code]]
+                weights = of_classes
                 if weights is not None:
-                    weights[:, 0] = 1
+                    weights = np.insert(weights[:, [code]], 0, 1, axis=1)
                 every.append((of_class, weights))
         return [
             Objective(rows, sets, self._loss, has_intercept, columns, weights, self._precision)
@@ -321,12 +323,13 @@ class GLMFolds(Family):
     def _class_weights(self, chunks: Chunks, classes: np.ndarray) -> np.ndarray | None:
         """Return the weights of classes (n_chunks + 1, n_classes) in the training sets."""
         class_weight = getattr(self._estimators[0], "class_weight", None)
-        of_classes: np.ndarray | None = None
-        if isinstance(class_weight, dict):
-            of_classes = np.array([weights_of_classes(class_weight, classes)])
-            of_classes = np.repeat(of_classes, chunks.n_chunks + 1, axis=0)
         if class_weight is None and self._rows.weights is None:
             return None
+        of_classes: np.ndarray | None = None
+        if isinstance(class_weight, dict):
+            of_classes = np.tile(
+                weights_of_classes(class_weight, classes), (chunks.n_chunks + 1, 1)
+            )
         k, codes, weights = len(classes), self._rows.targets, self._rows.weights
         assert codes is not None
         sets: list[list[RowNumbers]] = [chunks.train_parts(f) for f in range(chunks.n_chunks)]
@@ -367,8 +370,6 @@ class LogisticFolds(GLMFolds):
             return "liblinear refuses more than two classes"
         if estimator.solver != "liblinear" and estimator.dual:
             return "dual is True"
-        if facts.n_of_class < 1:
-            return "a training set has no row of a class"
         return super().why_not(estimator, facts)
 
     @classmethod
@@ -461,8 +462,6 @@ class LinearSVMFolds(GLMFolds):
         else:
             if estimator.penalty != "l2" or estimator.multi_class != "ovr":
                 return "its penalty is not l2 alone, or its classes are not one against the rest"
-            if facts.n_of_class < 1:
-                return "a training set has no row of a class"
             if facts.n_outputs > 2 and facts.n_trained < _FEW_ROWS and not facts.is_asked:
                 return "with so few rows, one class after the other takes longer than fits"
         return super().why_not(estimator, facts._replace(n_outputs=1))

@@ -147,8 +147,8 @@ class LeftOut:
             self._hessian = hessian.reshape(slope.size, -1)
             self._penalty.add_to(self._hessian[None])
             is_free = np.tile(self._is_free, (1, len(model)))
-            ((root, _),) = metrics_of(self._hessian[None].copy(), is_free)
-            self._inverse = root @ root.T
+            (metric,) = metrics_of(self._hessian[None].copy(), is_free)
+            self._inverse = metric.steps(np.eye(slope.size))
             step = (self._inverse @ slope.ravel()).reshape(model.shape)
             self._decrement = float(np.sum(step * slope))
             if not self._decrement >= _NEAR:

@@ -7,7 +7,6 @@ The model of a *lane*, one set of training rows at one penalty, minimises
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import cached_property
@@ -232,10 +231,6 @@ class Objective:
             return max(_FEWEST_SPARSE_ROWS, most)
         return max(128, min(_MOST_NUMBERS // self.width, most))
 
-    def _blocks(self, n_lanes: int) -> Iterator[tuple[RowNumbers, np.ndarray, np.ndarray]]:
-        """Yield all rows with what ``Sets.blocks`` says of them."""
-        return self.sets.blocks(self._block_size(n_lanes))
-
     def _sums_of(self, X: Any, z: np.ndarray, set_of: np.ndarray | None = None) -> np.ndarray:
         """Return sums over rows of numbers times columns (n_lanes, n_outputs, width).
 
@@ -248,7 +243,7 @@ class Objective:
             sums = np.zeros((self.width, n * n_lanes), X.dtype)
             multiply_sparse(X.values, X.columns, X.begins, sums, of_columns, True)
             if self.has_intercept:
-                sums[-1] = of_columns.sum(axis=0, dtype=np.float64)
+                sums[-1] = np.ones(n_rows) @ of_columns  # in float64
             return sums.reshape(-1, n, n_lanes).transpose(2, 1, 0)
         sums = (self._features(X).T @ of_columns).astype(np.float64).reshape(-1, n, n_lanes)
         if set_of is not None and len(self.filled):
@@ -299,7 +294,7 @@ class Objective:
         train, test, totals = np.zeros_like(models), np.zeros_like(models), np.zeros(len(models))
         of_scores = self.rows.score_weights
         all_alike = self.rows.weights is None and self.class_weights is None and of_scores is None
-        for some, is_trained, is_tested in self._blocks(len(models)):
+        for some, is_trained, is_tested in self.sets.blocks(self._block_size(len(models))):
             X = self.read(some, self.precision)
             z = self.predictors(X, models, set_of)
             self.loss.differentiate(z, self.targets[some])
@@ -339,7 +334,7 @@ class Objective:
     def reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return how far models move the predictors of their training rows at most, (n_lanes,)."""
         reach = np.zeros(len(moves))
-        for some, is_trained, _ in self._blocks(len(moves)):
+        for some, is_trained, _ in self.sets.blocks(self._block_size(len(moves))):
             moved = self.predictors(self.read(some, self.precision), moves, set_of)
             moved = np.linalg.norm(moved, axis=2, keepdims=True)
             if self.rows.weights is not None:
@@ -351,7 +346,7 @@ class Objective:
     def diagonals(self, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return the diagonals of Hessians over training rows, (n_lanes, n_outputs, width)."""
         diagonals = np.zeros_like(models)
-        for some, is_trained, _ in self._blocks(len(models)):
+        for some, is_trained, _ in self.sets.blocks(self._block_size(len(models))):
             X, y = self.read(some, self.precision), self.targets[some]
             bends = self.loss.bends(self.predictors(X, models, set_of), y)
             self._weigh(bends, some, set_of)
@@ -474,6 +469,8 @@ def _joined(products: np.ndarray, firsts: np.ndarray, seconds: np.ndarray) -> np
     """Return the Hessians of products (n_lanes, n_groups, n_pairs, size, size) of two outputs."""
     n_lanes, n_groups, _, size, _ = products.shape
     n = firsts[-1] + 1
+    if n == 1:
+        return products[:, :, 0]
     hessians = np.empty((n_lanes, n_groups, n, size, n, size))
     for pair, (a, b) in enumerate(zip(firsts, seconds, strict=True)):
         hessians[:, :, a, :, b] = hessians[:, :, b, :, a] = products[:, :, pair]
@@ -525,12 +522,12 @@ class Penalties:
 
     def add_to(self, hessians: np.ndarray) -> None:
         """Add what the penalties add to Hessians (n_lanes, size, size)."""
-        d = self.of_columns.shape[1]
+        d, intercepts = self.of_columns.shape[1], self.of_intercepts
         n, columns = hessians.shape[1] // d, np.arange(d)
         of_pairs = hessians.reshape(-1, n, d, n, d)
-        squares = self.of_intercepts[:, :, None] * self.of_intercepts[:, None]
         for a in range(n):
             of_pairs[:, a, columns, a, columns] += self.of_columns
-            of_pairs[:, a, :, a] += squares
+            if intercepts.any():
+                of_pairs[:, a, :, a] += intercepts[:, :, None] * intercepts[:, None]
             if self.of_sums:
                 of_pairs[:, a, columns, :, columns] += self.of_sums

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.utils.sparsefuncs import mean_variance_axis
+from sklearn.utils.sparsefuncs import min_max_axis
 
 from optuna_treecv.learners.exact.moments import BLOCK
 from optuna_treecv.learners.exact.moments import blocks
@@ -20,6 +23,7 @@ from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.exact.moments import spread_of
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import SparseRows
 
 # Sums are kept for so many groups of rows.
 _MOST_GROUPS = 128
@@ -116,14 +120,6 @@ class Sets(NamedTuple):
                 [(group, part) for group, part in parts if part.stop > part.start],
             )
 
-    def train_rows(self, number: int) -> Iterator[RowNumbers]:
-        """Yield the training rows of a set, in parts."""
-        for part, kinds in zip(self.rows, self.kinds, strict=True):
-            if isinstance(kinds, np.ndarray) and isinstance(part, np.ndarray):
-                yield part[self.is_trained[number, kinds]]
-            elif self.is_trained[number, kinds]:
-                yield part
-
 
 def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, np.ndarray]:
     """Return the spread of the columns in each training set, and the sums of weights (n_sets,).
@@ -133,13 +129,12 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, np.ndarray]:
     other parts all rows weigh alike, as in a ``StandardScaler``.
     """
     # Read all rows once where their groups are few, or else the rows of each set.
-    are_few = not isinstance(sets.kinds[0], np.ndarray)
-    units = [[part] for part in sets.rows]
-    if not are_few:
-        units = [list(sets.train_rows(number)) for number in range(len(sets.shares))]
-    spreads, totals = zip(*(_spread_of_unit(rows, parts) for parts in units), strict=True)
+    units, order, kinds = sets.rows, sets.rows[0], sets.kinds[0]
+    if are_many := isinstance(order, np.ndarray) and isinstance(kinds, np.ndarray):
+        units = [order[of_kinds[kinds]] for of_kinds in sets.is_trained]
+    spreads, totals = zip(*(_spread_of_unit(rows, part) for part in units), strict=True)
     counts, mean, squares, low, high = (np.array(some) for some in zip(*spreads, strict=True))
-    if not are_few:
+    if are_many:
         return Spread(counts[:, None], mean, squares, low, high), np.array(totals)
     # Nothing is subtracted, which would lose digits: each set is merged from its groups.
     of_sets = sets.is_trained * counts
@@ -172,27 +167,27 @@ def deviations(spread: Spread) -> np.ndarray:
     return np.where(is_small, 1, np.sqrt(variance))
 
 
-def _spread_of_unit(rows: PreparedRows, parts: list[RowNumbers]) -> tuple[Spread, float]:
+def _spread_of_unit(rows: PreparedRows, part: RowNumbers) -> tuple[Spread, float]:
     """Return the spread of the columns of some rows, as ``spread_in_sets``, and the weight."""
-    d, maps = rows.n_features, rows.maps
-    nothing = np.zeros(d)
-    spread = Spread(0, nothing, nothing, nothing + np.inf, nothing - np.inf)
-    total, low, high = 0.0, spread.low, spread.high
+    if isinstance(rows.X, SparseRows) and rows.weights is None and rows.maps is None:
+        given = rows.X[part].as_given(0, n_rows_of(part), rows.n_features).astype(np.float64)
+        mean, variance = mean_variance_axis(given, axis=0)
+        n = given.shape[0]
+        return Spread(n, mean, variance * n, *min_max_axis(given, axis=0)), float(n)
+    d, maps, spreads, total = rows.n_features, rows.maps, [], 0.0
     buffer = np.empty((BLOCK, d if maps is None else maps.n_columns))
-    for part in parts:
-        for some in blocks(part):
-            block = buffer[: n_rows_of(some)]
-            copy_rows(rows, some, block)
-            X = block[:, :d]
-            spread = merge_spreads(spread, spread_of(X))
-            weights = np.ones(len(X)) if rows.weights is None else rows.weights[some]
-            total += float(weights.sum())
-            if rows.weights is None and maps is None:
-                low, high = spread.low, spread.high
-                continue
+    for some in blocks(part):
+        block = buffer[: n_rows_of(some)]
+        copy_rows(rows, some, block)
+        X = block[:, :d]
+        spread = spread_of(X)
+        weights = np.ones(len(X)) if rows.weights is None else rows.weights[some]
+        total += float(weights.sum())
+        if rows.weights is not None or maps is not None:
             if maps is not None:
                 X[:, maps.filled] = np.where(block[:, d:] == 1, np.nan, X[:, maps.filled])
             X = X[weights > 0]
-            low = np.fmin(low, np.fmin.reduce(X, axis=0, initial=np.inf))
-            high = np.fmax(high, np.fmax.reduce(X, axis=0, initial=-np.inf))
-    return spread._replace(low=low, high=high), total
+            low = np.fmin.reduce(X, axis=0, initial=np.inf)
+            spread = spread._replace(low=low, high=np.fmax.reduce(X, axis=0, initial=-np.inf))
+        spreads.append(spread)
+    return reduce(merge_spreads, spreads), total

@@ -18,12 +18,12 @@ F: with the mean test gradient t and the Newton decrement, which bounds twice th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf
-from scipy.linalg.lapack import dtrtri
+from scipy.linalg.lapack import dtrtrs
 
 from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.newton.objective import are_sparse
@@ -86,9 +86,30 @@ _ROWS_PER_NUMBER = 8
 _MOST_BYTES = 2**28
 
 
-# A matrix (size, size) whose product with its transpose is the inverse of a Hessian, and the
-# Hessian's diagonal.
-Metric = tuple[np.ndarray, np.ndarray]
+class Metric(NamedTuple):
+    """A Hessian (size, size), by the Cholesky factor of the one that has a diagonal of ones.
+
+    Attributes
+    ----------
+    factor : ndarray of shape (size, size)
+        Its lower triangle counts.
+    scales : ndarray of shape (size,)
+        By what columns are multiplied for a diagonal of ones: 0 where a coefficient is not free,
+        and NaN where the Hessian is not definite.
+    diagonal : ndarray of shape (size,)
+        That of the Hessian.
+    """
+
+    factor: np.ndarray
+    scales: np.ndarray
+    diagonal: np.ndarray
+
+    def steps(self, slopes: np.ndarray) -> np.ndarray:
+        """Return the products of slopes (n_lanes, size) and the inverse Hessian."""
+        half, _ = dtrtrs(self.factor, (slopes * self.scales).T, lower=True)
+        steps, _ = dtrtrs(self.factor, half, lower=True, trans=True, overwrite_b=True)
+        return np.asarray(steps.T * self.scales)
+
 
 # A model, and its slopes and Hessians by group.
 Point = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -117,8 +138,6 @@ def solve(
     n_points, n_sets, d = penalties.of_columns.shape
     k, n, n_rows = n_sets - 1, objective.n_outputs, len(objective.rows.X)
     shares, n_groups = objective.sets.shares, objective.sets.shares.shape[1]
-    if n > 1:
-        penalties = replace(penalties, of_sums=n_rows / n**2)
     is_free, numbers = np.ones((n_sets, d), bool), np.zeros((n_sets, d))
     is_free[:, : constants.shape[1]] = np.isnan(constants)
     if objective.has_intercept:  # it has the part of the columns that are left out
@@ -199,13 +218,14 @@ def _metric_at(point: Point, penalty: Penalties, is_free: np.ndarray) -> Metric:
     return metrics_of(total, is_free[None])[0]
 
 
-def _step_of(point: Point, penalty: Penalties, is_free: np.ndarray) -> tuple[np.ndarray, float]:
+def _step_of(
+    point: Point, penalty: Penalties, is_free: np.ndarray, metric: Metric | None = None
+) -> tuple[np.ndarray, float]:
     """Return Newton's step for all rows, and the decrement: half the step times the slope."""
     model, slopes, _ = point
     slope = slopes.sum(axis=0)
     penalty.add(model[None], slope[None])
-    root, _ = _metric_at(point, penalty, is_free)
-    step = slope.reshape(1, -1) @ root @ root.T
+    step = (metric or _metric_at(point, penalty, is_free)).steps(slope.reshape(1, -1))
     return step.reshape(slope.shape), float(step.ravel() @ slope.ravel()) / 2
 
 
@@ -222,22 +242,21 @@ def points_near(
     """
     sample = objective.sample if is_cold else objective
     has_jumps = np.isinf(objective.loss.most_bend)
+    are_few = is_free.size <= _FEW_COEFFICIENTS
     is_rough = is_cold and sample is objective and not has_jumps
     near = _near(objective) * (_ROUGHLY if is_rough else 1)
     points: list[Point] = []
-    n_points = len(penalties.of_columns)
-    for i in range(n_points):
+    for i in range(len(penalties.of_columns)):
         penalty = penalties[i : i + 1]
-        if points and is_free.size > _FEW_COEFFICIENTS:
+        if points:
             metric = _metric_at(points[-1], penalty, is_free)
+            # A further metric may take longer than the steps that it saves.
+            before = points[-2:] if are_few and not has_jumps else points[-1:]
+            model = _predicted(before, penalty, is_free, metric)
+        if points and not are_few:
             points += _points_from(sample, penalty, is_free, model[None], [metric])
         else:
             points.append(_near_minimum(sample, penalty, is_free, model, near))
-        if i + 1 < n_points:
-            # A further metric may take longer than the steps that it saves.
-            are_few = is_free.size <= _FEW_COEFFICIENTS and not has_jumps
-            before = points[-2:] if are_few else points[-1:]
-            model = _predicted(before, penalties[i + 1 : i + 2], is_free)
     if sample is objective:
         return points
     models = np.array([here[0] for here in points])
@@ -245,14 +264,16 @@ def points_near(
     return _points_from(objective, penalties, is_free, models, metrics)
 
 
-def _predicted(points: list[Point], penalty: Penalties, is_free: np.ndarray) -> np.ndarray:
+def _predicted(
+    points: list[Point], penalty: Penalties, is_free: np.ndarray, metric: Metric
+) -> np.ndarray:
     """Return where the next minimum might be, without reading rows.
 
     This is where Newton's step leads with the Hessian halfway, if it goes on changing as between
-    the last two points.
+    the last two points. The metric is that of the last one.
     """
     model, slopes, hessians = points[-1]
-    step = np.nan_to_num(_step_of(points[-1], penalty, is_free)[0])
+    step = np.nan_to_num(_step_of(points[-1], penalty, is_free, metric)[0])
     if len(points) > 1:
         moved, changed = model - points[-2][0], hessians - points[-2][2]
         share = -np.sum(step * moved) / max(np.sum(moved * moved), 1e-300)
@@ -319,22 +340,20 @@ def _near_minimum(
 
 
 def metrics_of(hessians: np.ndarray, are_free: np.ndarray) -> list[Metric]:
-    """Return the metrics of Hessians (n_lanes, size, size), which are overwritten.
-
-    They are 0 where nothing is free, and NaN where a Hessian is not definite.
-    """
+    """Return the metrics of Hessians (n_lanes, size, size), which are overwritten."""
     diagonals = np.diagonal(hessians, axis1=1, axis2=2).copy()
     scales = 1 / np.sqrt(np.maximum(diagonals, 1e-300))
-    hessians *= scales[:, :, None]  # with a diagonal of ones
+    hessians *= scales[:, :, None]
     hessians *= scales[:, None]
     lanes, columns = np.nonzero(~are_free)
     hessians[lanes, columns] = hessians[lanes, :, columns] = 0
     hessians[lanes, columns, columns] = 1
-    for hessian in hessians:
+    scales[~are_free] = 0
+    metrics = []
+    for hessian, scale, diagonal in zip(hessians, scales, diagonals, strict=True):
         factor, info = dpotrf(hessian.T, lower=True, overwrite_a=True)
-        hessian.T[:] = dtrtri(factor, lower=True)[0] if info == 0 else np.nan
-    hessians *= np.where(are_free, scales, 0)[:, :, None]
-    return list(zip(hessians, diagonals, strict=True))
+        metrics.append(Metric(factor, scale if info == 0 else scale * np.nan, diagonal))
+    return metrics
 
 
 class Descent:
@@ -382,7 +401,7 @@ class Descent:
         # Where the metrics were taken.
         self._bases, self._has_jumps = self._models.copy(), np.isinf(objective.loss.most_bend)
         self._are_own = np.full(n_lanes, are_own and not self._has_jumps)
-        is_definite = np.array([np.isfinite(root[0, 0]) for root, _ in metrics])
+        is_definite = np.array([np.isfinite(metric.scales[0]) for metric in metrics])
         if slopes is not None:  # the first step reads no row
             self._slopes[:] = slopes.reshape(n_lanes, size)
             self._steps[:] = np.nan_to_num(self._direction(np.arange(n_lanes), self._slopes))
@@ -443,30 +462,31 @@ class Descent:
             self._steps[near], self._shares[near], self._has_step[near] = steps, 1, True
             self._models[near] -= steps
             decrements = np.abs(np.sum(steps * slope, axis=1))
-            of_means = self._direction(near, of_tests)
-            norms = np.sum(of_tests * of_means, axis=1)
             changes = np.abs(np.sum(of_tests * steps, axis=1))
-            gaps, tolerance = np.sqrt(decrements * norms), self._objective.tolerance
             # The losses of rows that are far from all others are about so large.
             losses = np.abs(np.sum(of_tests * self._models[near], axis=1))
             losses[self._n_metrics[near] < _MANY_METRICS] = 0
-            tolerance = np.maximum(tolerance, _LARGE_SHARE * losses)
-            is_end = (gaps < MOST_GAP * tolerance) & (changes < _MOST_CHANGE * tolerance)
-            is_end &= ~self._goes_on[near] & (decrements < near_enough)
-            self._gaps[near] = gaps / tolerance
+            tolerance = np.maximum(self._objective.tolerance, _LARGE_SHARE * losses)
+            is_end = (changes < _MOST_CHANGE * tolerance) & (decrements < near_enough)
+            is_end &= ~self._goes_on[near]
+            self._goes_on[near] = False
+            lanes, of_tests = near[is_end], of_tests[is_end]
+            of_means = self._direction(lanes, of_tests)
+            norms = np.sum(of_tests * of_means, axis=1)
+            self._gaps[lanes] = np.sqrt(decrements[is_end] * norms) / tolerance[is_end]
+            is_end = self._gaps[lanes] < MOST_GAP
+            lanes = lanes[is_end]
             if self._objective.precision == np.float32:
                 # What rounding changes in the mean losses.
-                lanes = near[is_end]
                 squares = np.reshape(
-                    [self._metrics[lane][1] for lane in lanes], (len(lanes), slope.shape[1])
+                    [self._metrics[lane].diagonal for lane in lanes], (len(lanes), slope.shape[1])
                 )
                 rounding = np.sum(np.square(of_means[is_end]) * squares, axis=1)
                 rounding *= 1 + np.sum(np.square(self._models[lanes]), axis=1)
                 if np.any(_ROUNDING * np.sqrt(rounding) > _MOST_ROUNDING):
                     self._use_float64()
-                    is_end[:] = False
-            self._goes_on[near] = False
-            ends.append(near[is_end])
+                    lanes = lanes[:0]
+            ends.append(lanes)
             self._age[active] += 1
             active = np.setdiff1d(active, ends[-1])
             active = active[self._age[active] < most_passes]
@@ -499,8 +519,10 @@ class Descent:
         for i in range(n_pairs - 1, -1, -1):
             alphas[i] = shares[i] * np.sum(steps[i] * step, axis=1)
             step -= alphas[i][:, None] * changes[i]
-        for (root, _), these in _runs([self._metrics[lane] for lane in lanes]):
-            step[these] = step[these] @ root @ root.T
+        metrics = [self._metrics[lane] for lane in lanes]
+        for _, run in groupby(range(len(lanes)), lambda i: id(metrics[i])):
+            these = list(run)  # next to each other, with the same metric
+            step[these] = metrics[these[0]].steps(step[these])
         step[~self._is_free[lanes]] = 0
         for i in range(n_pairs):
             beta = shares[i] * np.sum(changes[i] * step, axis=1)
@@ -536,7 +558,7 @@ class Descent:
             lanes, set_of = lanes[others], set_of[others]
             there = objective.diagonals(self._at(lanes), set_of)
             there += self._penalties.diagonals[lanes, None]
-            of_metrics = [self._metrics[lane][1] for lane in lanes]
+            of_metrics = [self._metrics[lane].diagonal for lane in lanes]
             is_like = there > _LEAST_LIKENESS * np.reshape(of_metrics, there.shape)
             is_like |= ~self._is_free[lanes].reshape(there.shape)
             are_alike[others] = np.all(is_like, axis=(1, 2))
@@ -545,14 +567,14 @@ class Descent:
     def _renew(self, lanes: np.ndarray) -> None:
         """Take lanes back to where their slopes are known, and give them the metrics there."""
         self._models[lanes] = self._before[lanes]
-        at_once = max(1, _MOST_BYTES // (8 * self._metrics[0][0].size))
+        at_once = max(1, _MOST_BYTES // (8 * self._metrics[0].factor.size))
         for some in np.split(lanes, range(at_once, len(lanes), at_once)):
             _, hessians = self._objective.curvature(self._at(some), self._set_of[some], False)
             self._penalties[some].add_to(hessians[:, 0])
             metrics = metrics_of(hessians[:, 0], self._is_free[some])
             for lane, metric in zip(some, metrics, strict=True):
                 self._metrics[lane] = metric
-        is_lost = np.array([not np.isfinite(self._metrics[lane][0][0, 0]) for lane in lanes])
+        is_lost = np.array([not np.isfinite(self._metrics[lane].scales[0]) for lane in lanes])
         if np.any(is_lost) and self._objective.precision_of_hessians == np.float32:
             self._objective.precision_of_hessians = np.float64
             self._renew(lanes[is_lost])
@@ -561,12 +583,3 @@ class Descent:
         if np.any(self._n_metrics[lanes] >= _MANY_METRICS):  # rounding may stand in the way
             self._use_float64()
         self._bases[lanes], self._are_own[lanes] = self._models[lanes], not self._has_jumps
-
-
-def _runs(metrics: list[Metric]) -> Iterator[tuple[Metric, slice]]:
-    """Yield each metric and the lanes next to each other that have it."""
-    begin = 0
-    for end in range(1, len(metrics) + 1):
-        if end == len(metrics) or metrics[end] is not metrics[begin]:
-            yield metrics[begin], slice(begin, end)
-            begin = end
