@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from typing import NamedTuple
 
@@ -166,6 +167,9 @@ class TestedFolds(NamedTuple):
     rows : callable or None
         (first, last) -> the rows as given that these chunks test, in the order of their outputs;
         None: that of ``Folds.tested_from``.
+    responses : dict of str to ndarray of shape (n_tested, ...)
+        With the last folds of a repeat, the responses to all rows that it tests, of those in
+        ``Job.keeps`` that are known.
     """
 
     folds: Node
@@ -176,6 +180,7 @@ class TestedFolds(NamedTuple):
     pooled: np.ndarray | None = None
     row_scores: np.ndarray | None = None
     rows: Callable[[int, int], np.ndarray] | None = None
+    responses: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class Missing(NamedTuple):

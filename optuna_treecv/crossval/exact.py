@@ -242,8 +242,9 @@ class Exact(WholeRepeat):
         repeat = job.task.repeats[0]
         if not self._is_missing(job, repeat):
             return None
-        n_bytes = self.new_scores(job, repeat).n_bytes * job.task.n_repeats
-        return Missing(self.kept(job, repeat).name.hex() or str(id(job)), n_bytes)
+        n_bytes = self.new_scores(job, repeat).n_bytes + job.bytes_kept * repeat.cut.n_tested
+        name = self.kept(job, repeat).name.hex() or str(id(job))
+        return Missing(name, n_bytes * job.task.n_repeats)
 
     def _is_missing(self, job: Job, repeat: Repeat) -> bool:
         return repeat.number not in job.ahead and self.find(job, repeat) is None

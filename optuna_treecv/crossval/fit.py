@@ -175,8 +175,11 @@ class Fits:
         self._repeat = repeat
         self._cut = repeat.cut
         scoring = job.scoring
-        if job.needs_rows and not isinstance(scoring.first, Pooled):
-            scoring = with_pooled(scoring, Pooled(scoring.first))  # for the responses to the rows
+        # Pooled scores bring the responses to the rows.
+        asks = [scoring.first] if job.needs_rows else []
+        for metric in (*asks, *job.keeps.values()):
+            if not isinstance(metric, Pooled):
+                scoring = with_pooled(scoring, Pooled(metric))
         self._n_metrics = len(job.scoring.metrics)
         self._metrics = scoring.metrics
         self._by_fold = [not isinstance(metric, Pooled) for metric in self._metrics]
@@ -230,12 +233,18 @@ class Fits:
                 if block.last == self._cut.n_folds and is_failed:
                     of_folds = np.array([by_number(self._cut, of_metric) for of_metric in scores])
                     raise FoldsFailed(of_folds, dict(sorted(self._errors.items())))
+                responses: dict[str, np.ndarray] = {}
+                if block.last == self._cut.n_folds and self._job.keeps:
+                    rows = self._tested(Node(0, block.last))
+                    for method in self._job.keeps:
+                        responses[method] = self._job.as_kept(rows.response(method), method)
                 yield TestedFolds(
                     block,
                     n_rows,
                     tested=self._tested if self._methods else None,
                     scores=of_all,
                     rows=self._test_rows,
+                    responses=responses,
                 )
 
     def _fits(self, missing: list[int], n_jobs: int | None) -> Generator[FoldResult]:

@@ -136,7 +136,7 @@ def interval_of(scores: Scores, method: str, level: Any, loss_range: Any = None)
     if method == "nadeau_bengio":
         interval = _by_nadeau_bengio(scores, level)
     else:
-        mean, models = float(scores.by_fold.mean()), _models(scores.tested)
+        mean, models = float(scores.by_fold.mean()), models_in_words(scores.tested)
         interval = Interval(mean - half, mean + half, method, models, level)
     interval = within(interval, loss_range or range_of(scores.metric))
     dependence = "" if method == "nadeau_bengio" else note_of_dependence(scores.tested)
@@ -353,13 +353,15 @@ def note_of_instability(scores: Scores) -> str:
 
 def note_of_dependence(tested: Tested) -> str:
     """Return a sentence where rows are not independent, or ""."""
-    if not tested.is_grouped and not tested.goes_forward:
+    if tested.groups is None and not tested.goes_forward:
         return ""
-    rows = "rows of one group" if tested.is_grouped else "neighbouring rows of a time series"
+    rows = (
+        "rows of one group" if tested.groups is not None else "neighbouring rows of a time series"
+    )
     return f"It takes rows as independent, which {rows} are not, and may be too narrow."
 
 
-def _models(tested: Tested) -> str:
+def models_in_words(tested: Tested) -> str:
     """Return the target of intervals by rows in words."""
     if tested.method == "progressive":
         return "the mean score on new rows of the models along the pass"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Hashable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
@@ -43,6 +44,7 @@ from optuna_treecv.learners.names import described
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import range_of
@@ -297,6 +299,46 @@ class Job:
         if settings.method == "progressive":
             return self.scoring.metrics
         return (self.scoring.first,) if settings.is_early or settings.row_losses else ()
+
+    @property
+    def keeps(self) -> Mapping[str, Loss | Scorer]:
+        """The responses that outlive the evaluation, each with a metric that needs it.
+
+        They are those of ``predict`` and ``predict_proba``, as far as the scores need them.
+        """
+        return self.planned("keeps", self._keeps)
+
+    def _keeps(self) -> Mapping[str, Loss | Scorer]:
+        if not self.task.keeps_outputs or self.method_name == "progressive":
+            return {}
+        scored = (one.of if isinstance(one, Pooled) else one for one in self.scoring.metrics)
+        made = [one for one in scored if isinstance(one, Loss) or one.is_made]
+        by_method = {response_of(one, self.estimator): one for one in reversed(made)}
+        return {
+            name: by_method[name] for name in ("predict_proba", "predict") if name in by_method
+        }
+
+    @property
+    def bytes_kept(self) -> int:
+        """The bytes per row that responses take which outlive the evaluation."""
+        n_classes = 1 if self.classes is None else len(self.classes)
+        each = {"predict": self.task.n_targets, "predict_proba": n_classes}
+        return sum(4 * each[method] for method in self.keeps)
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """Return the responses to the tested rows, repeat after repeat, in the order of the tree.
+
+        Those of ``keeps`` that are known of all repeats, float32 or small integers (class codes).
+        """
+        each = self.book.responses if self.is_complete else []
+        known = [one for one in self.keeps if each and all(one in of_repeat for of_repeat in each)]
+        return {one: np.concatenate([of_repeat[one] for of_repeat in each]) for one in known}
+
+    def as_kept(self, response: np.ndarray, method: str) -> np.ndarray:
+        """Return a response in few bytes."""
+        if method == "predict" and self.classes is not None:
+            return response.astype(np.min_scalar_type(-len(self.classes)))
+        return response.astype(np.float32)
 
     @property
     def why_no_first_pass(self) -> str:

@@ -50,6 +50,8 @@ class Scorebook:
     part_rows : (ndarray, ndarray or None) or None
         The scores of the rows that were added since ``begin_part``, and their weights; None if
         they are not known, or not asked for.
+    responses : list of dict of str to ndarray
+        Of each repeat that is done, see ``TestedFolds``.
     """
 
     def __init__(self, job: Job) -> None:
@@ -77,6 +79,7 @@ class Scorebook:
                 self._losses[:] = 0
                 self._n_tests = np.zeros(cut.n_rows, np.int32)
         self._part: list[tuple[np.ndarray, np.ndarray | None]] = []
+        self.responses: list[Mapping[str, np.ndarray]] = []
 
     def begin_part(self) -> None:
         """Forget the scores of rows so far, but for those that are kept."""
@@ -117,6 +120,7 @@ class Scorebook:
                 pooled = self.pooled_of(tested.tested(Node(0, repeat.cut.n_folds)))
             if pooled is not None:
                 self.pooled[:, repeat.number] = pooled
+            self.responses.append(tested.responses)
 
     def _add_piece(
         self, repeat: Repeat, tested: TestedFolds, piece: Node

@@ -93,6 +93,10 @@ class Task:
         The rows in bins that were asked for last.
     searched : dict
         By parameter, the values at the ends of a search, where they are known.
+    keeps_outputs : bool
+        Whether out-of-fold responses outlive their evaluation, see ``Job.keeps``.
+    groups : ndarray of shape (n_rows,), int, or None
+        The number of the group of each row.
     tries_all_folds : bool
         Whether fits go on where a fold has failed, to raise ``FoldsFailed`` in the end.
     shared : SharedBetweenRuns
@@ -130,9 +134,10 @@ class Task:
         if not isinstance(cv, str | int | float | np.number) and not hasattr(cv, "split"):
             cv = "pairs of training and test rows" if are_pairs(cv) else "fold ids"
         self._cv_in_words = str(cv)
-        self._is_grouped = settings.groups is not None
+        self.groups: np.ndarray | None = None
         if settings.groups is not None:
             self._check_groups(settings.groups)
+            self.groups = np.unique(np.asarray(settings.groups), return_inverse=True)[1]
         weights = settings.sample_weight, settings.score_weight
         self._metadata_arguments = MetadataArguments(*weights, settings.params, self.data.n_rows)
         self._metadata: Metadata | None = None
@@ -144,7 +149,7 @@ class Task:
         self.growing = Lock()
         self.binned: dict[Any, Any] = {}
         self.searched: dict[str, tuple[Any, ...]] = {}
-        self.tries_all_folds = False
+        self.tries_all_folds = self.keeps_outputs = False
         depends_on_estimator = settings.stratify == "auto" and self._can_stratify()
         if not depends_on_estimator or estimator is not None:
             self.cut_for(estimator)
@@ -356,7 +361,7 @@ class Task:
         cuts = [repeat.cut for repeat in self.repeats]
         targets, weights = self.data.y, self.data.score_weights
         return self.fact(
-            ("tested", method), lambda: Tested(cuts, targets, weights, method, self._is_grouped)
+            ("tested", method), lambda: Tested(cuts, targets, weights, method, self.groups)
         )
 
     @property

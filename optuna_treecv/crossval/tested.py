@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from typing import Literal
 
 import numpy as np
 
@@ -27,15 +28,15 @@ class Tested:
     score_weights : ndarray of shape (n_rows,) or None
     method : str
         How the folds were evaluated, as ``CVResult.method``.
-    is_grouped : bool
-        Whether groups of rows were given, which are not independent.
+    groups : ndarray of shape (n_rows,), int, or None
+        The group of each row, where groups were given. The rows of one are not independent.
     """
 
     cuts: Sequence[Cut]
     targets: Any
     score_weights: np.ndarray | None
     method: str
-    is_grouped: bool
+    groups: np.ndarray | None
 
     @property
     def n_folds(self) -> int:
@@ -83,20 +84,43 @@ class Tested:
         )
 
     @cached_property
-    def shares(self) -> np.ndarray:
-        """The share of each row's score in the mean, shape (n_rows,); 0 if it is never tested."""
-        shares = np.zeros(self.cuts[0].n_rows)
+    def rows(self) -> np.ndarray:
+        """The rows that are tested, fold after fold along the tree and repeat after repeat."""
+        return np.concatenate([cut.tested_from(0, cut.n_folds) for cut in self.cuts])
+
+    @cached_property
+    def test_shares(self) -> np.ndarray:
+        """The share of each test of a row in the mean, of the shape of ``rows``."""
+        shares = []
         for cut in self.cuts:
             begins = cut.begins()
             begins = begins - begins[0]
-            tested = cut.tested_from(0, cut.n_folds)
-            weights = np.ones(len(tested))
+            weights = np.ones(begins[-1])
             if self.score_weights is not None:
-                weights = self.score_weights[tested]
+                weights = self.score_weights[cut.tested_from(0, cut.n_folds)]
             totals = np.add.reduceat(weights, begins[:-1])
             share_in_fold = weights / np.repeat(totals, np.diff(begins))
-            np.add.at(shares, tested, share_in_fold / (cut.n_folds * len(self.cuts)))
+            shares.append(share_in_fold / (cut.n_folds * len(self.cuts)))
+        return np.concatenate(shares)
+
+    @cached_property
+    def shares(self) -> np.ndarray:
+        """The share of each row's score in the mean, shape (n_rows,); 0 if it is never tested."""
+        shares = np.zeros(self.cuts[0].n_rows)
+        np.add.at(shares, self.rows, self.test_shares)
         return shares
+
+    def units(self) -> tuple[np.ndarray, Literal["rows", "groups", "folds"]]:
+        """Return what a bootstrap draws, a number for each test of a row, and its name.
+
+        They are independent of each other: rows, or the groups of rows that were given, or the
+        folds of a time series.
+        """
+        if self.goes_forward:
+            return np.repeat(np.arange(self.n_folds), np.diff(self.cuts[0].begins())), "folds"
+        if self.groups is not None:
+            return self.groups[self.rows], "groups"
+        return self.rows, "rows"
 
     def fewest_effective_rows(self) -> float:
         r"""Return :math:`(\sum w)^2 / \sum w^2` of the smallest fold."""

@@ -51,6 +51,7 @@ from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
@@ -256,14 +257,21 @@ class Trained(Engine):
             n_needed = training.take_results()
             if n_needed is not None:
                 for part in training.repeat.parts:
-                    yield TestedFolds(part, n_needed, leaves.tested, leaves.called)
+                    responses = training.responses(part)
+                    yield TestedFolds(
+                        part, n_needed, leaves.tested, leaves.called, responses=responses
+                    )
                     n_needed = 0
             else:
                 training.is_training = True
                 for block, n_updates in self.walk(training):
                     training.n_walked += n_updates
-                    n_more, training.n_needed = training.n_needed, 0
-                    yield TestedFolds(block, n_updates + n_more, leaves.tested, leaves.called)
+                    n_updates += training.n_needed
+                    training.n_needed = 0
+                    responses = training.responses(block)
+                    yield TestedFolds(
+                        block, n_updates, leaves.tested, leaves.called, responses=responses
+                    )
         finally:  # what had begun when the job was left is done too
             effort.n_updates = training.n_updates
         training.keep_results(effort.n_needed, effort.seconds)
@@ -380,6 +388,20 @@ class Training:
         self.job.effort.seconds += self.ahead.seconds
         self.n_before = self.ahead.outputs.n_updates
         return self.n_before
+
+    def responses(self, tested: Node) -> dict[str, np.ndarray]:
+        """Return the responses that outlive the evaluation, once the last folds are tested.
+
+        A scorer that is called with each model leaves none.
+        """
+        job, leaves, folds = self.job, self.leaves, self.repeat.plan.root
+        if tested.last < folds.last or not job.keeps or leaves.outputs is None:
+            return {}
+        enough = (m for i, m in enumerate(leaves.metrics) if i not in leaves.at_leaf)
+        methods = {response_of(one, job.estimator) for one in enough}
+        rows = leaves.tested(folds)
+        kept = (one for one in job.keeps if one in methods)
+        return {one: job.as_kept(rows.response(one), one) for one in kept}
 
     def keep_results(self, n_needed: int, seconds: float) -> None:
         """Keep the results; other processes may wait for them."""

@@ -75,8 +75,9 @@ class WholeRepeat(Engine):
     def new_scores(self, job: Job, repeat: Repeat) -> RepeatScores:
         """Return scores that are to be filled in."""
         scores = RepeatScores(_shape(job, repeat))
+        scores.n_tested = repeat.cut.n_tested
         if job.needs_rows:
-            scores.of_rows = np.empty(repeat.cut.n_tested, np.float32)
+            scores.of_rows = np.empty(scores.n_tested, np.float32)
         return scores
 
     def score(
@@ -90,6 +91,12 @@ class WholeRepeat(Engine):
             scores.spreads[:, :, folds] = in_full(scored.spreads, scored.scores.shape)
         if scores.of_rows is not None:
             scores.of_rows[tested] = job.book.row_scores_of(rows)
+        for method in job.keeps:
+            response = job.as_kept(rows.response(method), method)
+            if method not in scores.responses:
+                shape = scores.n_tested, *response.shape[1:]
+                scores.responses[method] = np.empty(shape, response.dtype)
+            scores.responses[method][tested] = response
 
     def events(
         self, job: Job, repeat: Repeat, scores: RepeatScores, keeps: bool = True
@@ -98,7 +105,14 @@ class WholeRepeat(Engine):
         n_needed, of_rows, pooled = int(scores.needed[0]), scores.of_rows, scores.pooled
         of_folds = FoldScores(scores.scores, scores.diverged, scores.spreads)
         for part in repeat.parts:
-            yield TestedFolds(part, n_needed, scores=of_folds, pooled=pooled, row_scores=of_rows)
+            yield TestedFolds(
+                part,
+                n_needed,
+                scores=of_folds,
+                pooled=pooled,
+                row_scores=of_rows,
+                responses=scores.responses,
+            )
             n_needed = 0
         if keeps and not scores.was_kept:
             self.kept(job, repeat).keep(scores, job.effort.seconds)

@@ -474,6 +474,10 @@ class RepeatScores:
     of_rows : ndarray of shape (n_tested,), float32, or None
         The scores of the tested rows, one chunk after another; None unless they are needed. They
         are never kept.
+    responses : dict of str to ndarray of shape (n_tested, ...)
+        The responses to the tested rows, which are never kept here either.
+    n_tested : int
+        The number of tested rows; 0 if the scores were kept.
     """
 
     def __init__(self, shape: tuple[int, int, bool], numbers: np.ndarray | None = None) -> None:
@@ -488,6 +492,8 @@ class RepeatScores:
         self.n_updates = 0
         self.seconds = self.seconds_prepare = 0.0
         self.of_rows: np.ndarray | None = None
+        self.responses: dict[str, np.ndarray] = {}
+        self.n_tested = 0
 
     @staticmethod
     def sizes(n_metrics: int, n_folds: int, has_spreads: bool) -> list[int]:
@@ -497,7 +503,8 @@ class RepeatScores:
 
     @property
     def n_bytes(self) -> int:
-        return self.numbers.nbytes + (0 if self.of_rows is None else self.of_rows.nbytes)
+        of_rows = 0 if self.of_rows is None else self.of_rows.nbytes
+        return self.numbers.nbytes + of_rows + sum(one.nbytes for one in self.responses.values())
 
 
 class KeptSums:

@@ -8,6 +8,7 @@ from functools import partial
 from importlib.metadata import version
 from threading import Lock
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 from typing import NamedTuple
 from uuid import uuid4
@@ -25,8 +26,8 @@ from optuna_treecv.storage.evaluations import runs_of_trial
 from optuna_treecv.storage.evaluations import SCORE_PREFIX
 from optuna_treecv.storage.evaluations import TRIAL_ATTRIBUTE
 
-#: The most bytes that one objective holds: 64 MiB.
-MOST_BYTES = 2**26
+#: The most bytes that one objective holds: 256 MiB.
+MOST_BYTES = 2**28
 
 # The most bytes of fold scores that are read from a store at once.
 _MOST_READ_BYTES = 2**28
@@ -49,15 +50,25 @@ class Held(NamedTuple):
         The scores of its folds, in one byte each where all are 0 or 1.
     rows : ndarray of shape (n_rows,), float32, or None
         The scores of its rows.
+    outputs : dict of str to ndarray of shape (n_repeats * n_tested, ...)
+        Its responses to the tested rows, see ``Job.outputs``.
     """
 
     value: float
     folds: np.ndarray
-    rows: np.ndarray | None
+    rows: np.ndarray | None = None
+    outputs: Mapping[str, np.ndarray] = MappingProxyType({})
 
     @property
     def n_bytes(self) -> int:
-        return self.folds.nbytes + (0 if self.rows is None else self.rows.nbytes)
+        arrays = [self.folds, *self.outputs.values()]
+        return sum(one.nbytes for one in arrays) + (0 if self.rows is None else self.rows.nbytes)
+
+    def smaller(self) -> "Held | None":
+        """Return it without its outputs, else without the scores of rows, else nothing."""
+        if self.outputs:
+            return self._replace(outputs={})
+        return None if self.rows is None else self._replace(rows=None)
 
 
 class KnownScores:
@@ -65,14 +76,14 @@ class KnownScores:
 
     In memory they are held by the number of the trial and the time when it began. Its parameters
     would not do: a callable may make other estimators of the same parameters. When there is no
-    more room, the scores of rows go first, those of the worst trial before others; then the fold
-    scores of the worst trial.
+    more room, outputs go first, those of the worst trial before others; then the scores of rows,
+    and the fold scores, likewise.
 
     Parameters
     ----------
     database : Database, default=None
         The store.
-    most_bytes : int, default=64 MiB
+    most_bytes : int, default=256 MiB
     """
 
     def __init__(self, database: Database | None = None, most_bytes: int = MOST_BYTES) -> None:
@@ -82,8 +93,14 @@ class KnownScores:
         self._lock = Lock()
         self.n_bytes = 0
 
-    def note(self, trial: Any, result: CVResult, direction: str) -> None:
-        """Hold a complete trial's scores, unless its mean is infinite."""
+    def note(
+        self,
+        trial: Any,
+        result: CVResult,
+        direction: str,
+        outputs: Mapping[str, np.ndarray] = MappingProxyType({}),
+    ) -> None:
+        """Hold a complete trial's scores and outputs, unless its mean is infinite."""
         if not np.isfinite(result.mean):
             return
         name = trial.number, trial.datetime_start
@@ -92,14 +109,15 @@ class KnownScores:
             folds = result.test_score.astype(np.int8)
         if not (np.array_equal(folds, result.test_score) and np.all((folds == 0) | (folds == 1))):
             folds = result.test_score.copy()
-        held = Held(value, folds, result.row_losses)
+        held = Held(value, folds, result.row_losses, outputs)
         with self._lock:
             self._hold(name, held)
             while self.n_bytes > self._most_bytes:
+                with_outputs = [name for name, one in self._held.items() if one.outputs]
                 with_rows = [name for name, one in self._held.items() if one.rows is not None]
-                worst = max(with_rows or self._held, key=lambda name: self._held[name].value)
-                one = self._held[worst]
-                self._hold(worst, None if one.rows is None else one._replace(rows=None))
+                largest = with_outputs or with_rows or self._held
+                worst = max(largest, key=lambda name: self._held[name].value)
+                self._hold(worst, self._held[worst].smaller())
 
     def find(self, trial: Any) -> Held | None:
         """Return the scores of a trial in memory; None if there are none."""

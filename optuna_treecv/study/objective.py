@@ -17,11 +17,14 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
+from sklearn.ensemble import VotingClassifier
+from sklearn.ensemble import VotingRegressor
 
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import explain
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import parameters_beside
+from optuna_treecv.crossval.intervals import check_level
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Arguments
@@ -51,8 +54,16 @@ from optuna_treecv.study.choice import contest_of
 from optuna_treecv.study.choice import edges_of
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
+from optuna_treecv.study.ensemble import Candidates
+from optuna_treecv.study.ensemble import MOST_MEMBERS
+from optuna_treecv.study.ensemble import MOST_TRIALS
+from optuna_treecv.study.ensemble import voting
+from optuna_treecv.study.honest import Honest
+from optuna_treecv.study.honest import honest_of
 from optuna_treecv.study.known_scores import KnownScores
 from optuna_treecv.study.known_scores import record_trial
+from optuna_treecv.study.outputs import Outputs
+from optuna_treecv.study.outputs import outputs_of
 from optuna_treecv.study.race import evaluate_reporting
 from optuna_treecv.study.race import Incumbents
 from optuna_treecv.study.race import Race
@@ -306,7 +317,7 @@ class TreeCVObjective:
             )
             raise
         result = record_trial(trial, job, self._database)
-        self._known_scores.note(trial, result, job.scoring.first.direction)
+        self._known_scores.note(trial, result, job.scoring.first.direction, job.outputs())
         return result
 
     def _choose_report(self, trial: Any) -> None:
@@ -502,6 +513,147 @@ class TreeCVObjective:
         job = job_for(self._task, estimator, n_epochs, is_scored=False)
         return job.predict(method, "method")
 
+    def honest(
+        self,
+        study: optuna.Study,
+        rule: Literal["best", "one_se"] = "best",
+        simpler: Simpler | None = None,
+        level: float = 0.95,
+    ) -> Honest:
+        """Return what the chosen model of a study will score, corrected for the choice.
+
+        The best of many noisy values looks better than it is. The correction needs no training:
+        it chooses again on bootstrap samples of what the objective has kept.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            A study of this objective with one value and at least one complete trial. Pruned trials
+            do not count: they could not have been chosen.
+        rule : {"best", "one_se"}, default="best"
+            How the trial is chosen, see ``optuna_treecv.select``.
+        simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
+            For "one_se", see ``optuna_treecv.select``.
+        level : float, default=0.95
+            The probability with which the interval covers.
+
+        Returns
+        -------
+        Honest
+            The corrected score and its interval, beside the value of the trial.
+
+        Raises
+        ------
+        ValueError
+            If an argument is wrong, or neither the scores of rows nor those of several folds are
+            known.
+
+        Examples
+        --------
+        >>> import optuna
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.neighbors import KNeighborsClassifier
+        >>> from optuna_treecv import treecv_objective
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> grid = {"n_neighbors": list(range(1, 40))}
+        >>> objective = treecv_objective(KNeighborsClassifier(), X, y, param_grid=grid)
+        >>> study = optuna.create_study(sampler=objective.grid_sampler())
+        >>> study.optimize(objective)
+        >>> honest = objective.honest(study)
+        >>> honest.mean > study.best_value
+        True
+        """
+        contest = self._contest(study)
+        job = self._job_of(contest.trials[0])
+        return honest_of(contest, job, self._outputs_of, rule, self._with_values(simpler), level)
+
+    def ensemble(
+        self,
+        study: optuna.Study,
+        size: int = 25,
+        kind: Literal["refit", "kfold_average"] = "refit",
+        level: float = 0.95,
+    ) -> VotingClassifier | VotingRegressor:
+        """Return a fitted ensemble of the trials of a study, which is often better than the best.
+
+        Members are taken one after another, each time the trial that makes the mean of the
+        out-of-fold outputs best by the score of the objective (Caruana et al. 2004). The same
+        trial may be taken several times. No fold is trained for this, and each member once.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            A study of this objective with one value and at least one complete trial.
+        size : int, default=25
+            The most members, counting repetitions; at most 1,000.
+        kind : {"refit", "kfold_average"}, default="refit"
+            Whether members are trained on all rows, or are averages of the models of their folds,
+            see ``best_estimator``.
+        level : float, default=0.95
+            The probability with which ``honest_interval_`` covers.
+
+        Returns
+        -------
+        VotingClassifier or VotingRegressor
+            Of scikit-learn, fitted. The names of its members are "trial_0" and so on. It has three
+            more attributes: ``oof_score_``, the score by which its members were selected;
+            ``honest_score_``, the same corrected for the selection; and ``honest_interval_``, the
+            interval of that, (low, high).
+
+        Raises
+        ------
+        ValueError
+            If an argument is wrong, or no outputs are known.
+
+        References
+        ----------
+        R. Caruana, A. Niculescu-Mizil, G. Crew and A. Ksikes, "Ensemble selection from libraries
+        of models", ICML 2004.
+
+        Examples
+        --------
+        >>> import optuna
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.neighbors import KNeighborsRegressor
+        >>> from optuna_treecv import treecv_objective
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> grid = {"n_neighbors": [2, 5, 10, 20], "weights": ["uniform", "distance"]}
+        >>> objective = treecv_objective(KNeighborsRegressor(), X, y, param_grid=grid)
+        >>> study = optuna.create_study(sampler=objective.grid_sampler())
+        >>> study.optimize(objective)
+        >>> ensemble = objective.ensemble(study)
+        >>> ensemble.oof_score_ <= study.best_value
+        True
+        """
+        size = check_integer("size", size, MOST_MEMBERS)
+        check_choice("kind", kind, ("refit", "kfold_average"))
+        level = check_level(level)
+        contest = self._contest(study)
+        job = self._job_of(contest.trials[0])
+        method = "predict" if job.classes is None else "predict_proba"
+        known = self._outputs_of(contest.trials[:MOST_TRIALS], method)
+        if not known.trials:
+            raise ValueError(
+                f"ensemble needs trials whose out-of-fold outputs by {method} are known, got none; "
+                f"a score that needs {method} keeps them, such as "
+                f"scoring={[job.scoring.name, 'neg_log_loss']} for classifiers."
+            )
+        tested = job.task.tested(job.method_name)
+        members = Candidates(job, tested, known.responses, size).members(level)
+        fitted = {
+            f"trial_{known.trials[at].number}": self.best_estimator(known.trials[at], kind=kind)
+            for at in members.counts
+        }
+        ensemble = voting(fitted, list(members.counts.values()), job.classes)
+        ensemble.oof_score_ = members.score
+        ensemble.honest_score_ = members.honest_score
+        ensemble.honest_interval_ = members.interval.low, members.interval.high
+        return ensemble
+
+    def _outputs_of(self, trials: list[optuna.trial.FrozenTrial], method: str) -> Outputs:
+        """Return what is known of the out-of-fold outputs of trials."""
+        return outputs_of(trials, method, self._job_of, self._known_scores)
+
     def _trial_and_candidate(
         self, study: Any, rule: Any = "best", simpler: Any = None
     ) -> tuple[optuna.trial.FrozenTrial, Candidate]:
@@ -526,10 +678,12 @@ class TreeCVObjective:
         return trial, self._candidate_of(trial, argument)
 
     def _choose(self, contest: Contest, rule: Any, simpler: Any, level: float = 0.95) -> Choice:
-        """Choose a trial; a callable ``simpler`` gets the values that params mean."""
-        if callable(simpler):
-            return choice_of(contest, rule, lambda params: simpler(self.values_of(params)), level)
-        return choice_of(contest, rule, simpler, level)
+        """Choose a trial."""
+        return choice_of(contest, rule, self._with_values(simpler), level)
+
+    def _with_values(self, simpler: Any) -> Any:
+        """Return ``simpler``; a callable gets the values that params mean."""
+        return (lambda params: simpler(self.values_of(params))) if callable(simpler) else simpler
 
     def _contest(self, study: Any) -> Contest:
         """Return the trials of a study with what this objective knows of their scores."""
@@ -682,6 +836,7 @@ def treecv_objective(
     cache: Literal["memory"] | ModelCache | None = "memory",
     store: Any = None,
     store_max_bytes: int = DEFAULT_MAX_BYTES,
+    keep_outputs: Literal["auto", False] = "auto",
     **settings: Unpack[Arguments],
 ) -> TreeCVObjective:
     """Make an objective for ``study.optimize`` that evaluates each trial by cross-validation.
@@ -737,6 +892,10 @@ def treecv_objective(
     store_max_bytes : int, default=256 MiB
         Room for shared models in the store. When more is written, the oldest models and those that
         took the fewest seconds per byte are deleted. Fold scores are never deleted.
+    keep_outputs : {"auto", False}, default="auto"
+        Whether the out-of-fold predictions or probabilities of trials are held in memory, for
+        ``honest`` and ``ensemble``. "auto" holds those that the scores need anyway, float32, and
+        together with the scores of trials up to 256 MiB: those of the worst trials go first.
     **settings
 
     Returns
@@ -800,7 +959,9 @@ def treecv_objective(
     database = None if store is None else Database(store)
     models = None if database is None else ModelStore(database, store_max_bytes)
     with_others = isinstance(cache, ModelCache) or database is not None
+    check_choice("keep_outputs", keep_outputs, ("auto", False))
     task = Task(X, y, checked, shown, _make_cache(cache, models), with_others)
+    task.keeps_outputs = keep_outputs == "auto"
     if axes := space.axes:
         argument = "param_distributions" if space.grids is None else "param_grid"
         if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):

@@ -1,0 +1,167 @@
+"""Ensembles of the trials of a study, selected on their out-of-fold outputs."""
+
+from collections import Counter
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.ensemble import VotingClassifier
+from sklearn.ensemble import VotingRegressor
+from sklearn.preprocessing import LabelEncoder
+from sklearn.utils import Bunch
+
+from optuna_treecv.crossval.intervals import Interval
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.tested import Tested
+from optuna_treecv.scoring.scores import scores_of_folds
+from optuna_treecv.scoring.scores import scores_rows
+from optuna_treecv.study.honest import draws_of_units
+from optuna_treecv.study.honest import interval_around
+from optuna_treecv.study.honest import Losses
+from optuna_treecv.study.honest import losses_by_units
+from optuna_treecv.study.outputs import losses_of_tests
+from optuna_treecv.study.outputs import metric_of
+from optuna_treecv.study.outputs import rows_of
+from optuna_treecv.study.outputs import sign_of
+from optuna_treecv.study.outputs import targets_of
+
+#: The most trials among which members are selected, the best ones, and the most members.
+MOST_TRIALS, MOST_MEMBERS = 200, 1000
+
+# The losses of tests that are computed at most to correct a score, and the least and the most
+# draws of that. A loss of a fold takes as long as many of rows.
+_MOST_LOSSES = 2**26
+_ROWS_PER_FOLD = 2**14
+_FEWEST_DRAWS, _MOST_DRAWS = 20, 200
+
+
+class Members(NamedTuple):
+    """The members of an ensemble, and what it scores.
+
+    Attributes
+    ----------
+    counts : dict of int to int
+        How often each candidate was taken, by its place.
+    score : float
+        The cross-validated score, by which the members were selected.
+    honest_score : float
+        The score on rows by which they were not selected.
+    interval : Interval
+        That of the honest score.
+    """
+
+    counts: dict[int, int]
+    score: float
+    honest_score: float
+    interval: Interval
+
+
+class Candidates:
+    r"""Outputs of trials, of which some are to be averaged.
+
+    Members are selected greedily with replacement (Caruana et al. 2004): with the sum :math:`S` of
+    the outputs of the m members so far, the next one is :math:`\arg\min_t L((S + P_t) / (m + 1))`.
+
+    Parameters
+    ----------
+    job : Job
+        That of one of the trials.
+    tested : Tested
+    responses : list of ndarray of shape (n_tests, ...)
+        The outputs of the trials, the best one first.
+    size : int
+        The number of members, of which some may be the same.
+    """
+
+    def __init__(self, job: Job, tested: Tested, responses: list[np.ndarray], size: int) -> None:
+        self._job, self._tested, self._size = job, tested, size
+        self._responses = np.stack(responses)
+        self._are_rows = scores_rows(metric_of(job), job.classes)
+        if not self._are_rows and (job.is_pooled or len(tested.cuts) > 1):
+            raise ValueError(
+                "ensemble needs a score that is a mean over rows, or one of folds without repeats, "
+                f"got {job.scoring.name!r}."
+            )
+
+    def losses(self, responses: np.ndarray) -> Losses:
+        """Return the losses of outputs, (n_outputs, n_tests, ...): of rows, or else of folds."""
+        job, tested = self._job, self._tested
+        if self._are_rows:
+            return losses_by_units(losses_of_tests(job, responses, tested), tested)
+        # The mean answers by ``predict_proba`` alone, whatever other methods its members have.
+        like = (
+            VotingClassifier([], voting="soft") if is_classifier(job.estimator) else job.estimator
+        )
+        metric, targets, begins = metric_of(job), targets_of(job, tested), tested.cuts[0].begins()
+        shares = np.full(tested.n_folds, 1 / tested.n_folds)
+        rows = (rows_of(job, one, targets, begins[:-1] - begins[0]) for one in responses)
+        scores = [scores_of_folds([metric], one, like, job.classes).scores[0] for one in rows]
+        return Losses(sign_of(job) * shares * np.array(scores), shares, "folds")
+
+    def select(self, draw: np.ndarray | None = None) -> tuple[list[int], np.ndarray]:
+        """Return the members that are best on a draw of the units, and their mean output.
+
+        Fewer than ``size`` are taken where these are better.
+        """
+        taken: list[int] = []
+        total = np.zeros(self._responses.shape[1:])
+        best: tuple[float, list[int], np.ndarray] = np.inf, [], total
+        while len(taken) < self._size:
+            means = (total + self._responses) / (len(taken) + 1)
+            losses = self.losses(means)
+            weights = losses.shares if draw is None else losses.shares * draw
+            each = losses.parts if draw is None else losses.parts * draw
+            scores = each.sum(axis=1) / weights.sum()
+            taken.append(int(scores.argmin()))
+            total += self._responses[taken[-1]]
+            if scores[taken[-1]] < best[0]:
+                best = float(scores[taken[-1]]), list(taken), means[taken[-1]]
+        return best[1], best[2]
+
+    def members(self, level: float) -> Members:
+        """Select on all rows, and on draws of them to correct the score."""
+        job = self._job
+        taken, output = self.select()
+        losses = self.losses(output[None])
+        n_tests = self._responses.shape[1] if self._are_rows else _ROWS_PER_FOLD
+        n_losses = len(self._responses) * self._size * n_tests
+        n_draws = int(np.clip(_MOST_LOSSES // n_losses, _FEWEST_DRAWS, _MOST_DRAWS))
+        elsewhere = []
+        for draws, lacking in draws_of_units(len(losses.shares), n_draws, job.task.settings.seed):
+            for draw, lacks in zip(draws, lacking, strict=True):
+                parts = self.losses(self.select(draw)[1][None]).parts[0]
+                elsewhere.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))
+        mean = float(losses.parts.sum() + np.mean(elsewhere))
+        return Members(
+            dict(Counter(taken).most_common()),
+            sign_of(job) * float(losses.parts.sum()),
+            sign_of(job) * mean,
+            interval_around(job, losses, 0, mean, "the fold models of its members", level),
+        )
+
+
+def voting(members: dict[str, Any], weights: list[int], classes: np.ndarray | None) -> Any:
+    """Return fitted estimators as one of scikit-learn that averages them.
+
+    Parameters
+    ----------
+    members : dict of str to estimator
+        Fitted on the labels as they are.
+    weights : list of int
+    classes : ndarray or None
+        The sorted classes, for classifiers.
+    """
+    pairs = list(members.items())
+    if classes is None:
+        ensemble = VotingRegressor(pairs, weights=weights)
+    else:
+        ensemble = VotingClassifier(pairs, voting="soft", weights=weights)
+        ensemble.le_ = LabelEncoder().fit(classes)
+        ensemble.classes_ = ensemble.le_.classes_
+    ensemble.estimators_ = list(members.values())
+    ensemble.named_estimators_ = Bunch(**members)
+    names = getattr(ensemble.estimators_[0], "feature_names_in_", None)
+    if names is not None:
+        ensemble.feature_names_in_ = names
+    return ensemble

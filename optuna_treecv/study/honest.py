@@ -1,0 +1,373 @@
+"""What the best trial of a study will score, corrected for its having been chosen."""
+
+from collections.abc import Callable
+from collections.abc import Generator
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+from typing import Literal
+from typing import NamedTuple
+
+import numpy as np
+from optuna.trial import FrozenTrial
+
+from optuna_treecv.crossval.intervals import fold_error
+from optuna_treecv.crossval.intervals import Interval
+from optuna_treecv.crossval.intervals import models_in_words
+from optuna_treecv.crossval.intervals import student_quantile
+from optuna_treecv.crossval.intervals import within
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.settings import check_choice
+from optuna_treecv.crossval.settings import warn_caller
+from optuna_treecv.crossval.tested import Tested
+from optuna_treecv.scoring.scores import scores_rows
+from optuna_treecv.study.choice import choice_of
+from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.choice import order_of
+from optuna_treecv.study.choice import RULES
+from optuna_treecv.study.outputs import losses_of_tests
+from optuna_treecv.study.outputs import method_of
+from optuna_treecv.study.outputs import metric_of
+from optuna_treecv.study.outputs import Outputs
+from optuna_treecv.study.outputs import sign_of
+
+#: With fewer units the bootstrap says little about how far the best of several is too good.
+FEWEST_UNITS, FEWEST_FOLDS = 50, 5
+
+# Trials that differ from the best one by more than so wide an interval are never chosen.
+_NEAR = 0.997
+
+# The numbers that are drawn at most in one bootstrap, and the fewest and the most draws.
+_MOST_DRAWN = 2**28
+_FEWEST_DRAWS, _MOST_DRAWS = 200, 2000
+# The bytes of the draws that are made at once.
+_BYTES_AT_ONCE = 2**25
+
+#: Takes the means of candidates, (n_draws, n_candidates), smaller ones being better, and the
+#: draws, (n_draws, n_units), and returns the candidates that are chosen, (n_draws,).
+Rule = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Honest:
+    r"""The score that the chosen model of a study will have, with an interval.
+
+    The best of several noisy values looks better than it is. With the losses of all trials for
+    each row, the choice can be made again on bootstrap samples of the rows, and the chosen trial
+    scored on the rows that a sample lacks (BBC-CV, Tsamardinos et al. 2018 [1]_). How much worse
+    it is there than where it was chosen, is added to ``value``.
+
+    Attributes
+    ----------
+    mean : float
+        The corrected score.
+    interval : Interval
+        Its interval. It covers the mean risk of the fold models of the chosen trial. With few rows
+        the model of all rows is better than these.
+    value : float
+        The score before, the value of the trial.
+    trial : optuna.trial.FrozenTrial
+        The chosen trial.
+    by : {"rows", "groups", "folds"}
+        What the bootstrap draws.
+    n_trials : int
+        The number of trials that might have been chosen. All others are worse by more than noise.
+    left_out : list of int
+        The numbers of trials that might have been chosen, but whose outputs are not known. Too
+        little is corrected for these.
+    note : str
+        Why it may mislead; "" if nothing is known that makes it so.
+
+    References
+    ----------
+    .. [1] I. Tsamardinos, E. Greasidou and G. Borboudakis, "Bootstrapping the out-of-sample
+       predictions for efficient and accurate cross-validation", Machine Learning 107, 2018.
+    """
+
+    mean: float
+    interval: Interval
+    value: float
+    trial: FrozenTrial
+    by: str
+    n_trials: int
+    left_out: list[int]
+    note: str
+
+    def __repr__(self) -> str:
+        """Return all in a few lines."""
+        left_out = f", left_out={self.left_out}" if self.left_out else ""
+        note = f",\n    note={self.note!r}" if self.note else ""
+        return (
+            f"Honest(mean={self.mean:.6g}, low={self.interval.low:.6g}, "
+            f"high={self.interval.high:.6g}, level={self.interval.level:g},\n"
+            f"    value={self.value:.6g}, trial={self.trial.number}, by={self.by!r}, "
+            f"n_trials={self.n_trials}{left_out}{note})"
+        )
+
+
+class Losses(NamedTuple):
+    """The losses of some candidates, by the units that a bootstrap draws.
+
+    Attributes
+    ----------
+    parts : ndarray of shape (n_candidates, n_units)
+        What each unit adds to the mean of a candidate, where smaller means are better.
+    shares : ndarray of shape (n_units,)
+        The shares of the units in a mean; they add up to 1.
+    by : str
+        What the units are.
+    """
+
+    parts: np.ndarray
+    shares: np.ndarray
+    by: str
+
+
+def losses_by_units(of_tests: np.ndarray, tested: Tested) -> Losses:
+    """Return losses by units.
+
+    Parameters
+    ----------
+    of_tests : ndarray of shape (n_candidates, n_tests)
+        The losses of the tests of rows, in the order of ``Tested.rows``.
+    tested : Tested
+    """
+    (units, by), shares = tested.units(), tested.test_shares
+    n_units = int(units.max()) + 1
+    parts = [np.bincount(units, shares * losses, n_units) for losses in of_tests]
+    of_units = np.bincount(units, shares, n_units)
+    are_tested = of_units > 0
+    return Losses(np.array(parts)[:, are_tested], of_units[are_tested], by)
+
+
+def draws_of_units(
+    n_units: int, n_draws: int, seed: int
+) -> Generator[tuple[np.ndarray, np.ndarray]]:
+    """Yield bootstrap draws, some at once: how often each unit is drawn, and which are lacking.
+
+    Both are float64 of shape (n_draws, n_units). Draws that lack no unit are left out.
+    """
+    generator = np.random.default_rng(seed)
+    at_once = max(1, _BYTES_AT_ONCE // (8 * n_units))
+    for begin in range(0, n_draws, at_once):
+        n = min(at_once, n_draws - begin)
+        draws = generator.multinomial(n_units, np.full(n_units, 1 / n_units), n).astype(float)
+        lacking = draws == 0
+        are_useful = lacking.any(axis=1)
+        yield draws[are_useful], lacking[are_useful].astype(float)
+
+
+def mean_elsewhere(losses: Losses, choose: Rule, chosen: int, seed: int) -> float:
+    r"""Return the mean loss of what a rule chooses where it was not chosen, by the bootstrap.
+
+    Of each draw b of units with replacement, the candidate :math:`c_b` that is chosen on it is
+    scored on the units that the draw lacks. The mean of these losses :math:`\ell_b(c_b)` is that
+    of BBC-CV. With the candidate c that is chosen on all units, whose mean loss R is known, it is
+    computed as :math:`R + \frac{1}{B} \sum_b (\ell_b(c_b) - \ell_b(c))`, which takes fewer draws.
+
+    Parameters
+    ----------
+    losses : Losses
+    choose : callable
+    chosen : int
+        The candidate that is chosen on all units.
+    seed : int
+    """
+    n_candidates, n_units = losses.parts.shape
+    n_draws = int(np.clip(_MOST_DRAWN // (n_units * n_candidates), _FEWEST_DRAWS, _MOST_DRAWS))
+    elsewhere = []
+    for draws, lacking in draws_of_units(n_units, n_draws, seed):
+        inside = draws @ losses.parts.T / (draws @ losses.shares)[:, None]
+        outside = lacking @ losses.parts.T / (lacking @ losses.shares)[:, None]
+        of_chosen = np.take_along_axis(outside, choose(inside, draws)[:, None], 1)[:, 0]
+        elsewhere.append(of_chosen - outside[:, chosen])
+    return float(losses.parts[chosen].sum() + np.mean(np.concatenate(elsewhere)))
+
+
+def choose_best(means: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """Choose the candidates with the smallest means."""
+    return means.argmin(axis=1)
+
+
+def choose_simplest(losses: Losses, ranks: np.ndarray) -> Rule:
+    """Return the rule that takes the simplest candidate within a standard error of the best one.
+
+    Parameters
+    ----------
+    losses : Losses
+    ranks : ndarray of shape (n_candidates,)
+        The place of each candidate among all, the simplest one first.
+    """
+
+    def choose(means: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        chosen = np.empty(len(draws), np.intp)
+        for number, (of_draw, draw) in enumerate(zip(means, draws, strict=True)):
+            best = of_draw.argmin()
+            differences = of_draw - of_draw[best]
+            # Of unit i, the part of the difference less its share in the mean, as in
+            # ``difference_by_rows``.
+            centred = losses.parts - losses.parts[best] - differences[:, None] * losses.shares
+            errors = np.sqrt(np.square(centred) @ draw) / (draw @ losses.shares)
+            is_near = differences <= errors
+            chosen[number] = np.flatnonzero(is_near)[ranks[is_near].argmin()]
+        return chosen
+
+    return choose
+
+
+def standard_error(losses: Losses, candidate: int) -> float:
+    r"""Return the standard error of a candidate's mean over units.
+
+    For unit i with share :math:`s_i` and part :math:`a_i` of the mean R it is
+    :math:`\sqrt{\sum_i (a_i - s_i R)^2}` (Bayle et al. 2020, equation 4.2), times the root of
+    :math:`m / (m - 1)` for m units.
+    """
+    parts = losses.parts[candidate]
+    squares = float(np.square(parts - losses.shares * parts.sum()).sum())
+    return sqrt(squares * len(parts) / (len(parts) - 1))
+
+
+def interval_around(
+    job: Job, losses: Losses, candidate: int, mean: float, of: str, level: float
+) -> Interval:
+    """Return Student's interval around a corrected mean loss, in the units of the score.
+
+    Parameters
+    ----------
+    job : Job
+    losses : Losses
+    candidate : int
+        Whose losses tell the standard error.
+    mean : float
+        The corrected mean.
+    of : str
+        Whose models these are, in words.
+    level : float
+    """
+    half = student_quantile(level, len(losses.shares) - 1) * standard_error(losses, candidate)
+    low, high = sorted([sign_of(job) * (mean - half), sign_of(job) * (mean + half)])
+    target = f"{models_in_words(job.task.tested(job.method_name))}, those of {of}"
+    return within(Interval(low, high, "bootstrap", target, level), job.score_range)
+
+
+def near_trials(contest: Contest) -> list[FrozenTrial]:
+    """Return the trials that a choice on other rows might have taken, the best one first.
+
+    By the scores of folds, their differences from the best one are within the noise. Trials whose
+    fold scores are not known may be among them.
+    """
+    best, *others = contest.trials
+    folds = contest.folds_of(contest.trials)
+    if best.number not in folds or contest.n_folds < 2:
+        return contest.trials
+    reach = student_quantile(_NEAR, contest.n_folds - 1)
+    near = [best]
+    for trial in others:
+        if trial.number in folds:
+            differences = folds[trial.number].astype(float) - folds[best.number]
+            error = fold_error(differences, contest.n_folds, contest.overlap)
+            if abs(differences.mean()) > reach * error:
+                continue
+        near.append(trial)
+    return near
+
+
+def honest_of(
+    contest: Contest,
+    job: Job,
+    find: Callable[[list[FrozenTrial], str], Outputs],
+    rule: Literal["best", "one_se"],
+    simpler: Any,
+    level: float,
+) -> Honest:
+    """Return the corrected score of the trial that a rule chooses.
+
+    Parameters
+    ----------
+    contest : Contest
+    job : Job
+        That of the best trial.
+    find : callable
+        (trials, method) -> their outputs.
+    rule : {"best", "one_se"}
+    simpler : dict of str to {"larger", "smaller"}, "n_updates", callable or None
+        For "one_se".
+    level : float
+    """
+    check_choice("rule", rule, RULES)
+    choice = choice_of(contest, rule, simpler, level)
+    tested, trials = job.task.tested(job.method_name), near_trials(contest)
+    known, losses = _losses(contest, job, tested, trials, find)
+    if choice.trial.number not in {trial.number for trial in known}:
+        raise ValueError(
+            "honest needs the out-of-fold outputs or the fold scores of the trial that is chosen, "
+            f"but those of trial {choice.trial.number} are not known, {contest.why_unknown}."
+        )
+    rule_of_draws = choose_best
+    if rule == "one_se":
+        order = order_of(contest.trials, simpler)
+        by_rank = sorted(range(len(known)), key=lambda at: order(known[at]))
+        rule_of_draws = choose_simplest(losses, np.argsort(by_rank))
+    chosen = [trial.number for trial in known].index(choice.trial.number)
+    mean = mean_elsewhere(losses, rule_of_draws, chosen, job.task.settings.seed)
+    interval = interval_around(job, losses, chosen, mean, "the chosen trial", level)
+    note = _note(losses)
+    if note:
+        warn_caller(f"honest: {note[:1].lower()}{note[1:]}")
+    numbers = {trial.number for trial in known}
+    return Honest(
+        mean=sign_of(job) * mean,
+        interval=interval,
+        value=choice.trial.values[0],
+        trial=choice.trial,
+        by=losses.by,
+        n_trials=len(known),
+        left_out=[trial.number for trial in trials if trial.number not in numbers],
+        note=note,
+    )
+
+
+def _losses(
+    contest: Contest,
+    job: Job,
+    tested: Tested,
+    trials: list[FrozenTrial],
+    find: Callable[[list[FrozenTrial], str], Outputs],
+) -> tuple[list[FrozenTrial], Losses]:
+    """Return those of the trials whose losses are known, and these."""
+    metric, method = metric_of(job), method_of(job)
+    if scores_rows(metric, job.classes):
+        known, of_tests = [], np.empty((0, 0))
+        if contest.rows:
+            known = [trial for trial in trials if trial.number in contest.rows]
+            of_tests = np.array(
+                [sign_of(job) * contest.rows[one.number][tested.rows] for one in known]
+            )
+        elif method is not None:
+            known, responses, _ = find(trials, method)
+            of_tests = losses_of_tests(job, responses, tested)
+        if known:
+            return known, losses_by_units(of_tests, tested)
+    if len(tested.cuts) > 1 or job.is_pooled or tested.n_folds < 2:
+        raise ValueError(
+            f"honest needs the scores of rows, which {job.scoring.name!r} has not or the objective "
+            "does not hold, or else several folds in a single repeat."
+        )
+    folds = contest.folds_of(trials)
+    known = [trial for trial in trials if trial.number in folds]
+    scores = np.array([sign_of(job) * folds[trial.number].astype(float) for trial in known])
+    shares = np.full(tested.n_folds, 1 / tested.n_folds)
+    return known, Losses(scores.reshape(len(known), -1) * shares, shares, "folds")
+
+
+def _note(losses: Losses) -> str:
+    """Return why a correction may mislead, a sentence; "" if nothing is known."""
+    n_units = len(losses.shares)
+    if losses.by == "folds" and n_units < FEWEST_FOLDS:
+        return f"A bootstrap of {n_units} folds says little; more folds would be right."
+    if losses.by != "folds" and n_units < FEWEST_UNITS:
+        return (
+            f"A bootstrap of {n_units} {losses.by} says little: neither the correction nor the "
+            "interval can be trusted."
+        )
+    return ""
