@@ -3,5 +3,6 @@
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import PairedDifference
 from optuna_treecv.study.choice import Choice
+from optuna_treecv.study.honest import Honest
 
-__all__ = ["Choice", "Interval", "PairedDifference"]
+__all__ = ["Choice", "Honest", "Interval", "PairedDifference"]

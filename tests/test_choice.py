@@ -310,7 +310,7 @@ def test_pooled_scores_have_no_pairs(binary):
 def test_errors_of_leave_one_out_take_a_byte(binary):
     objective, study = searched(binary, n_trials=2, cv="loo")
     held = objective._known_scores.find(study.best_trial)
-    assert held.n_bytes == 83
+    assert held.folds.nbytes == 83
     np.testing.assert_array_equal(held.folds, objective.evaluate(study.best_params).test_score)
 
 

@@ -231,20 +231,17 @@ class Fits:
                         self._responses.append(fitted.responses)
                 is_failed = self._task.tries_all_folds and np.isnan(scores[self._by_fold]).any()
                 if block.last == self._cut.n_folds and is_failed:
-                    of_folds = np.array([by_number(self._cut, of_metric) for of_metric in scores])
+                    asked = scores[: self._n_metrics]
+                    of_folds = np.array([by_number(self._cut, of_metric) for of_metric in asked])
                     raise FoldsFailed(of_folds, dict(sorted(self._errors.items())))
-                responses: dict[str, np.ndarray] = {}
-                if block.last == self._cut.n_folds and self._job.keeps:
-                    rows = self._tested(Node(0, block.last))
-                    for method in self._job.keeps:
-                        responses[method] = self._job.as_kept(rows.response(method), method)
+                is_last = block.last == self._cut.n_folds
                 yield TestedFolds(
                     block,
                     n_rows,
                     tested=self._tested if self._methods else None,
                     scores=of_all,
                     rows=self._test_rows,
-                    responses=responses,
+                    responses=self._kept_responses() if is_last else {},
                 )
 
     def _fits(self, missing: list[int], n_jobs: int | None) -> Generator[FoldResult]:
@@ -313,6 +310,17 @@ class Fits:
         begins = np.cumsum([0, *sizes[:-1]])
         outputs = np.concatenate(self._responses[folds.first : folds.last])
         return TestedRows(outputs, self._respond, targets, weights, begins)
+
+    def _kept_responses(self) -> dict[str, np.ndarray]:
+        """Return the responses that outlive the evaluation, in the order of the tree."""
+        job, cut = self._job, self._cut
+        tested = self._tested(Node(0, cut.n_folds))
+        assert tested.begins is not None
+        order = np.empty(len(tested), np.intp)
+        for chunk, begin in enumerate(tested.begins):  # fits have them in the splitter's order
+            rows, fitted = cut.tested_from(chunk, chunk + 1), cut.test_rows(chunk)
+            order[begin + rows.argsort()] = begin + fitted.argsort()
+        return {one: job.as_kept(tested.response(one)[order], one) for one in job.keeps}
 
     def _respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the columns of one response."""

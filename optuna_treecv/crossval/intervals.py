@@ -355,9 +355,7 @@ def note_of_dependence(tested: Tested) -> str:
     """Return a sentence where rows are not independent, or ""."""
     if tested.groups is None and not tested.goes_forward:
         return ""
-    rows = (
-        "rows of one group" if tested.groups is not None else "neighbouring rows of a time series"
-    )
+    rows = "neighbouring rows of a time series" if tested.groups is None else "rows of one group"
     return f"It takes rows as independent, which {rows} are not, and may be too narrow."
 
 

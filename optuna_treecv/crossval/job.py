@@ -313,10 +313,8 @@ class Job:
             return {}
         scored = (one.of if isinstance(one, Pooled) else one for one in self.scoring.metrics)
         made = [one for one in scored if isinstance(one, Loss) or one.is_made]
-        by_method = {response_of(one, self.estimator): one for one in reversed(made)}
-        return {
-            name: by_method[name] for name in ("predict_proba", "predict") if name in by_method
-        }
+        methods = {response_of(one, self.estimator): one for one in reversed(made)}
+        return {name: methods[name] for name in ("predict_proba", "predict") if name in methods}
 
     @property
     def bytes_kept(self) -> int:

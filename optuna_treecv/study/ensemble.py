@@ -5,7 +5,6 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.base import is_classifier
 from sklearn.ensemble import VotingClassifier
 from sklearn.ensemble import VotingRegressor
 from sklearn.preprocessing import LabelEncoder
@@ -80,8 +79,8 @@ class Candidates:
         self._are_rows = scores_rows(metric_of(job), job.classes)
         if not self._are_rows and (job.is_pooled or len(tested.cuts) > 1):
             raise ValueError(
-                "ensemble needs a score that is a mean over rows, or one of folds without repeats, "
-                f"got {job.scoring.name!r}."
+                "ensemble needs a score that is a mean over rows, or one of folds without "
+                f"repeats, got {job.scoring.name!r}."
             )
 
     def losses(self, responses: np.ndarray) -> Losses:
@@ -90,9 +89,7 @@ class Candidates:
         if self._are_rows:
             return losses_by_units(losses_of_tests(job, responses, tested), tested)
         # The mean answers by ``predict_proba`` alone, whatever other methods its members have.
-        like = (
-            VotingClassifier([], voting="soft") if is_classifier(job.estimator) else job.estimator
-        )
+        like = job.estimator if job.classes is None else VotingClassifier([], voting="soft")
         metric, targets, begins = metric_of(job), targets_of(job, tested), tested.cuts[0].begins()
         shares = np.full(tested.n_folds, 1 / tested.n_folds)
         rows = (rows_of(job, one, targets, begins[:-1] - begins[0]) for one in responses)

@@ -303,7 +303,7 @@ def honest_of(
             "honest needs the out-of-fold outputs or the fold scores of the trial that is chosen, "
             f"but those of trial {choice.trial.number} are not known, {contest.why_unknown}."
         )
-    rule_of_draws = choose_best
+    rule_of_draws: Rule = choose_best
     if rule == "one_se":
         order = order_of(contest.trials, simpler)
         by_rank = sorted(range(len(known)), key=lambda at: order(known[at]))
@@ -340,9 +340,8 @@ def _losses(
         known, of_tests = [], np.empty((0, 0))
         if contest.rows:
             known = [trial for trial in trials if trial.number in contest.rows]
-            of_tests = np.array(
-                [sign_of(job) * contest.rows[one.number][tested.rows] for one in known]
-            )
+            of_tests = np.array([contest.rows[one.number][tested.rows] for one in known])
+            of_tests *= sign_of(job)
         elif method is not None:
             known, responses, _ = find(trials, method)
             of_tests = losses_of_tests(job, responses, tested)
@@ -350,14 +349,14 @@ def _losses(
             return known, losses_by_units(of_tests, tested)
     if len(tested.cuts) > 1 or job.is_pooled or tested.n_folds < 2:
         raise ValueError(
-            f"honest needs the scores of rows, which {job.scoring.name!r} has not or the objective "
-            "does not hold, or else several folds in a single repeat."
+            f"honest needs the scores of rows, which {job.scoring.name!r} has not or the "
+            "objective does not hold, or else several folds in a single repeat."
         )
     folds = contest.folds_of(trials)
     known = [trial for trial in trials if trial.number in folds]
     scores = np.array([sign_of(job) * folds[trial.number].astype(float) for trial in known])
     shares = np.full(tested.n_folds, 1 / tested.n_folds)
-    return known, Losses(scores.reshape(len(known), -1) * shares, shares, "folds")
+    return known, Losses(scores.reshape(len(known), tested.n_folds) * shares, shares, "folds")
 
 
 def _note(losses: Losses) -> str:

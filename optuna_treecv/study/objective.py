@@ -634,8 +634,8 @@ class TreeCVObjective:
         known = self._outputs_of(contest.trials[:MOST_TRIALS], method)
         if not known.trials:
             raise ValueError(
-                f"ensemble needs trials whose out-of-fold outputs by {method} are known, got none; "
-                f"a score that needs {method} keeps them, such as "
+                f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
+                "none; the objective keeps them if a score needs them, as with "
                 f"scoring={[job.scoring.name, 'neg_log_loss']} for classifiers."
             )
         tested = job.task.tested(job.method_name)
@@ -1024,7 +1024,7 @@ def select(
         A study with one objective and at least one complete trial.
     objective : TreeCVObjective
         The objective that the study was run with. It knows the fold scores of the trials that it
-        has evaluated itself, up to 64 MiB of the best ones; those of other trials are read from
+        has evaluated itself, up to 256 MiB of the best ones; those of other trials are read from
         its store. With ``row_losses=True`` it compares its trials over rows.
     rule : {"best", "one_se"} or callable, default="best"
         "best" takes the best value. "one_se" takes the simplest of the trials whose paired

@@ -1,0 +1,358 @@
+"""Honest scores and ensembles follow from outputs of models that had not seen the rows."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import optuna
+import pytest
+from sklearn.base import is_regressor
+from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import VotingClassifier
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import log_loss
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import scale
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import AveragedSGDRegressor
+from optuna_treecv import HistTreeClassifier
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import pooled
+from optuna_treecv import treecv_objective
+from optuna_treecv.study.honest import Losses
+from optuna_treecv.study.honest import mean_elsewhere
+from optuna_treecv.study.known_scores import KnownScores
+
+X, Y = load_breast_cancer(return_X_y=True)
+X, LABELS = scale(X)[:240], np.array(["benign", "malignant"])[Y[:240]]
+NUMBERS = tuple(part[:200] for part in load_diabetes(return_X_y=True))
+NEIGHBORS = {"n_neighbors": list(range(1, 40))}
+
+
+def searched(estimator, grid, data=(X, LABELS), **options):
+    """Return an objective and a study over a grid."""
+    objective = treecv_objective(estimator, *data, param_grid=grid, **{"cv": 5} | options)
+    study = optuna.create_study(
+        direction=objective.direction, sampler=objective.grid_sampler(seed=0)
+    )
+    study.optimize(objective)
+    return objective, study
+
+
+# What is held.
+
+
+@pytest.mark.parametrize(
+    ("estimator", "grid", "scoring", "method"),
+    [
+        (LogisticRegression(), {"C": [0.1, 1.0]}, None, "newton"),
+        (LogisticRegression(), {"C": [0.1, 1.0]}, ["error", "log_loss"], "newton"),
+        (KNeighborsClassifier(), {"n_neighbors": [3, 5]}, "neg_log_loss", "neighbors"),
+        (RandomForestClassifier(5, random_state=0), {"max_depth": [2, 4]}, "roc_auc", "fit"),
+        (PegasosClassifier(), {"alpha": [0.1, 1.0]}, "accuracy", "treecv"),
+        (GaussianNB(), {"var_smoothing": [1e-9]}, pooled("neg_log_loss"), "treecv"),
+        (HistTreeClassifier(), {"max_depth": [2, 3]}, "log_loss", "forest"),
+        (Lasso(), {"alpha": [1.0, 2.0]}, "neg_mean_absolute_error", "exact"),
+        (AveragedSGDRegressor(), {"alpha": [1.0, 2.0]}, "r2", "treecv"),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_outputs_are_those_of_the_folds(estimator, grid, scoring, method, batch_size):
+    data = NUMBERS if is_regressor(estimator) else (X, LABELS)
+    options = {"scoring": scoring, "batch_size": batch_size, "cv": 4}
+    objective, study = searched(estimator, grid, data, **options)
+    for trial in study.trials:
+        assert trial.user_attrs["treecv"]["method"] == method
+        held = objective._known_scores.find(trial).outputs
+        assert held
+        tested = objective._task.tested(method).rows
+        for name, response in held.items():
+            expected = objective.predict_oof(trial, name)[tested]
+            if expected.dtype.kind == "U":
+                response = np.unique(LABELS)[response]
+                np.testing.assert_array_equal(response, expected)
+            else:
+                np.testing.assert_allclose(response, expected, rtol=2e-6, atol=1e-12)
+
+
+def test_outputs_of_repeats_lie_behind_each_other():
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, n_repeats=3, cv=4)
+    held = objective._known_scores.find(study.best_trial).outputs["predict"]
+    assert held.shape == (3 * len(X),) and held.dtype == np.int8
+    tested = objective._task.tested("neighbors")
+    errors = np.unique(LABELS)[held] != LABELS[tested.rows]
+    assert errors @ tested.test_shares == pytest.approx(study.best_value, abs=1e-12)
+
+
+def test_nothing_is_held_where_that_is_not_asked_for():
+    objective, study = searched(LogisticRegression(), {"C": [0.1, 1.0]}, keep_outputs=False)
+    assert not objective._known_scores.find(study.best_trial).outputs
+    with pytest.raises(ValueError, match="^keep_outputs must be one of 'auto', False, got 'all'"):
+        treecv_objective(Ridge(), *NUMBERS, param_grid={"alpha": [1.0]}, keep_outputs="all")
+
+
+def test_outputs_go_first_and_those_of_the_worst_trial_before_others():
+    known = KnownScores(most_bytes=3000)
+
+    class Trial:
+        datetime_start = None
+
+        def __init__(self, number):
+            self.number = number
+
+    class Result:
+        row_losses = np.zeros(100, np.float32)
+
+        def __init__(self, mean):
+            self.mean, self.test_score = mean, np.full(10, mean)
+
+    for number, mean in enumerate([0.3, 0.1, 0.2]):
+        outputs = {"predict_proba": np.zeros((100, 2), np.float32)}
+        known.note(Trial(number), Result(mean), "minimize", outputs)
+    held = [known.find(Trial(number)) for number in range(3)]
+    assert [bool(one.outputs) for one in held] == [False, True, False]
+    assert all(one.rows is not None for one in held) and known.n_bytes <= 3000
+
+
+# The honest score.
+
+
+def test_the_correction_is_that_of_bbc_cv():
+    """The same estimate by a loop over draws, without the variate that saves draws."""
+    generator = np.random.default_rng(0)
+    losses = (generator.random((7, 300)) < 0.3).astype(float)
+    shares = np.full(300, 1 / 300)
+    expected = []
+    for _ in range(4000):
+        rows = generator.integers(300, size=300)
+        best = losses[:, rows].mean(axis=1).argmin()
+        lacking = np.setdiff1d(np.arange(300), rows)
+        expected.append(losses[best, lacking].mean())
+    chosen = int(losses.mean(axis=1).argmin())
+
+    def choose(means, draws):
+        return means.argmin(axis=1)
+
+    found = mean_elsewhere(Losses(losses * shares, shares, "rows"), choose, chosen, seed=0)
+    assert found == pytest.approx(np.mean(expected), abs=0.003)
+    assert losses[chosen].mean() + 0.01 < found
+
+
+@pytest.mark.parametrize("options", [{}, {"n_repeats": 2}, {"row_losses": True}])
+def test_of_nothing_but_noise_little_is_left(options):
+    """Labels are coins, so the error of every model is one half."""
+    bests, honest = [], []
+    for seed in range(6):
+        generator = np.random.default_rng(seed)
+        noise = generator.normal(size=(200, 3)), generator.permutation(np.arange(200) % 2)
+        objective, study = searched(KNeighborsClassifier(), NEIGHBORS, noise, **options)
+        bests.append(study.best_value)
+        honest.append(objective.honest(study).mean)
+    assert abs(np.mean(honest) - 0.5) < abs(np.mean(bests) - 0.5) / 2
+
+
+def test_the_result_says_what_it_is():
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS)
+    honest = objective.honest(study, level=0.9)
+    assert honest.value == study.best_value < honest.mean
+    assert honest.trial.number == study.best_trial.number
+    assert honest.interval.low < honest.mean < honest.interval.high
+    assert honest.by == "rows" and honest.left_out == [] and honest.note == ""
+    assert 1 < honest.n_trials <= 39
+    assert "5 models of the folds" in honest.interval.target and honest.interval.level == 0.9
+    assert repr(honest).startswith(f"Honest(mean={honest.mean:.6g}, low=")
+    assert objective.honest(study, level=0.9).mean == honest.mean  # one seed
+
+
+def test_scores_are_corrected_downwards():
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="accuracy")
+    errors, same = searched(KNeighborsClassifier(), NEIGHBORS)
+    honest = objective.honest(study)
+    assert honest.mean == pytest.approx(1 - errors.honest(same).mean, abs=2e-3)
+    assert honest.mean < honest.value and honest.interval.low < honest.interval.high
+
+
+def test_rows_are_those_of_row_losses():
+    objective, study = searched(Ridge(), {"alpha": [0.1, 1.0, 10.0]}, NUMBERS)
+    with_rows, same = searched(Ridge(), {"alpha": [0.1, 1.0, 10.0]}, NUMBERS, row_losses=True)
+    # By the first, no outputs were held: its scores follow from sums alone.
+    assert not objective._known_scores.find(study.best_trial).outputs
+    one, two = objective.honest(study), with_rows.honest(same)
+    assert one.mean == pytest.approx(two.mean, rel=1e-5) and one.by == two.by == "rows"
+
+
+def test_simpler_ones_are_corrected_as_they_are_chosen():
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS)
+    honest = objective.honest(study, rule="one_se", simpler={"n_neighbors": "larger"})
+    assert honest.trial.params["n_neighbors"] > study.best_params["n_neighbors"]
+    assert honest.mean != objective.honest(study).mean
+    called = objective.honest(study, "one_se", simpler=lambda params: -params["n_neighbors"])
+    assert called.mean == honest.mean
+
+
+def test_groups_are_drawn_whole():
+    groups = np.arange(240) // 3
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, groups=groups, cv=GroupKFold(5))
+    assert objective.honest(study).by == "groups"
+    # Copies of rows tell nothing: the standard error is that of the groups.
+    copies = np.repeat(X[:80], 3, axis=0), np.repeat(LABELS[:80], 3)
+    objective, study = searched(
+        KNeighborsClassifier(), NEIGHBORS, copies, groups=groups, cv=GroupKFold(5)
+    )
+    of_groups = objective.honest(study).interval
+    assert of_groups.high - of_groups.low > 0.06
+
+
+def test_folds_are_drawn_of_time_series_and_of_other_scores():
+    grid = {"n_neighbors": [1, 3, 5, 9, 20]}
+    objective, study = searched(KNeighborsClassifier(), grid, cv=TimeSeriesSplit(6))
+    assert objective.honest(study).by == "folds"
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=8)
+    honest = objective.honest(study)
+    assert honest.by == "folds" and honest.mean < honest.value
+
+
+def test_what_cannot_be_known_is_said():
+    few = X[:40], LABELS[:40]
+    objective, study = searched(KNeighborsClassifier(), {"n_neighbors": [1, 3]}, few)
+    with pytest.warns(UserWarning, match="honest: a bootstrap of 40 rows says little"):
+        assert "can be trusted" in objective.honest(study).note
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3)
+    with pytest.warns(UserWarning, match="honest: a bootstrap of 3 folds says little"):
+        objective.honest(study)
+    objective, study = searched(
+        KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3, n_repeats=2
+    )
+    with pytest.raises(ValueError, match="^honest needs the scores of rows, which 'roc_auc' has"):
+        objective.honest(study)
+    with pytest.raises(ValueError, match="^rule must be one of 'best', 'one_se'"):
+        objective.honest(study, rule=min)
+    with pytest.raises(ValueError, match="^study must be an optuna.Study"):
+        objective.honest(study.trials)
+
+
+def test_a_new_objective_computes_what_needs_no_training():
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS)
+    again = treecv_objective(KNeighborsClassifier(), X, LABELS, param_grid=NEIGHBORS, cv=5)
+    assert again.honest(study).mean == objective.honest(study).mean
+    objective, study = searched(SGDClassifier(), {"alpha": [0.1, 1.0]})
+    again = treecv_objective(SGDClassifier(), X, LABELS, param_grid={"alpha": [0.1, 1.0]}, cv=5)
+    with pytest.raises(ValueError, match="^honest needs the out-of-fold outputs or the fold"):
+        again.honest(study)
+
+
+# Ensembles.
+
+
+def greedy(probabilities, targets, size):
+    """Return the members by the definition, and their mean."""
+    taken = []
+    best = np.inf, []
+    for _ in range(size):
+        means = [np.mean(probabilities[[*taken, t]], axis=0) for t in range(len(probabilities))]
+        losses = [log_loss(targets, mean) for mean in means]
+        taken.append(int(np.argmin(losses)))
+        if min(losses) < best[0]:
+            best = min(losses), list(taken)
+    return best
+
+
+def test_members_are_those_of_greedy_selection():
+    grid = {"n_neighbors": [2, 5, 9, 20, 40], "p": [1, 2]}
+    objective, study = searched(KNeighborsClassifier(), grid, scoring="log_loss")
+    ensemble = objective.ensemble(study, size=8)
+    assert type(ensemble) is VotingClassifier
+    trials = sorted(study.trials, key=lambda trial: (trial.value, trial.number))
+    tested = objective._task.tested("neighbors").rows
+    probabilities = np.array(
+        [objective.predict_oof(t, "predict_proba")[tested].astype(np.float32) for t in trials]
+    ).astype(float)
+    loss, taken = greedy(probabilities, LABELS[tested], 8)
+    assert ensemble.oof_score_ == pytest.approx(loss, rel=1e-6)
+    numbers, counts = np.unique([trials[t].number for t in taken], return_counts=True)
+    expected = {f"trial_{n}": c for n, c in zip(numbers, counts, strict=True)}
+    assert dict(zip(ensemble.named_estimators_, ensemble.weights, strict=True)) == expected
+    assert ensemble.oof_score_ < study.best_value
+    assert ensemble.oof_score_ < ensemble.honest_score_
+    assert ensemble.honest_interval_[0] < ensemble.honest_score_ < ensemble.honest_interval_[1]
+
+
+def test_an_ensemble_is_the_mean_of_the_refitted_members():
+    grid = {"n_neighbors": [2, 5, 9, 20, 40], "p": [1, 2]}
+    objective, study = searched(KNeighborsClassifier(), grid, scoring="log_loss")
+    ensemble = objective.ensemble(study)
+    trials = {f"trial_{trial.number}": trial for trial in study.trials}
+    members = [objective.best_estimator(trials[name]) for name, _ in ensemble.estimators]
+    probabilities = [one.predict_proba(X) for one in members]
+    expected = np.average(probabilities, axis=0, weights=ensemble.weights)
+    np.testing.assert_allclose(ensemble.predict_proba(X), expected, rtol=1e-12)
+    labels = np.unique(LABELS)[expected.argmax(axis=1)]
+    np.testing.assert_array_equal(ensemble.predict(X), labels)
+    copied = pickle.loads(pickle.dumps(ensemble))
+    np.testing.assert_array_equal(copied.predict(X), labels)
+    assert copied.honest_score_ == ensemble.honest_score_
+    again = make_pipeline(StandardScaler(), ensemble).fit(X, LABELS)
+    assert set(again.predict(X)) == set(LABELS)
+
+
+@pytest.mark.parametrize("scoring", ["squared_error", "r2", pooled("squared_error")])
+def test_regressors(scoring):
+    grid = {"n_neighbors": [2, 5, 10, 20], "weights": ["uniform", "distance"]}
+    objective, study = searched(KNeighborsRegressor(), grid, NUMBERS, scoring=scoring)
+    ensemble = objective.ensemble(study, size=10)
+    sign = 1 if objective.direction == "minimize" else -1
+    assert sign * ensemble.oof_score_ <= sign * study.best_value + 1e-6
+    assert ensemble.predict(NUMBERS[0]).shape == (200,)
+
+
+def test_scores_of_folds_decide_where_rows_have_none():
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc")
+    ensemble = objective.ensemble(study, size=5)
+    tested = objective._task.tested("neighbors")
+    trials = {f"trial_{trial.number}": trial for trial in study.trials}
+    mean = np.average(
+        [objective.predict_oof(trials[n], "predict_proba")[:, 1] for n, _ in ensemble.estimators],
+        axis=0,
+        weights=ensemble.weights,
+    )
+    rows = np.split(tested.rows, tested.cuts[0].begins()[1:-1])
+    expected = np.mean([roc_auc_score(LABELS[fold], mean[fold]) for fold in rows])
+    assert ensemble.oof_score_ == pytest.approx(expected, abs=1e-9) and expected > study.best_value
+
+
+def test_ensembles_of_linear_models_may_average_folds():
+    grid = {"alpha": [0.01, 1.0], "loss": ["squared_error"]}
+    objective, study = searched(AveragedSGDRegressor(), {"alpha": grid["alpha"]}, NUMBERS)
+    ensemble = objective.ensemble(study, kind="kfold_average")
+    member = objective.best_estimator(study.best_trial, kind="kfold_average")
+    name = f"trial_{study.best_trial.number}"
+    np.testing.assert_array_equal(ensemble.named_estimators_[name].coef_, member.coef_)
+
+
+def test_bad_input_of_ensembles():
+    objective, study = searched(KNeighborsClassifier(), {"n_neighbors": [3, 5]})
+    with pytest.raises(ValueError, match="^size must be an integer of 1 to 1000, got 0"):
+        objective.ensemble(study, size=0)
+    with pytest.raises(ValueError, match="^kind must be one of 'refit', 'kfold_average'"):
+        objective.ensemble(study, kind="all")
+    objective, study = searched(SGDClassifier(), {"alpha": [0.1, 1.0]})
+    with pytest.raises(ValueError, match="^ensemble needs trials whose out-of-fold outputs"):
+        objective.ensemble(study)
+    objective, study = searched(
+        KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", n_repeats=2, cv=3
+    )
+    with pytest.raises(ValueError, match="^ensemble needs a score that is a mean over rows"):
+        objective.ensemble(study)
