@@ -100,8 +100,10 @@ def test_outputs_of_repeats_lie_behind_each_other():
 def test_nothing_is_held_where_that_is_not_asked_for():
     objective, study = searched(LogisticRegression(), {"C": [0.1, 1.0]}, keep_outputs=False)
     assert not objective._known_scores.find(study.best_trial).outputs
-    with pytest.raises(ValueError, match="^keep_outputs must be one of 'auto', False, got 'all'"):
-        treecv_objective(Ridge(), *NUMBERS, param_grid={"alpha": [1.0]}, keep_outputs="all")
+    with pytest.raises(
+        ValueError, match="^keep_outputs must be one of 'auto', 'all', False, got True"
+    ):
+        treecv_objective(Ridge(), *NUMBERS, param_grid={"alpha": [1.0]}, keep_outputs=True)
 
 
 def test_outputs_go_first_and_those_of_the_worst_trial_before_others():
@@ -147,7 +149,7 @@ def test_the_correction_is_that_of_bbc_cv():
         return means.argmin(axis=1)
 
     found = mean_elsewhere(Losses(losses * shares, shares, "rows"), choose, chosen, seed=0)
-    assert found == pytest.approx(np.mean(expected), abs=0.003)
+    assert found == pytest.approx(np.mean(expected), abs=0.006)
     assert losses[chosen].mean() + 0.01 < found
 
 
@@ -351,6 +353,11 @@ def test_bad_input_of_ensembles():
     objective, study = searched(SGDClassifier(), {"alpha": [0.1, 1.0]})
     with pytest.raises(ValueError, match="^ensemble needs trials whose out-of-fold outputs"):
         objective.ensemble(study)
+    objective, study = searched(
+        LogisticRegression(l1_ratio=1, solver="liblinear"), {"C": [0.1, 1.0]}, keep_outputs="all"
+    )
+    assert study.best_trial.user_attrs["treecv"]["method"] == "fit"
+    assert objective.ensemble(study).predict_proba(X[:3]).shape == (3, 2)
     objective, study = searched(
         KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", n_repeats=2, cv=3
     )

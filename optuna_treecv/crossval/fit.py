@@ -241,7 +241,7 @@ class Fits:
                     tested=self._tested if self._methods else None,
                     scores=of_all,
                     rows=self._test_rows,
-                    responses=self._kept_responses() if is_last else {},
+                    responses=self._kept_responses() if is_last and self._job.keeps else {},
                 )
 
     def _fits(self, missing: list[int], n_jobs: int | None) -> Generator[FoldResult]:

@@ -45,6 +45,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.metrics import Loss
+from optuna_treecv.scoring.metrics import LOSSES
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import range_of
@@ -304,7 +305,8 @@ class Job:
     def keeps(self) -> Mapping[str, Loss | Scorer]:
         """The responses that outlive the evaluation, each with a metric that needs it.
 
-        They are those of ``predict`` and ``predict_proba``, as far as the scores need them.
+        They are those of ``predict`` and ``predict_proba``, as far as the scores need them, or
+        where all outputs are asked for.
         """
         return self.planned("keeps", self._keeps)
 
@@ -314,6 +316,10 @@ class Job:
         scored = (one.of if isinstance(one, Pooled) else one for one in self.scoring.metrics)
         made = [one for one in scored if isinstance(one, Loss) or one.is_made]
         methods = {response_of(one, self.estimator): one for one in reversed(made)}
+        if self.task.keeps_outputs == "all":
+            metric = LOSSES["squared_error" if self.classes is None else "log_loss"]
+            if hasattr(self.estimator, metric.methods):
+                methods.setdefault(metric.methods, metric)
         return {name: methods[name] for name in ("predict_proba", "predict") if name in methods}
 
     @property

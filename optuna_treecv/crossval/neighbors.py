@@ -117,6 +117,7 @@ class Neighbors(Exact):
         methods = (
             [method] if method else [response_of(m, job.estimator) for m in job.scoring.metrics]
         )
+        methods += [] if method else job.keeps
         y: Any = task.data.y
         if job.classes is not None:
             y = as_codes(y, job.classes)

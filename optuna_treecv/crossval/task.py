@@ -8,6 +8,7 @@ from functools import cached_property
 from threading import Lock
 from time import perf_counter
 from typing import Any
+from typing import Literal
 from typing import TypeVar
 
 import numpy as np
@@ -93,8 +94,8 @@ class Task:
         The rows in bins that were asked for last.
     searched : dict
         By parameter, the values at the ends of a search, where they are known.
-    keeps_outputs : bool
-        Whether out-of-fold responses outlive their evaluation, see ``Job.keeps``.
+    keeps_outputs : {"auto", "all", False}
+        Which out-of-fold responses outlive their evaluation, see ``Job.keeps``.
     groups : ndarray of shape (n_rows,), int, or None
         The number of the group of each row.
     tries_all_folds : bool
@@ -149,7 +150,8 @@ class Task:
         self.growing = Lock()
         self.binned: dict[Any, Any] = {}
         self.searched: dict[str, tuple[Any, ...]] = {}
-        self.tries_all_folds = self.keeps_outputs = False
+        self.tries_all_folds = False
+        self.keeps_outputs: Literal["auto", "all", False] = False
         depends_on_estimator = settings.stratify == "auto" and self._can_stratify()
         if not depends_on_estimator or estimator is not None:
             self.cut_for(estimator)

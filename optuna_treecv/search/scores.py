@@ -14,6 +14,8 @@ from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.base import RegressorMixin
 from sklearn.metrics import check_scoring
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsRegressor
 
 from optuna_treecv.crossval.fold_task import mean_loss
 from optuna_treecv.learners.base import weights_of_rows
@@ -150,13 +152,18 @@ def _without_y(score: Callable[..., Any], estimator: Any, X: Any, y: Any = None)
     return score(estimator, X)
 
 
+# Those of neighbours only take X=None too, for the training rows.
+_ACCURACIES = ClassifierMixin.score, KNeighborsClassifier.score
+_R2S = RegressorMixin.score, KNeighborsRegressor.score
+
+
 def _own_score(estimator: Any) -> Any:
     """Return a scoring that is an estimator's score; by its name where the tree has the score."""
     last = last_step(estimator)
     score = getattr(type(last), "score", None)
-    if score is ClassifierMixin.score or (is_ours(type(last)) and is_classifier(last)):
+    if score in _ACCURACIES or (is_ours(type(last)) and is_classifier(last)):
         return "accuracy"
-    if score is RegressorMixin.score or (is_ours(type(last)) and is_regressor(last)):
+    if score in _R2S or (is_ours(type(last)) and is_regressor(last)):
         return "r2"
     return _score_of
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import nullcontext
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
@@ -13,6 +14,7 @@ from time import perf_counter
 from typing import Any
 from typing import Literal
 from typing import Self
+import warnings
 
 import numpy as np
 import optuna
@@ -31,6 +33,7 @@ from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metadata_routing import MethodMapping
 
 from optuna_treecv.crossval.settings import check_choice
+from optuna_treecv.crossval.settings import check_integer
 from optuna_treecv.crossval.settings import draw_seed
 from optuna_treecv.crossval.settings import is_number
 from optuna_treecv.crossval.settings import MethodName
@@ -57,6 +60,7 @@ from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import known_direction
 from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.choice import Simpler
+from optuna_treecv.study.ensemble import MOST_MEMBERS
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
@@ -111,6 +115,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         about as good as the best, see ``optuna_treecv.select``.
     simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
         For ``refit="one_se"``: what makes a model simpler, see ``optuna_treecv.select``.
+    ensemble : int, default=None
+        The most members of an ensemble of the trials, which then is ``best_estimator_``, see
+        ``TreeCVObjective.ensemble``; 25 is a good number. None: the best trial alone.
     sampler : optuna.samplers.BaseSampler, default=None
         None: ``TPESampler``. A grid has a sampler of its own.
     pruner : optuna.pruners.BasePruner, default=None
@@ -165,6 +172,10 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         Its parameters.
     best_score_ : float
         Its mean score; there is none if ``refit`` is a callable.
+    honest_score_ : float
+        ``best_score_``, or the score of the ensemble, corrected for its having been chosen, see
+        ``TreeCVObjective.honest``. There is none where too little is known for that, or ``refit``
+        is a callable.
     best_index_ : int
         Its row in ``cv_results_``.
     study_ : optuna.Study
@@ -227,6 +238,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     scoring: Any = None
     refit: bool | str | Callable[[dict[str, Any]], int] = True
     simpler: Simpler | None = None
+    ensemble: int | None = None
     sampler: optuna.samplers.BaseSampler | None = None
     pruner: optuna.pruners.BasePruner | None = None
     study: optuna.Study | None = None
@@ -324,10 +336,17 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 self.best_params_ = results["params"][self.best_index_]
                 if not callable(self.refit):
                     self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
+                    self._correct(objective, study)
             if self._refits:
                 began = perf_counter()
                 with tasks.within("refit-with-best-params"):
-                    self.best_estimator_ = objective.best_estimator(rows[self.best_index_].trial)
+                    if self.ensemble is None:
+                        best = rows[self.best_index_].trial
+                        self.best_estimator_ = objective.best_estimator(best)
+                    else:
+                        self.best_estimator_ = objective.ensemble(study, self.ensemble)
+                        sign = 1 if objective.direction == "maximize" else -1
+                        self.honest_score_ = sign * self.best_estimator_.honest_score_
                 self.refit_time_ = perf_counter() - began
                 if hasattr(self.best_estimator_, "feature_names_in_"):
                     self.feature_names_in_ = self.best_estimator_.feature_names_in_
@@ -357,6 +376,13 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             raise ValueError(f"timeout must be None or positive seconds, got {self.timeout!r}.")
         if self.error_score != "raise" and not is_number(self.error_score):
             raise ValueError(f"error_score must be 'raise' or a number, got {self.error_score!r}.")
+        if self.ensemble is not None:
+            check_integer("ensemble", self.ensemble, MOST_MEMBERS)
+            if self.refit is False or callable(self.refit) or self._is_one_se:
+                raise ValueError(
+                    "ensemble must be None unless refit is True or the name of a score, since "
+                    f"members are taken by that, got refit={self.refit!r}."
+                )
         if self.simpler is not None and not self._is_one_se:
             raise ValueError(
                 f"simpler must be None unless refit is 'one_se', got {self.simpler!r}."
@@ -449,6 +475,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             "sample_weight": sample_weight,
             "params": params or None,
             "random_state": seed,
+            "keep_outputs": "auto" if self.ensemble is None else "all",
         }
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
@@ -542,6 +569,13 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 study.sampler = sampler
 
     # --- The results ---
+
+    def _correct(self, objective: TreeCVObjective, study: optuna.Study) -> None:
+        """Say what the best trial will score, if enough is known for that."""
+        rule: Literal["best", "one_se"] = "one_se" if self._is_one_se else "best"
+        with suppress(ValueError), warnings.catch_warnings(action="ignore"):
+            honest = objective.honest(study, rule, self.simpler)
+            self.honest_score_ = honest.mean if objective.direction == "maximize" else -honest.mean
 
     def _best_index(
         self,

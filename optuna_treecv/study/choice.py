@@ -155,6 +155,9 @@ class Choice:
         The number of complete trials that it was chosen from.
     left_out : list of int
         The numbers of trials that may be as good, but whose fold scores are not known.
+    honest : Honest or None
+        The score of the chosen trial, corrected for the choice; None where too little is known for
+        that, or the rule is a callable.
     """
 
     trial: FrozenTrial
@@ -165,6 +168,7 @@ class Choice:
     not_distinguishable: list[int]
     n_trials: int
     left_out: list[int]
+    honest: Any = None
 
     def __repr__(self) -> str:
         """Return the choice in a few lines."""
@@ -179,6 +183,8 @@ class Choice:
         if interval is not None:
             lines.append(f"    low={interval.low:.6g}, high={interval.high:.6g},")
             lines.append(f"    note={interval.note!r},")
+        if self.honest is not None:
+            lines.append(f"    value={self.trial.values[0]:.6g}, honest={self.honest.mean:.6g},")
         return "\n".join(lines)[:-1] + ")"
 
 

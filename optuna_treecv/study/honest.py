@@ -37,9 +37,9 @@ FEWEST_UNITS, FEWEST_FOLDS = 50, 5
 # Trials that differ from the best one by more than so wide an interval are never chosen.
 _NEAR = 0.997
 
-# The numbers that are drawn at most in one bootstrap, and the fewest and the most draws.
-_MOST_DRAWN = 2**28
-_FEWEST_DRAWS, _MOST_DRAWS = 200, 2000
+# The units that are drawn at most in one bootstrap, and the fewest and the most draws.
+_MOST_DRAWN = 2**22
+_FEWEST_DRAWS, _MOST_DRAWS = 50, 1000
 # The bytes of the draws that are made at once.
 _BYTES_AT_ONCE = 2**25
 
@@ -54,16 +54,16 @@ class Honest:
 
     The best of several noisy values looks better than it is. With the losses of all trials for
     each row, the choice can be made again on bootstrap samples of the rows, and the chosen trial
-    scored on the rows that a sample lacks (BBC-CV, Tsamardinos et al. 2018 [1]_). How much worse
-    it is there than where it was chosen, is added to ``value``.
+    scored on the rows that a sample lacks (BBC-CV, Tsamardinos et al. 2018 [1]_).
 
     Attributes
     ----------
     mean : float
         The corrected score.
     interval : Interval
-        Its interval. It covers the mean risk of the fold models of the chosen trial. With few rows
-        the model of all rows is better than these.
+        Its interval, from the better end of that around ``value`` to the worse end of that around
+        ``mean``. It covers the mean risk of the fold models of the chosen trial. With few rows the
+        model of all rows is better than these.
     value : float
         The score before, the value of the trial.
     trial : optuna.trial.FrozenTrial
@@ -173,8 +173,8 @@ def mean_elsewhere(losses: Losses, choose: Rule, chosen: int, seed: int) -> floa
         The candidate that is chosen on all units.
     seed : int
     """
-    n_candidates, n_units = losses.parts.shape
-    n_draws = int(np.clip(_MOST_DRAWN // (n_units * n_candidates), _FEWEST_DRAWS, _MOST_DRAWS))
+    n_units = len(losses.shares)
+    n_draws = int(np.clip(_MOST_DRAWN // n_units, _FEWEST_DRAWS, _MOST_DRAWS))
     elsewhere = []
     for draws, lacking in draws_of_units(n_units, n_draws, seed):
         inside = draws @ losses.parts.T / (draws @ losses.shares)[:, None]
@@ -230,24 +230,48 @@ def standard_error(losses: Losses, candidate: int) -> float:
 def interval_around(
     job: Job, losses: Losses, candidate: int, mean: float, of: str, level: float
 ) -> Interval:
-    """Return Student's interval around a corrected mean loss, in the units of the score.
+    """Return the interval of a corrected mean loss, in the units of the score.
+
+    The correction is uncertain itself. So the interval goes from the better end of the interval
+    around the mean as it was to the worse end of that around the corrected one.
 
     Parameters
     ----------
     job : Job
     losses : Losses
     candidate : int
-        Whose losses tell the standard error.
+        Whose losses tell the mean as it was, and the standard error.
     mean : float
         The corrected mean.
     of : str
         Whose models these are, in words.
     level : float
     """
-    half = student_quantile(level, len(losses.shares) - 1) * standard_error(losses, candidate)
-    low, high = sorted([sign_of(job) * (mean - half), sign_of(job) * (mean + half)])
+    before = float(losses.parts[candidate].sum())
+    better, worse = sorted([before, mean])
+    quantile = student_quantile(level, len(losses.shares) - 1)
+    if metric_of(job).is_zero_one and losses.by == "rows":
+        shift = (1 - sign_of(job)) / 2  # a loss of -1 or 0 is an accuracy with another sign
+        n_rows = 1 / float(np.square(losses.shares).sum())
+        low = wilson(better + shift, n_rows, quantile)[0] - shift
+        high = wilson(worse + shift, n_rows, quantile)[1] - shift
+    else:
+        half = quantile * standard_error(losses, candidate)
+        low, high = better - half, worse + half
+    low, high = sorted([sign_of(job) * low, sign_of(job) * high])
     target = f"{models_in_words(job.task.tested(job.method_name))}, those of {of}"
     return within(Interval(low, high, "bootstrap", target, level), job.score_range)
+
+
+def wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
+    r"""Return the interval of Wilson (1927) of a share of n rows.
+
+    With :math:`s = z^2 / n` for z standard errors to each side, its ends are :math:`(p + s / 2 \pm
+    \sqrt{s p (1 - p) + s^2 / 4}) / (1 + s)`. It holds also where few rows or none are errors.
+    """
+    share, square = min(max(share, 0.0), 1.0), quantile**2 / n
+    half = sqrt(share * (1 - share) * square + square**2 / 4)
+    return (share + square / 2 - half) / (1 + square), (share + square / 2 + half) / (1 + square)
 
 
 def near_trials(contest: Contest) -> list[FrozenTrial]:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -635,8 +636,7 @@ class TreeCVObjective:
         if not known.trials:
             raise ValueError(
                 f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
-                "none; the objective keeps them if a score needs them, as with "
-                f"scoring={[job.scoring.name, 'neg_log_loss']} for classifiers."
+                "none; keep_outputs='all' keeps them where no score needs them."
             )
         tested = job.task.tested(job.method_name)
         members = Candidates(job, tested, known.responses, size).members(level)
@@ -836,7 +836,7 @@ def treecv_objective(
     cache: Literal["memory"] | ModelCache | None = "memory",
     store: Any = None,
     store_max_bytes: int = DEFAULT_MAX_BYTES,
-    keep_outputs: Literal["auto", False] = "auto",
+    keep_outputs: Literal["auto", "all", False] = "auto",
     **settings: Unpack[Arguments],
 ) -> TreeCVObjective:
     """Make an objective for ``study.optimize`` that evaluates each trial by cross-validation.
@@ -892,10 +892,12 @@ def treecv_objective(
     store_max_bytes : int, default=256 MiB
         Room for shared models in the store. When more is written, the oldest models and those that
         took the fewest seconds per byte are deleted. Fold scores are never deleted.
-    keep_outputs : {"auto", False}, default="auto"
-        Whether the out-of-fold predictions or probabilities of trials are held in memory, for
-        ``honest`` and ``ensemble``. "auto" holds those that the scores need anyway, float32, and
-        together with the scores of trials up to 256 MiB: those of the worst trials go first.
+    keep_outputs : {"auto", "all", False}, default="auto"
+        Which out-of-fold outputs of trials are held in memory, for ``honest`` and ``ensemble``.
+        "auto" holds the predictions and probabilities that the scores need anyway, "all" also
+        those that only an ensemble needs, for which each fold that is fitted predicts once more.
+        They are float32, and with the scores of trials take up to 256 MiB: those of the worst
+        trials go first.
     **settings
 
     Returns
@@ -959,9 +961,9 @@ def treecv_objective(
     database = None if store is None else Database(store)
     models = None if database is None else ModelStore(database, store_max_bytes)
     with_others = isinstance(cache, ModelCache) or database is not None
-    check_choice("keep_outputs", keep_outputs, ("auto", False))
+    check_choice("keep_outputs", keep_outputs, ("auto", "all", False))
     task = Task(X, y, checked, shown, _make_cache(cache, models), with_others)
-    task.keeps_outputs = keep_outputs == "auto"
+    task.keeps_outputs = keep_outputs
     if axes := space.axes:
         argument = "param_distributions" if space.grids is None else "param_grid"
         if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
@@ -1073,4 +1075,8 @@ def select(
     """
     if not isinstance(objective, TreeCVObjective):
         raise ValueError(f"objective must be one of treecv_objective, got {objective!r}.")
-    return objective._choose(objective._contest(study), rule, simpler, level)
+    choice = objective._choose(objective._contest(study), rule, simpler, level)
+    if isinstance(rule, str):
+        with suppress(ValueError):  # too little is known
+            return replace(choice, honest=objective.honest(study, rule, simpler, level))
+    return choice
