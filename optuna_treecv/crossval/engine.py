@@ -322,6 +322,10 @@ class Engine(ABC):
             f"method={self.name!r}."
         )
 
+    def is_kept(self, job: Any) -> bool:
+        """Return whether an evaluation of a single repeat would only find results."""
+        return False
+
     def missing(self, job: Any) -> Missing | None:
         """Return what is missing of the first repeat; None if the results are there already."""
         return None

@@ -116,6 +116,11 @@ class Fit(Engine):
         """Look up which folds are done already, and fit the others."""
         return Fits(job, repeat).events()
 
+    def is_kept(self, job: Job) -> bool:
+        """Return whether an evaluation of a single repeat would only find results."""
+        fits = Fits(job, job.repeats[0])
+        return all(fits.find(chunk) is not None for chunk in range(job.task.n_folds))
+
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the fits of the folds."""
         task, data, cut = job.task, job.task.data, repeat.cut
@@ -212,7 +217,7 @@ class Fits:
 
     def events(self) -> Generator[TestedFolds]:
         """Fit the folds that have no result yet, in parallel, and yield all in order."""
-        kept_fits = [self._find(chunk) for chunk in range(self._cut.n_folds)]
+        kept_fits = [self.find(chunk) for chunk in range(self._cut.n_folds)]
         missing = [chunk for chunk, fitted in enumerate(kept_fits) if fitted is None]
         shape = len(self._metrics), self._cut.n_folds
         scores, spreads = np.full(shape, np.nan), unknown_spreads(*shape)
@@ -327,7 +332,8 @@ class Fits:
         columns = np.split(outputs, self._ends, axis=1)[self._methods.index(method)]
         return columns[:, 0] if columns.shape[1] == 1 else columns
 
-    def _find(self, chunk: int) -> FoldResult | None:
+    def find(self, chunk: int) -> FoldResult | None:
+        """Return the result of a fold if it is kept."""
         if not self._results.name:
             return None
         n_rows = len(self._cut.test_rows(chunk)) if self._width else 0

@@ -235,6 +235,13 @@ class Trained(Engine):
         training = Training(job, repeat, learner, leaves, bound.results)
         return self._events(training, watch is not None)
 
+    def is_kept(self, job: Job) -> bool:
+        """Return whether an evaluation of a single repeat would only find results."""
+        repeat = job.repeats[0]
+        bound = bind(job, repeat, job.rows(repeat))
+        leaves = self.leaves_for(job, repeat, bound.learner)
+        return bound.results is not None and bound.results.take(leaves) is not None
+
     def leaves_for(self, job: Job, repeat: Repeat, learner: Learner) -> Leaves:
         """Return what is kept at the leaves and scored."""
         cut, metrics = repeat.cut, job.scoring.metrics

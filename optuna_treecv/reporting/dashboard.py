@@ -5,6 +5,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import suppress
 import re
 from typing import Any
 import warnings
@@ -26,7 +27,10 @@ from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.storage.evaluations import scores_of_trial
+from optuna_treecv.study.advice import advice_of
+from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import edges_of
+from optuna_treecv.study.honest import corrected_by_folds
 
 try:
     from optuna_dashboard import get_note
@@ -179,12 +183,32 @@ def _note(of: Evaluations) -> str:
     front: list[FrozenTrial] = []  # of several objectives, by the first score
     if len(of.study.directions) > 1:
         front = sorted(of.study.best_trials, key=lambda trial: of.sign * trial.values[0])
-    parts = [_best(of, compared), _choice(compared), _pareto(front), _use(of, compared, front)]
+    parts = [
+        _best(of, compared, _luck(of, contest)),
+        _choice(compared),
+        _pareto(front),
+        _use(of, compared, front),
+    ]
     parts.append(f"### What was evaluated\n\n{_facts(of)}")
     return "\n\n".join(part for part in parts if part)
 
 
-def _best(of: Evaluations, compared: Compared | None) -> str:
+def _luck(of: Evaluations, contest: Contest | None) -> str:
+    """Return by how much the best trial is too good, and what that advises."""
+    luck = f"The best of {len(of.frame)} trials on the same folds looks better than it is"
+    corrected = corrected_by_folds(contest, of.sign)
+    if contest is None or corrected is None:
+        return f"{luck}."
+    luck = (
+        f"{luck}: corrected for the choice, by a bootstrap of the folds, it scores "
+        f"**{_value(corrected)}**."
+    )
+    with suppress(ValueError):  # too few trials
+        luck = f"{luck} {advice_of(contest)}"
+    return luck
+
+
+def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
     """Return the table of the best trials, with their standard errors."""
     best, trials = of.best(_MOST_IN_TABLE), of.trials
     if best.empty:
@@ -224,8 +248,7 @@ def _best(of: Evaluations, compared: Compared | None) -> str:
     return (
         f"## Best: trial {best_trial.number}, {metric} {estimates[0]}\n\n"
         f"{_table(head, rows)}\n\n"
-        f"{error} "
-        f"The best of {len(of.frame)} trials on the same folds looks a little better than it is."
+        f"{error} {luck}"
         f"{''.join(edges)}"
     )
 

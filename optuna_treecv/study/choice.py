@@ -323,8 +323,7 @@ def _interval(contest: Contest, trial: FrozenTrial, level: float) -> Interval | 
     return replace(
         interval,
         note=f"It was chosen among {len(contest.trials):,} trials on the same folds, so its mean "
-        "looks better than it is: by about a quarter of a standard error where the best of 32 is "
-        "taken.",
+        "looks better than it is.",
     )
 
 

@@ -34,6 +34,9 @@ from optuna_treecv.study.outputs import sign_of
 #: With fewer units the bootstrap says little about how far the best of several is too good.
 FEWEST_UNITS, FEWEST_FOLDS = 50, 5
 
+# The most trials whose fold scores are read from a store to correct the score of the best one.
+_MOST_BY_FOLDS = 200
+
 # Trials that differ from the best one by more than so wide an interval are never chosen.
 _NEAR = 0.997
 
@@ -376,11 +379,42 @@ def _losses(
             f"honest needs the scores of rows, which {job.scoring.name!r} has not or the "
             "objective does not hold, or else several folds in a single repeat."
         )
+    return losses_of_folds(contest, trials, sign_of(job))
+
+
+def losses_of_folds(
+    contest: Contest, trials: list[FrozenTrial], sign: int
+) -> tuple[list[FrozenTrial], Losses]:
+    """Return those of the trials whose fold scores are known, and these as losses.
+
+    Parameters
+    ----------
+    contest : Contest
+        Of a single repeat.
+    trials : list of FrozenTrial
+    sign : int
+        -1 where larger scores are better.
+    """
     folds = contest.folds_of(trials)
     known = [trial for trial in trials if trial.number in folds]
-    scores = np.array([sign_of(job) * folds[trial.number].astype(float) for trial in known])
-    shares = np.full(tested.n_folds, 1 / tested.n_folds)
-    return known, Losses(scores.reshape(len(known), tested.n_folds) * shares, shares, "folds")
+    scores = np.array([sign * folds[trial.number].astype(float) for trial in known])
+    shares = np.full(contest.n_folds, 1 / contest.n_folds)
+    return known, Losses(scores.reshape(len(known), contest.n_folds) * shares, shares, "folds")
+
+
+def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
+    """Return the corrected score of the best trial by the scores of folds alone.
+
+    None where there are few folds, or they are not known, or have test rows in common.
+    """
+    if contest is None or contest.n_folds < FEWEST_FOLDS or contest.test_share is None:
+        return None
+    trials = contest.trials[:_MOST_BY_FOLDS]
+    best = contest.folds_of(trials[:1]).get(trials[0].number)
+    if best is None or len(best) > contest.n_folds or len(trials) == 1:
+        return None
+    _, losses = losses_of_folds(contest, trials, sign)
+    return sign * mean_elsewhere(losses, choose_best, 0, seed=0)
 
 
 def _note(losses: Losses) -> str:

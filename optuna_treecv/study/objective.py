@@ -45,6 +45,8 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.model_store import ModelStore
+from optuna_treecv.study.advice import Advice
+from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.choice import check_rule
@@ -649,6 +651,40 @@ class TreeCVObjective:
         ensemble.honest_score_ = members.honest_score
         ensemble.honest_interval_ = members.interval.low, members.interval.high
         return ensemble
+
+    def advise(self, study: optuna.Study) -> Advice:
+        """Return whether the time that is left should buy more trials or more repeats of each.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            A study of this objective with one value and at least 8 complete trials.
+
+        Returns
+        -------
+        Advice
+            How far trials differ, how far that is noise, and the advice, as text by ``str``.
+
+        Raises
+        ------
+        ValueError
+            If the scores of too few trials or folds are known.
+
+        Examples
+        --------
+        >>> import optuna
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.neighbors import KNeighborsClassifier
+        >>> from optuna_treecv import treecv_objective
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> grid = {"n_neighbors": list(range(1, 40))}
+        >>> objective = treecv_objective(KNeighborsClassifier(), X, y, param_grid=grid)
+        >>> study = optuna.create_study(sampler=objective.grid_sampler())
+        >>> study.optimize(objective)
+        >>> objective.advise(study).n_repeats
+        1
+        """
+        return advice_of(self._contest(study))
 
     def _outputs_of(self, trials: list[optuna.trial.FrozenTrial], method: str) -> Outputs:
         """Return what is known of the out-of-fold outputs of trials."""

@@ -50,8 +50,8 @@ def outputs_of(
 ) -> Outputs:
     """Return the outputs of trials by a method, "predict" or "predict_proba".
 
-    Outputs that are not held are computed where that needs no training: from sums, neighbours or
-    trees that all trials share.
+    Outputs that are not held are computed where that needs no training: from kept results, or from
+    sums, solutions, neighbours or trees that all trials share.
     """
     known, responses, left_out = [], [], []
     for trial in trials:
@@ -68,7 +68,10 @@ def outputs_of(
 
 
 def _computed(job: Job, method: str) -> np.ndarray | None:
-    """Return the outputs of a job whose engine makes them of what trials share; else None."""
+    """Return the outputs of a job where they take no training; else None."""
+    if len(job.repeats) == 1 and job.engine.is_kept(job):
+        job.complete()
+        return job.outputs().get(method)
     cut = job.repeats[0].cut
     is_partition = isinstance(cut, Folds) and cut.n_tested == cut.n_rows
     if not isinstance(job.engine, WholeRepeat) or not is_partition or len(job.repeats) > 1:
