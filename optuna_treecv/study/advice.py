@@ -23,8 +23,8 @@ _SURE = 0.95
 class Advice:
     r"""What the scores of a study say about its noise, and what the time that is left should buy.
 
-    The score of trial t on fold j is taken as :math:`y_{tj} = f_t + d_j + e_{tj}`: folds are harder
-    or easier for all trials alike, and what remains is noise.
+    The score of trial t on fold j is taken as :math:`y_{tj} = f_t + d_j + e_{tj}`: folds are
+    harder or easier for all trials alike, and what remains is noise.
 
     Attributes
     ----------
@@ -58,8 +58,8 @@ class Advice:
         )
         if self.n_repeats > 1:
             advice = (
-                f"More trials would mostly choose among noise: n_repeats={self.n_repeats}, or more "
-                "rows, would be right."
+                "More trials would mostly choose among noise: "
+                f"n_repeats={self.n_repeats}, or more rows, would be right."
             )
         elif self.reliability > _SURE and self.n_folds > 5:
             advice = "Noise hardly matters: 5 folds would do, for more trials in the same time."
