@@ -2,7 +2,8 @@
 
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import PairedDifference
+from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.honest import Honest
 
-__all__ = ["Choice", "Honest", "Interval", "PairedDifference"]
+__all__ = ["Advice", "Choice", "Honest", "Interval", "PairedDifference"]

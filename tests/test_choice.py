@@ -159,7 +159,7 @@ def test_the_interval_of_the_chosen_trial(binary):
     assert (choice.interval.low, choice.interval.high) == (alone.low, alone.high)
     assert choice.interval.target == alone.target
     assert "chosen among 15 trials on the same folds" in choice.interval.note
-    assert "about a quarter of a standard error" in choice.interval.note
+    assert "looks better than it is" in choice.interval.note
     assert f"Choice(trial={choice.trial.number}, " in repr(choice)
     own, single = searched(binary, n_trials=1)
     assert select(single, own).interval.note == ""
@@ -199,7 +199,9 @@ def test_a_new_process_reads_the_store(binary, store_url):
     assert there._known_scores.find(study.best_trial) is None
     assert objective._known_scores.n_bytes > 0 and there._known_scores.n_bytes == 0
     again = select(study, there, rule="one_se")
-    assert repr(again) == repr(here)
+    # Rows are known here alone, so that the correction of the other process is by folds.
+    assert (here.honest.by, again.honest.by) == ("rows", "folds")
+    assert repr(again).partition("honest=")[0] == repr(here).partition("honest=")[0]
     assert [one.difference for one in again.candidates] == [
         one.difference for one in here.candidates
     ]

@@ -233,6 +233,12 @@ def test_snippets_of_methods_print_what_the_pages_say(page, capsys):
     assert f"``{printed}``" in (ROOT / "docs" / "user_guide" / f"{page}.rst").read_text()
 
 
+def test_the_snippet_of_the_winner_prints_what_the_page_shows(capsys):
+    runpy.run_path(str(ROOT / "docs" / "snippets" / "winner.py"))
+    page = (ROOT / "docs" / "user_guide" / "winner.rst").read_text()
+    assert all(line.strip() in page for line in capsys.readouterr().out.splitlines())
+
+
 def test_the_snippet_with_large_weights_prints_what_the_page_shows(capsys):
     runpy.run_path(str(ROOT / "docs" / "snippets" / "large_weights.py"))
     printed = capsys.readouterr().out.splitlines()

@@ -32,6 +32,9 @@ from optuna_treecv import HistTreeClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.study.advice import advice_of
+from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.honest import Losses
 from optuna_treecv.study.honest import mean_elsewhere
 from optuna_treecv.study.known_scores import KnownScores
@@ -363,3 +366,91 @@ def test_bad_input_of_ensembles():
     )
     with pytest.raises(ValueError, match="^ensemble needs a score that is a mean over rows"):
         objective.ensemble(study)
+
+
+# Advice.
+
+
+def contest_of_scores(scores):
+    """Return a contest of trials with these fold scores, the best one first."""
+    trials = [
+        optuna.trial.create_trial(value=float(row.mean()), user_attrs={"row": number})
+        for number, row in enumerate(scores)
+    ]
+    for number, trial in enumerate(trials):
+        trial.number = number
+    return Contest(
+        trials=sorted(trials, key=lambda trial: trial.value),
+        folds_of=lambda some: {trial.number: scores[trial.number] for trial in some},
+        rows={},
+        shares=None,
+        metric="error",
+        n_folds=scores.shape[1],
+        n_trained=100,
+        test_share=0.1,
+        score_range=None,
+    )
+
+
+@pytest.mark.parametrize(("spread", "noise"), [(0.5, 2.0), (1.0, 1.0), (1.0, 0.1)])
+def test_advice_takes_noise_and_differences_apart(spread, noise):
+    generator = np.random.default_rng(0)
+    scores = spread * generator.normal(size=(200, 1)) + generator.normal(size=(1, 10))
+    advice = advice_of(contest_of_scores(scores + noise * generator.normal(size=(200, 10))))
+    assert advice.noise == pytest.approx(noise / np.sqrt(10), rel=0.1)
+    assert advice.spread == pytest.approx(spread, rel=0.2)
+    assert (advice.n_repeats > 1) == (noise == 2.0) and advice.n_repeats <= 10
+    assert ("5 folds would do" in str(advice)) == (noise == 0.1)
+
+
+def test_advice_where_nothing_differs():
+    scores = np.random.default_rng(1).normal(size=(12, 10))
+    scores -= scores.mean(axis=1, keepdims=True)  # all means are equal
+    advice = advice_of(contest_of_scores(scores))
+    assert advice.spread == 0 and "No difference can be told from noise" in str(advice)
+    with pytest.raises(ValueError, match="^study must have at least 8 complete trials"):
+        advice_of(contest_of_scores(scores[:7]))
+
+
+def test_an_objective_gives_advice():
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS)
+    assert str(objective.advise(study)).startswith("The means of 39 trials differ by 0.0")
+
+
+# Kept results.
+
+
+@pytest.mark.parametrize("estimator", [SGDClassifier(random_state=0), GaussianNB()])
+def test_kept_results_have_the_outputs(estimator, monkeypatch):
+    name = "alpha" if hasattr(estimator, "alpha") else "var_smoothing"
+    objective, study = searched(estimator, {name: [1e-3, 1e-2]}, scoring="error")
+    mean = objective.honest(study).mean
+    objective._known_scores = KnownScores()
+    monkeypatch.setattr(type(estimator), "fit", None)
+    monkeypatch.setattr(type(estimator), "partial_fit", None)
+    assert objective.honest(study).mean == mean
+
+
+def test_searches_correct_their_scores():
+    search = TreeCVSearchCV(KNeighborsClassifier(), param_grid=NEIGHBORS, random_state=0)
+    search.fit(X, LABELS)
+    assert search.study_.trials[0].user_attrs["treecv"]["method"] == "neighbors"
+    assert search.honest_score_ < search.best_score_
+    losses = TreeCVSearchCV(
+        KNeighborsClassifier(), param_grid=NEIGHBORS, random_state=0, scoring="log_loss"
+    ).fit(X, LABELS)
+    assert losses.honest_score_ < losses.best_score_ < 0
+    assert not hasattr(search.set_params(refit=lambda results: 0).fit(X, LABELS), "honest_score_")
+
+
+def test_searches_make_ensembles():
+    search = TreeCVSearchCV(
+        KNeighborsClassifier(), param_grid=NEIGHBORS, random_state=0, ensemble=5
+    ).fit(X, LABELS)
+    assert type(search.best_estimator_) is VotingClassifier
+    assert search.honest_score_ == search.best_estimator_.honest_score_
+    assert set(search.predict(X)) == set(LABELS)
+    with pytest.raises(ValueError, match="^ensemble must be None unless refit is True"):
+        search.set_params(refit=False).fit(X, LABELS)
+    with pytest.raises(ValueError, match="^ensemble must be an integer of 1 to 1000, got 0"):
+        search.set_params(refit=True, ensemble=0).fit(X, LABELS)

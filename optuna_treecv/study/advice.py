@@ -36,9 +36,9 @@ class Advice:
         :math:`\tau^2 / (\tau^2 + \sigma_e^2 / J)`: the share of the variance of the means that is
         not noise.
     n_repeats : int
-        The number of repeats, 1 to 10, with which the best trial is expected to be best if as
-        much time is spent as before. Repeats are taken as independent, though they have the same
-        rows: a number above 1 is the most that can be worth it.
+        The number of repeats, 1 to 10, with which the best trial is expected to be best if as much
+        time is spent as before. Repeats are taken as independent, though they have the same rows:
+        a number above 1 is the most that can be worth it.
     n_trials, n_folds : int
         What this follows from.
     """
@@ -56,7 +56,9 @@ class Advice:
             f"The means of {self.n_trials} trials differ by {self.spread:.3g}, and their noise is "
             f"{self.noise:.3g} (standard deviations)."
         )
-        if self.n_repeats > 1:
+        if self.reliability == 0:
+            advice = "No difference can be told from noise: more rows would be right."
+        elif self.n_repeats > 1:
             advice = (
                 "More trials would mostly choose among noise: "
                 f"n_repeats={self.n_repeats}, or more rows, would be right."
