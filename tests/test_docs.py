@@ -45,7 +45,10 @@ MODULES = [
     optuna_treecv.results,
 ]
 # Classes whose __init__ users do not call.
-MADE_BY_US = {"CVResult", "Choice", "Interval", "PairedDifference", "TreeCVObjective"}
+MADE_BY_US = {
+    *("Advice", "CVResult", "Choice", "Honest", "Interval", "PairedDifference"),
+    "TreeCVObjective",
+}
 # Public names of other modules.
 ELSEWHERE = [
     "history.load_evaluations",

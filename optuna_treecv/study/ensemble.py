@@ -32,7 +32,7 @@ MOST_TRIALS, MOST_MEMBERS = 200, 1000
 # draws of that. A loss of a fold takes as long as many of rows.
 _MOST_LOSSES = 2**26
 _ROWS_PER_FOLD = 2**14
-_FEWEST_DRAWS, _MOST_DRAWS = 20, 200
+_FEWEST_DRAWS, _MOST_DRAWS = 20, 50
 
 
 class Members(NamedTuple):
@@ -105,7 +105,7 @@ class Candidates:
         total = np.zeros(self._responses.shape[1:])
         best: tuple[float, list[int], np.ndarray] = np.inf, [], total
         while len(taken) < self._size:
-            means = (total + self._responses) / (len(taken) + 1)
+            means = (total + self._responses) * (1 / (len(taken) + 1))
             losses = self.losses(means)
             weights = losses.shares if draw is None else losses.shares * draw
             each = losses.parts if draw is None else losses.parts * draw

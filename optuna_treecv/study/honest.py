@@ -137,6 +137,8 @@ def losses_by_units(of_tests: np.ndarray, tested: Tested) -> Losses:
     """
     (units, by), shares = tested.units(), tested.test_shares
     n_units = int(units.max()) + 1
+    if by == "rows" and len(tested.cuts) == 1 and not tested.shares_test_rows:
+        return Losses(shares * of_tests, shares, by)  # each test is one of another row
     parts = [np.bincount(units, shares * losses, n_units) for losses in of_tests]
     of_units = np.bincount(units, shares, n_units)
     are_tested = of_units > 0

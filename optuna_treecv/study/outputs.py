@@ -127,7 +127,8 @@ def losses_of_tests(
     losses = np.empty((len(responses), len(targets)))
     at_once = max(1, _ROWS_AT_ONCE // len(targets))
     for begin in range(0, len(responses), at_once):
-        part = np.concatenate(responses[begin : begin + at_once])
+        part = np.asarray(responses[begin : begin + at_once])
+        part = part.reshape(-1, *part.shape[2:])
         repeated = np.concatenate([targets] * (len(part) // len(targets)))
         of_part = scores_of_rows(metric, rows_of(job, part, repeated), job.estimator, job.classes)
         losses[begin : begin + at_once] = sign_of(job) * of_part.reshape(-1, len(targets))
@@ -138,7 +139,7 @@ def rows_of(
     job: Job, response: np.ndarray, targets: np.ndarray, begins: np.ndarray | None = None
 ) -> TestedRows:
     """Return tests of rows with one response to them; probabilities tell classes too."""
-    numbers = response if response.dtype.kind == "i" else response.astype(np.float64)
+    numbers = response if response.dtype.kind == "i" else response.astype(np.float64, copy=False)
 
     def respond(_: np.ndarray, method: str) -> np.ndarray:
         are_probabilities = job.classes is not None and numbers.ndim == 2
