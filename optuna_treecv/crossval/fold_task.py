@@ -152,7 +152,7 @@ class FoldTask:
         spreads = unknown_spreads(len(self.metrics), 1)
         pooled = [metric for metric in self.metrics if isinstance(metric, Pooled)]
         methods = dict.fromkeys(response_of(metric, self.estimator) for metric in pooled)
-        columns = [self._columns(method, fitted, X, len(test)) for method in methods]
+        columns = [self._columns(method, fitted, _fresh(X), len(test)) for method in methods]
         responses = np.hstack([np.empty((len(test), 0)), *columns])
         has_diverged = fitted is None or not np.all(np.isfinite(responses))
         for number, metric in enumerate(self.metrics):
@@ -334,6 +334,12 @@ def _part(
     if are_arrays and not get_tags(estimator).input_tags.pairwise:
         return X[rows], None if y is None else y[rows]
     return _safe_split(estimator, X, y, rows, train)
+
+
+def _fresh(part: Any) -> Any:
+    """Return rows of which steps may overwrite their own copy; arrays are copied if they can."""
+    is_fixed = isinstance(part, np.ndarray) and not part.flags.writeable
+    return part if is_fixed or not hasattr(part, "copy") else part.copy()
 
 
 def _protected(part: Any) -> Any:

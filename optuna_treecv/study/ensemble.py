@@ -12,18 +12,15 @@ from sklearn.utils import Bunch
 
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.outputs import losses_of_folds
+from optuna_treecv.crossval.outputs import losses_of_tests
+from optuna_treecv.crossval.outputs import metric_of
+from optuna_treecv.crossval.outputs import sign_of
 from optuna_treecv.crossval.tested import Tested
-from optuna_treecv.scoring.scores import scores_of_folds
-from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.study.honest import draws_of_units
 from optuna_treecv.study.honest import interval_around
 from optuna_treecv.study.honest import Losses
 from optuna_treecv.study.honest import losses_by_units
-from optuna_treecv.study.outputs import losses_of_tests
-from optuna_treecv.study.outputs import metric_of
-from optuna_treecv.study.outputs import rows_of
-from optuna_treecv.study.outputs import sign_of
-from optuna_treecv.study.outputs import targets_of
 
 #: The most trials among which members are selected, the best ones, and the most members.
 MOST_TRIALS, MOST_MEMBERS = 200, 1000
@@ -76,7 +73,7 @@ class Candidates:
     def __init__(self, job: Job, tested: Tested, responses: list[np.ndarray], size: int) -> None:
         self._job, self._tested, self._size = job, tested, size
         self._responses = np.stack(responses)
-        self._are_rows = scores_rows(metric_of(job), job.classes)
+        self._are_rows = job.scores_rows(metric_of(job))
         if not self._are_rows and (job.is_pooled or len(tested.cuts) > 1):
             raise ValueError(
                 "ensemble needs a score that is a mean over rows, or one of folds without "
@@ -88,13 +85,8 @@ class Candidates:
         job, tested = self._job, self._tested
         if self._are_rows:
             return losses_by_units(losses_of_tests(job, responses, tested), tested)
-        # The mean answers by ``predict_proba`` alone, whatever other methods its members have.
-        like = job.estimator if job.classes is None else VotingClassifier([], voting="soft")
-        metric, targets, begins = metric_of(job), targets_of(job, tested), tested.cuts[0].begins()
         shares = np.full(tested.n_folds, 1 / tested.n_folds)
-        rows = (rows_of(job, one, targets, begins[:-1] - begins[0]) for one in responses)
-        scores = [scores_of_folds([metric], one, like, job.classes).scores[0] for one in rows]
-        return Losses(sign_of(job) * shares * np.array(scores), shares, "folds")
+        return Losses(losses_of_folds(job, responses, tested) * shares, shares, "folds")
 
     def select(self, draw: np.ndarray | None = None) -> tuple[list[int], np.ndarray]:
         """Return the members that are best on a draw of the units, and their mean output.
@@ -130,12 +122,9 @@ class Candidates:
                 parts = self.losses(self.select(draw)[1][None]).parts[0]
                 elsewhere.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))
         mean = float(losses.parts.sum() + np.mean(elsewhere))
-        return Members(
-            dict(Counter(taken).most_common()),
-            sign_of(job) * float(losses.parts.sum()),
-            sign_of(job) * mean,
-            interval_around(job, losses, 0, mean, "the fold models of its members", level),
-        )
+        scores = sign_of(job) * float(losses.parts.sum()), sign_of(job) * mean
+        interval = interval_around(job, losses, 0, mean, "the members", level)
+        return Members(dict(Counter(taken).most_common()), *scores, interval)
 
 
 def voting(members: dict[str, Any], weights: list[int], classes: np.ndarray | None) -> Any:

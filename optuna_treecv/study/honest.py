@@ -17,19 +17,17 @@ from optuna_treecv.crossval.intervals import models_in_words
 from optuna_treecv.crossval.intervals import student_quantile
 from optuna_treecv.crossval.intervals import within
 from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.outputs import losses_of_tests
+from optuna_treecv.crossval.outputs import method_of
+from optuna_treecv.crossval.outputs import metric_of
+from optuna_treecv.crossval.outputs import sign_of
 from optuna_treecv.crossval.settings import check_choice
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.tested import Tested
-from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.choice import RULES
-from optuna_treecv.study.outputs import losses_of_tests
-from optuna_treecv.study.outputs import method_of
-from optuna_treecv.study.outputs import metric_of
-from optuna_treecv.study.outputs import Outputs
-from optuna_treecv.study.outputs import sign_of
 
 #: With fewer units the bootstrap says little about how far the best of several is too good.
 FEWEST_UNITS, FEWEST_FOLDS = 50, 5
@@ -45,6 +43,9 @@ _MOST_DRAWN = 2**22
 _FEWEST_DRAWS, _MOST_DRAWS = 50, 1000
 # The bytes of the draws that are made at once.
 _BYTES_AT_ONCE = 2**25
+
+#: Trials and their outputs, one for each, in the order of ``Tested.rows``.
+Found = tuple[list[FrozenTrial], list[np.ndarray]]
 
 #: Takes the means of candidates, (n_draws, n_candidates), smaller ones being better, and the
 #: draws, (n_draws, n_units), and returns the candidates that are chosen, (n_draws,).
@@ -304,7 +305,7 @@ def near_trials(contest: Contest) -> list[FrozenTrial]:
 def honest_of(
     contest: Contest,
     job: Job,
-    find: Callable[[list[FrozenTrial], str], Outputs],
+    find: Callable[[list[FrozenTrial], str], Found],
     rule: Literal["best", "one_se"],
     simpler: Any,
     level: float,
@@ -317,7 +318,7 @@ def honest_of(
     job : Job
         That of the best trial.
     find : callable
-        (trials, method) -> their outputs.
+        (trials, method) -> those whose outputs are known, and these.
     rule : {"best", "one_se"}
     simpler : dict of str to {"larger", "smaller"}, "n_updates", callable or None
         For "one_se".
@@ -361,18 +362,18 @@ def _losses(
     job: Job,
     tested: Tested,
     trials: list[FrozenTrial],
-    find: Callable[[list[FrozenTrial], str], Outputs],
+    find: Callable[[list[FrozenTrial], str], Found],
 ) -> tuple[list[FrozenTrial], Losses]:
     """Return those of the trials whose losses are known, and these."""
     metric, method = metric_of(job), method_of(job)
-    if scores_rows(metric, job.classes):
+    if job.scores_rows(metric):
         known, of_tests = [], np.empty((0, 0))
         if contest.rows:
             known = [trial for trial in trials if trial.number in contest.rows]
             of_tests = np.array([contest.rows[one.number][tested.rows] for one in known])
             of_tests *= sign_of(job)
         elif method is not None:
-            known, responses, _ = find(trials, method)
+            known, responses = find(trials, method)
             of_tests = losses_of_tests(job, responses, tested)
         if known:
             return known, losses_by_units(of_tests, tested)
@@ -381,10 +382,10 @@ def _losses(
             f"honest needs the scores of rows, which {job.scoring.name!r} has not or the "
             "objective does not hold, or else several folds in a single repeat."
         )
-    return losses_of_folds(contest, trials, sign_of(job))
+    return losses_by_folds(contest, trials, sign_of(job))
 
 
-def losses_of_folds(
+def losses_by_folds(
     contest: Contest, trials: list[FrozenTrial], sign: int
 ) -> tuple[list[FrozenTrial], Losses]:
     """Return those of the trials whose fold scores are known, and these as losses.
@@ -415,7 +416,7 @@ def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
     best = contest.folds_of(trials[:1]).get(trials[0].number)
     if best is None or len(best) > contest.n_folds or len(trials) == 1:
         return None
-    _, losses = losses_of_folds(contest, trials, sign)
+    _, losses = losses_by_folds(contest, trials, sign)
     return sign * mean_elsewhere(losses, choose_best, 0, seed=0)
 
 

@@ -27,6 +27,7 @@ from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import parameters_beside
 from optuna_treecv.crossval.intervals import check_level
 from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.outputs import computed_outputs
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Arguments
 from optuna_treecv.crossval.settings import check_choice
@@ -61,12 +62,11 @@ from optuna_treecv.study.ensemble import Candidates
 from optuna_treecv.study.ensemble import MOST_MEMBERS
 from optuna_treecv.study.ensemble import MOST_TRIALS
 from optuna_treecv.study.ensemble import voting
+from optuna_treecv.study.honest import Found
 from optuna_treecv.study.honest import Honest
 from optuna_treecv.study.honest import honest_of
 from optuna_treecv.study.known_scores import KnownScores
 from optuna_treecv.study.known_scores import record_trial
-from optuna_treecv.study.outputs import Outputs
-from optuna_treecv.study.outputs import outputs_of
 from optuna_treecv.study.race import evaluate_reporting
 from optuna_treecv.study.race import Incumbents
 from optuna_treecv.study.race import Race
@@ -634,16 +634,16 @@ class TreeCVObjective:
         contest = self._contest(study)
         job = self._job_of(contest.trials[0])
         method = "predict" if job.classes is None else "predict_proba"
-        known = self._outputs_of(contest.trials[:MOST_TRIALS], method)
-        if not known.trials:
+        known, responses = self._outputs_of(contest.trials[:MOST_TRIALS], method)
+        if not known:
             raise ValueError(
                 f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
                 "none; keep_outputs='all' keeps them where no score needs them."
             )
         tested = job.task.tested(job.method_name)
-        members = Candidates(job, tested, known.responses, size).members(level)
+        members = Candidates(job, tested, responses, size).members(level)
         fitted = {
-            f"trial_{known.trials[at].number}": self.best_estimator(known.trials[at], kind=kind)
+            f"trial_{known[at].number}": self.best_estimator(known[at], kind=kind)
             for at in members.counts
         }
         ensemble = voting(fitted, list(members.counts.values()), job.classes)
@@ -686,9 +686,21 @@ class TreeCVObjective:
         """
         return advice_of(self._contest(study))
 
-    def _outputs_of(self, trials: list[optuna.trial.FrozenTrial], method: str) -> Outputs:
-        """Return what is known of the out-of-fold outputs of trials."""
-        return outputs_of(trials, method, self._job_of, self._known_scores)
+    def _outputs_of(self, trials: list[optuna.trial.FrozenTrial], method: str) -> Found:
+        """Return the trials whose out-of-fold outputs are known, and these.
+
+        Outputs that are not held are computed where that needs no training.
+        """
+        found: Found = [], []
+        for trial in trials:
+            held = self._known_scores.find(trial)
+            outputs = None if held is None else held.outputs.get(method)
+            if outputs is None:
+                outputs = computed_outputs(self._job_of(trial), method)
+            if outputs is not None:
+                found[0].append(trial)
+                found[1].append(outputs)
+        return found
 
     def _trial_and_candidate(
         self, study: Any, rule: Any = "best", simpler: Any = None

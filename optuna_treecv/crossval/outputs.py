@@ -1,11 +1,9 @@
-"""The out-of-fold outputs of trials, from which other scores follow without a training."""
+"""What follows from the out-of-fold outputs of a job: losses of rows, scores of folds."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-from optuna.trial import FrozenTrial
+from sklearn.ensemble import VotingClassifier
 
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.tested import Tested
@@ -16,59 +14,20 @@ from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import TestedRows
-from optuna_treecv.study.known_scores import KnownScores
 
 # The rows that are scored at once.
 _ROWS_AT_ONCE = 2**20
 
 
-class Outputs(NamedTuple):
-    """The outputs of some trials for the rows that their folds test.
+def computed_outputs(job: Job, method: str) -> np.ndarray | None:
+    """Return the outputs of a job, in the order of ``Tested.rows``, where they take no training.
 
-    Attributes
-    ----------
-    trials : list of FrozenTrial
-        Those whose outputs are known.
-    responses : list of ndarray of shape (n_tests,), (n_tests, n_classes) or (n_tests, n_targets)
-        One for each trial, in the order of ``Tested.rows``.
-    left_out : list of int
-        The numbers of the other trials.
+    They come from kept results, or from sums, solutions, neighbours or trees that the trials of a
+    study share. None elsewhere.
     """
-
-    trials: list[FrozenTrial]
-    responses: list[np.ndarray]
-    left_out: list[int]
-
-
-def outputs_of(
-    trials: Sequence[FrozenTrial],
-    method: str,
-    job_of: Callable[[FrozenTrial], Job],
-    known_scores: KnownScores,
-) -> Outputs:
-    """Return the outputs of trials by a method, "predict" or "predict_proba".
-
-    Outputs that are not held are computed where that needs no training: from kept results, or from
-    sums, solutions, neighbours or trees that all trials share.
-    """
-    known, responses, left_out = [], [], []
-    for trial in trials:
-        held = known_scores.find(trial)
-        response = None if held is None else held.outputs.get(method)
-        if response is None:
-            response = _computed(job_of(trial), method)
-        if response is None:
-            left_out.append(trial.number)
-        else:
-            known.append(trial)
-            responses.append(response)
-    return Outputs(known, responses, left_out)
-
-
-def _computed(job: Job, method: str) -> np.ndarray | None:
-    """Return the outputs of a job where they take no training; else None."""
     if len(job.repeats) == 1 and job.engine.is_kept(job):
         job.complete()
         return job.outputs().get(method)
@@ -101,14 +60,6 @@ def sign_of(job: Job) -> int:
     return 1 if metric_of(job).direction == "minimize" else -1
 
 
-def targets_of(job: Job, tested: Tested) -> np.ndarray:
-    """Return the targets of all tests of rows: class codes or numbers."""
-    y = job.task.data.y
-    assert y is not None  # responses are predictions
-    codes = as_numbers(y) if job.classes is None else as_codes(y, job.classes)
-    return codes[tested.rows]
-
-
 def losses_of_tests(
     job: Job, responses: Sequence[np.ndarray] | np.ndarray, tested: Tested
 ) -> np.ndarray:
@@ -123,23 +74,44 @@ def losses_of_tests(
     responses : sequence of ndarray of shape (n_tests, ...)
     tested : Tested
     """
-    metric, targets = metric_of(job), targets_of(job, tested)
+    metric, targets = metric_of(job), _targets(job, tested)
     losses = np.empty((len(responses), len(targets)))
     at_once = max(1, _ROWS_AT_ONCE // len(targets))
     for begin in range(0, len(responses), at_once):
         part = np.asarray(responses[begin : begin + at_once])
         part = part.reshape(-1, *part.shape[2:])
         repeated = np.concatenate([targets] * (len(part) // len(targets)))
-        of_part = scores_of_rows(metric, rows_of(job, part, repeated), job.estimator, job.classes)
+        of_part = scores_of_rows(metric, _rows(job, part, repeated), job.estimator, job.classes)
         losses[begin : begin + at_once] = sign_of(job) * of_part.reshape(-1, len(targets))
     return losses
 
 
-def rows_of(
+def losses_of_folds(
+    job: Job, responses: Sequence[np.ndarray] | np.ndarray, tested: Tested
+) -> np.ndarray:
+    """Return the same of folds, (n_responses, n_folds), where the metric does not score rows."""
+    targets, begins = _targets(job, tested), tested.cuts[0].begins()
+    # The mean of classifiers answers by ``predict_proba``, whatever methods its members have.
+    like = job.estimator if job.classes is None else VotingClassifier([], voting="soft")
+    rows = (_rows(job, one, targets, begins[:-1] - begins[0]) for one in responses)
+    folds = (scores_of_folds([metric_of(job)], one, like, job.classes) for one in rows)
+    return sign_of(job) * np.array([one.scores[0] for one in folds])
+
+
+def _targets(job: Job, tested: Tested) -> np.ndarray:
+    """Return the targets of all tests of rows: class codes or numbers."""
+    y = job.task.data.y
+    assert y is not None  # responses are predictions
+    codes = as_numbers(y) if job.classes is None else as_codes(y, job.classes)
+    return codes[tested.rows]
+
+
+def _rows(
     job: Job, response: np.ndarray, targets: np.ndarray, begins: np.ndarray | None = None
 ) -> TestedRows:
     """Return tests of rows with one response to them; probabilities tell classes too."""
-    numbers = response if response.dtype.kind == "i" else response.astype(np.float64, copy=False)
+    is_code = response.dtype.kind == "i"
+    numbers = response if is_code else response.astype(np.float64, copy=False)
 
     def respond(_: np.ndarray, method: str) -> np.ndarray:
         are_probabilities = job.classes is not None and numbers.ndim == 2
