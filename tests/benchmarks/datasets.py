@@ -2,9 +2,9 @@
 
 Covertype and 20 newsgroups are read from scikit-learn's data folder ($SCIKIT_LEARN_DATA), and
 nycflights13.npz, a9a.svm.bz2, w8a.svm.bz2, fashion_mnist.npz, letter.npz, magic.npz,
-protein_casp.npz, elec2.npz, kin40k.npz, bike_sharing_hour.npz and higgs_7k5.npz from the folder
-$OPTUNA_TREECV_DATA. Nothing is downloaded. A missing data set is replaced by a synthetic one with
-the same shape, density and task, drawn from a fixed seed; its name says so.
+protein_casp.npz, elec2.npz, kin40k.npz, bike_sharing_hour.npz, elevators.npz and higgs_7k5.npz
+from the folder $OPTUNA_TREECV_DATA. Nothing is downloaded. A missing data set is replaced by a
+synthetic one with the same shape, density and task, drawn from a fixed seed; its name says so.
 
 Each function returns X, y and the name to show. The rows are in random order, so the first ones
 are a sample and no method has to shuffle again. Numbers are scaled, except in ``letter``,
@@ -171,6 +171,17 @@ def pol() -> DataSet:
         X, y = make_regression(15_000, 26, n_informative=10, random_state=0)
         X, y, name = X.round(2), y.round(), "synthetic, like pol"
     return *shuffle(X, y, random_state=0), name
+
+
+def elevators() -> DataSet:
+    """Actions of an aircraft's controls, a target of variance 1, 18 columns: 16,599 x 18."""
+    try:
+        with np.load(file_of("elevators.npz")) as file:
+            X, y, name = file["X"].astype(float), file["y"].astype(float), "elevators"
+    except FileNotFoundError:
+        X, y = make_regression(16_599, 18, n_informative=10, noise=50.0, random_state=0)
+        name = "synthetic, like elevators"
+    return *shuffle(X, scale(y), random_state=0), name
 
 
 def letter() -> DataSet:
