@@ -404,3 +404,21 @@ def test_what_is_done_is_explained() -> None:
         "kneighborsclassifier__n_neighbors and kneighborsclassifier__weights"
         in objective.explain()
     )
+
+
+def test_trials_of_a_callable_share_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their number of neighbours is not known ahead, so most search for 31, and few for 63."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:200], y[:200]
+
+    def suggest(trial: optuna.Trial) -> KNeighborsClassifier:
+        return KNeighborsClassifier(trial.suggest_int("n_neighbors", 1, 40))
+
+    objective = treecv_objective(suggest, X, y, cv=4)
+    chunks = count_searches(monkeypatch)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(objective, 30)
+    assert len(chunks) == 8
+    for trial in study.trials[::7]:
+        alone = tree_cross_validate(KNeighborsClassifier(**trial.params), X, y, cv=4)
+        assert trial.value == alone.mean

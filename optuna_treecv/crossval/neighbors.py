@@ -30,6 +30,10 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.scoring.metrics import response_of
 
 
+# The neighbours that are searched for at least where a callable suggests their number.
+_MOST_BEFORE = 31
+
+
 class Neighbors(Exact):
     """One search per fold for all values of ``n_neighbors`` and ``weights``."""
 
@@ -122,6 +126,10 @@ class Neighbors(Exact):
         if job.classes is not None:
             y = as_codes(y, job.classes)
         ends = task.searched.get(f"{parts.prefix}n_neighbors", ())
+        if not task.searched and task.shared.memory is not None:
+            # A callable suggests, so that trials are known one by one: most search no further.
+            sizes = [one.n_neighbors for one in points if isinstance(one.n_neighbors, int)]
+            ends = [_MOST_BEFORE, *(2 ** size.bit_length() - 1 for size in sizes)]
         most = max([0, *(int(end) for end in ends if isinstance(end, int))])
         leaves_out = not any(map(why_not_rowwise, parts.steps))
         return NeighborFolds(

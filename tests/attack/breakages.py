@@ -524,6 +524,38 @@ BREAKAGES = [
         "sqrt(residual / n)",
         "test_futility",
     ),
+    # The winner.
+    Breakage(
+        "winner: a choice is scored on the rows on which it was made",
+        "        outside = lacking @ losses.parts.T / (lacking @ losses.shares)[:, None]\n",
+        "        outside = inside\n",
+        "test_winner::test_the_correction_is_that_of_bbc_cv"
+        " test_winner::test_of_nothing_but_noise_little_is_left",
+    ),
+    Breakage(
+        "winner: members are scored on the rows on which they were selected",
+        "                elsewhere.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))\n",
+        "                elsewhere.append((parts - losses.parts[0]) @ draw / (losses.shares @ draw))\n",
+        "test_winner::test_members_are_those_of_greedy_selection",
+    ),
+    Breakage(
+        "winner: rows of one group are drawn alone",
+        '            return self.groups[self.rows], "groups"\n',
+        '            return self.rows, "groups"\n',
+        "test_winner::test_groups_are_drawn_whole",
+    ),
+    Breakage(
+        "winner: outputs of fits lie in another order than their rows",
+        "            order[begin + rows.argsort()] = begin + fitted.argsort()\n",
+        "            order[begin + fitted.argsort()] = begin + fitted.argsort()\n",
+        "test_winner::test_outputs_are_those_of_the_folds",
+    ),
+    Breakage(
+        "winner: a step overwrites the rows that are scored",
+        '    return part if is_fixed or not hasattr(part, "copy") else part.copy()\n',
+        "    return part\n",
+        "test_hostile_pipelines::test_steps_that_may_overwrite_rows_change_nothing",
+    ),
     Breakage(
         "engines: fits hide an error of ours",
         "why = self.lost\n        except ValueError as error:",

@@ -17,8 +17,8 @@ models, by 10 folds. There are three parts:
   rows: the winner's own may be 0. The ratio is one of sums over cells. A cell has little bias if
   this is at most a third of that of ``best_value``, or two of its standard errors over
   repetitions. Beside the ratio is that of ``best_value`` less its true bias in each cell, which
-  an estimate can hardly beat. What the truth, itself a mean over rows, adds is subtracted from squares and added
-  to the lengths of intervals; it matters for digits, of which few rows are left.
+  an estimate can hardly beat. What the truth, itself a mean over rows, adds is subtracted from
+  squares and added to the lengths of intervals; it matters for digits, of which few rows are left.
 * "ensemble" is a study by random search for the log loss or the squared error. The losses of the
   ensemble and of the best estimator, both fitted on all rows, are compared on the withheld rows.
   The standard error of a cell is over its repetitions.
