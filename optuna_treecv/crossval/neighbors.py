@@ -29,7 +29,6 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.scoring.metrics import response_of
 
-
 # The neighbours that are searched for at least where a callable suggests their number.
 _MOST_BEFORE = 31
 
@@ -129,7 +128,7 @@ class Neighbors(Exact):
         if not task.searched and task.shared.memory is not None:
             # A callable suggests, so that trials are known one by one: most search no further.
             sizes = [one.n_neighbors for one in points if isinstance(one.n_neighbors, int)]
-            ends = [_MOST_BEFORE, *(2 ** size.bit_length() - 1 for size in sizes)]
+            ends = _MOST_BEFORE, *(2 ** size.bit_length() - 1 for size in sizes)
         most = max([0, *(int(end) for end in ends if isinstance(end, int))])
         leaves_out = not any(map(why_not_rowwise, parts.steps))
         return NeighborFolds(

@@ -534,8 +534,8 @@ BREAKAGES = [
     ),
     Breakage(
         "winner: members are scored on the rows on which they were selected",
-        "                elsewhere.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))\n",
-        "                elsewhere.append((parts - losses.parts[0]) @ draw / (losses.shares @ draw))\n",
+        "append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))\n",
+        "append((parts - losses.parts[0]) @ draw / (losses.shares @ draw))\n",
         "test_winner::test_members_are_those_of_greedy_selection",
     ),
     Breakage(
