@@ -22,7 +22,7 @@ def suggest(trial):
 
 
 objective = treecv_objective(suggest, X[:150], y[:150])
-study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
+study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
 study.optimize(objective, n_trials=60)
 honest = objective.honest(study)
 ensemble = objective.ensemble(study)

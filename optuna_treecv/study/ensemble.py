@@ -25,6 +25,9 @@ from optuna_treecv.study.honest import losses_by_units
 #: The most trials among which members are selected, the best ones, and the most members.
 MOST_TRIALS, MOST_MEMBERS = 200, 1000
 
+# The best trials among which members are, and those of them that are taken first.
+_BEST, _FIRST = 20, 5
+
 # The losses of tests that are computed at most to correct a score, and the least and the most
 # draws of that. A loss of a fold takes as long as many of rows.
 _MOST_LOSSES = 2**26
@@ -58,6 +61,7 @@ class Candidates:
 
     Members are selected greedily with replacement (Caruana et al. 2004): with the sum :math:`S` of
     the outputs of the m members so far, the next one is :math:`\arg\min_t L((S + P_t) / (m + 1))`.
+    To fit the noise less, the first ones are the best trials alone, and all are among the best.
 
     Parameters
     ----------
@@ -65,7 +69,7 @@ class Candidates:
         That of one of the trials.
     tested : Tested
     responses : list of ndarray of shape (n_tests, ...)
-        The outputs of the trials, the best one first.
+        The outputs of the trials, in an order that does not depend on their scores.
     size : int
         The number of members, of which some may be the same.
     """
@@ -79,6 +83,7 @@ class Candidates:
                 "ensemble needs a score that is a mean over rows, or one of folds without "
                 f"repeats, got {job.scoring.name!r}."
             )
+        self._alone = self.losses(self._responses)
 
     def losses(self, responses: np.ndarray) -> Losses:
         """Return the losses of outputs, (n_outputs, n_tests, ...): of rows, or else of folds."""
@@ -93,20 +98,23 @@ class Candidates:
 
         Fewer than ``size`` are taken where these are better.
         """
-        taken: list[int] = []
-        total = np.zeros(self._responses.shape[1:])
-        best: tuple[float, list[int], np.ndarray] = np.inf, [], total
-        while len(taken) < self._size:
-            means = (total + self._responses) * (1 / (len(taken) + 1))
-            losses = self.losses(means)
-            weights = losses.shares if draw is None else losses.shares * draw
-            each = losses.parts if draw is None else losses.parts * draw
-            scores = each.sum(axis=1) / weights.sum()
-            taken.append(int(scores.argmin()))
-            total += self._responses[taken[-1]]
-            if scores[taken[-1]] < best[0]:
-                best = float(scores[taken[-1]]), list(taken), means[taken[-1]]
-        return best[1], best[2]
+        weights = np.ones(len(self._alone.shares)) if draw is None else draw
+        scores = self._alone.parts @ weights
+        near = np.argsort(scores, kind="stable")[:_BEST]
+        best, outputs, taken = float(scores[near[0]]), self._responses[near[0]], [int(near[0])]
+        first = near[: min(_FIRST, self._size)].tolist()
+        members = first[:-1]
+        total = self._responses[members].sum(axis=0, dtype=np.float64)
+        while len(members) < self._size:
+            candidates = first[-1:] if len(members) < len(first) else near
+            means = (total + self._responses[candidates]) * (1 / (len(members) + 1))
+            scores = self.losses(means).parts @ weights
+            at = int(scores.argmin())
+            members.append(int(candidates[at]))
+            total += self._responses[members[-1]]
+            if scores[at] < best:
+                best, outputs, taken = float(scores[at]), means[at], list(members)
+        return taken, outputs
 
     def members(self, level: float) -> Members:
         """Select on all rows, and on draws of them to correct the score."""
@@ -114,7 +122,7 @@ class Candidates:
         taken, output = self.select()
         losses = self.losses(output[None])
         n_tests = self._responses.shape[1] if self._are_rows else _ROWS_PER_FOLD
-        n_losses = len(self._responses) * self._size * n_tests
+        n_losses = min(len(self._responses), _BEST) * self._size * n_tests
         n_draws = int(np.clip(_MOST_LOSSES // n_losses, _FEWEST_DRAWS, _MOST_DRAWS))
         elsewhere = []
         for draws, lacking in draws_of_units(len(losses.shares), n_draws, job.task.settings.seed):

@@ -281,15 +281,16 @@ def wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
 
 
 def near_trials(contest: Contest) -> list[FrozenTrial]:
-    """Return the trials that a choice on other rows might have taken, the best one first.
+    """Return the trials that a choice on other rows might have taken, in the order of numbers.
 
     By the scores of folds, their differences from the best one are within the noise. Trials whose
-    fold scores are not known may be among them.
+    fold scores are not known may be among them. If the best one came first, it would win ties on
+    a draw by its score on rows that the draw lacks.
     """
     best, *others = contest.trials
     folds = contest.folds_of(contest.trials)
     if best.number not in folds or contest.n_folds < 2:
-        return contest.trials
+        return in_order(contest.trials)
     reach = student_quantile(_NEAR, contest.n_folds - 1)
     near = [best]
     for trial in others:
@@ -299,7 +300,12 @@ def near_trials(contest: Contest) -> list[FrozenTrial]:
             if abs(differences.mean()) > reach * error:
                 continue
         near.append(trial)
-    return near
+    return in_order(near)
+
+
+def in_order(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """Return trials in the order of their numbers."""
+    return sorted(trials, key=lambda trial: trial.number)
 
 
 def honest_of(
@@ -412,12 +418,12 @@ def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
     """
     if contest is None or contest.n_folds < FEWEST_FOLDS or contest.test_share is None:
         return None
-    trials = contest.trials[:_MOST_BY_FOLDS]
-    best = contest.folds_of(trials[:1]).get(trials[0].number)
-    if best is None or len(best) > contest.n_folds or len(trials) == 1:
+    best, trials = contest.trials[0], in_order(contest.trials[:_MOST_BY_FOLDS])
+    of_best = contest.folds_of([best]).get(best.number)
+    if of_best is None or len(of_best) > contest.n_folds or len(trials) == 1:
         return None
-    _, losses = losses_by_folds(contest, trials, sign)
-    return sign * mean_elsewhere(losses, choose_best, 0, seed=0)
+    known, losses = losses_by_folds(contest, trials, sign)
+    return sign * mean_elsewhere(losses, choose_best, known.index(best), seed=0)
 
 
 def _note(losses: Losses) -> str:

@@ -65,6 +65,7 @@ from optuna_treecv.study.ensemble import voting
 from optuna_treecv.study.honest import Found
 from optuna_treecv.study.honest import Honest
 from optuna_treecv.study.honest import honest_of
+from optuna_treecv.study.honest import in_order
 from optuna_treecv.study.known_scores import KnownScores
 from optuna_treecv.study.known_scores import record_trial
 from optuna_treecv.study.race import evaluate_reporting
@@ -579,9 +580,10 @@ class TreeCVObjective:
     ) -> VotingClassifier | VotingRegressor:
         """Return a fitted ensemble of the trials of a study, which is often better than the best.
 
-        Members are taken one after another, each time the trial that makes the mean of the
-        out-of-fold outputs best by the score of the objective (Caruana et al. 2004). The same
-        trial may be taken several times. No fold is trained for this, and each member once.
+        The first members are the 5 best trials. Further ones are taken one after another from the
+        20 best, each time the trial that makes the mean of the out-of-fold outputs best by the
+        score of the objective (Caruana et al. 2004). The same trial may be taken several times.
+        No fold is trained for this, and each member once.
 
         Parameters
         ----------
@@ -634,7 +636,8 @@ class TreeCVObjective:
         contest = self._contest(study)
         job = self._job_of(contest.trials[0])
         method = "predict" if job.classes is None else "predict_proba"
-        known, responses = self._outputs_of(contest.trials[:MOST_TRIALS], method)
+        trials = in_order(contest.trials[:MOST_TRIALS])
+        known, responses = self._outputs_of(trials, method)
         if not known:
             raise ValueError(
                 f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
