@@ -456,3 +456,24 @@ def test_searches_make_ensembles():
         search.set_params(refit=False).fit(X, LABELS)
     with pytest.raises(ValueError, match="^ensemble must be an integer of 1 to 1000, got 0"):
         search.set_params(refit=True, ensemble=0).fit(X, LABELS)
+
+
+def test_each_of_several_values_is_corrected_alone():
+    options = {"scoring": ["error", "log_loss", "roc_auc"], "optimize": ["error", "log_loss"]}
+    objective = treecv_objective(
+        KNeighborsClassifier(), X, LABELS, param_grid=NEIGHBORS, cv=5, **options
+    )
+    study = optuna.create_study(
+        directions=objective.directions, sampler=objective.grid_sampler(seed=0)
+    )
+    study.optimize(objective)
+    for name, number in (("error", 0), ("log_loss", 1)):
+        alone, same = searched(KNeighborsClassifier(), NEIGHBORS, scoring=name)
+        honest = objective.honest(study, score=name)
+        assert honest.value == pytest.approx(min(t.values[number] for t in study.trials))
+        assert honest.value < honest.mean
+        assert honest.mean == pytest.approx(alone.honest(same).mean, rel=0.02)
+    with pytest.raises(ValueError, match="^score must be one of 'error', 'log_loss', got None"):
+        objective.honest(study)
+    with pytest.raises(ValueError, match="^score must be None for a single score, got 'error'"):
+        alone.honest(same, score="error")

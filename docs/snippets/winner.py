@@ -30,4 +30,4 @@ for model in (objective.best_estimator(study), ensemble):
     print(f"on withheld rows: {((model.predict(X[150:]) - y[150:]) ** 2).mean():.5g}")
 print(f"{len(ensemble.estimators_)} members, honest score {ensemble.honest_score_:.5g}")
 print(honest)
-print(objective.advise(study))
+print(str(objective.advise(study)).replace(". ", ".\n"))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -215,6 +216,12 @@ class Job:
         other.estimator = estimator
         other._reset()
         other.engine.check_values(other)
+        return other
+
+    def optimizing(self, number: int) -> "Job":
+        """Return the job as if it were optimised by another one of its optimised scores."""
+        other = copy(self)
+        other.scoring = replace(self.scoring, optimized=self.scoring.optimized[number:])
         return other
 
     def _plan_scores(self) -> None:

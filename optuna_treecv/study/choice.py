@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
@@ -412,7 +413,10 @@ def _few(numbers: Sequence[int]) -> str:
 
 
 def contest_of(
-    study: Any, job_of: Callable[[FrozenTrial], Job], known_scores: KnownScores
+    study: Any,
+    job_of: Callable[[FrozenTrial], Job],
+    known_scores: KnownScores,
+    number: int | None = None,
 ) -> Contest:
     """Return the trials of a study and their scores.
 
@@ -422,8 +426,10 @@ def contest_of(
     job_of : callable
         (trial) -> the job of a trial, which need not be evaluated.
     known_scores : KnownScores
+    number : int or None
+        That of the value by which trials are compared, of a study of several.
     """
-    trials = complete_trials(study)
+    trials = complete_trials(study, number)
     job = job_of(trials[0])
     task, scoring = job.task, job.scoring
     facts = study.user_attrs.get(STUDY_ATTRIBUTE)
@@ -459,17 +465,25 @@ def contest_of(
     )
 
 
-def complete_trials(study: Any) -> list[FrozenTrial]:
-    """Return the complete trials with finite values, the best one first."""
+def complete_trials(study: Any, number: int | None = None) -> list[FrozenTrial]:
+    """Return the complete trials with finite values, the best one first.
+
+    Of a study of several values, those trials have that of the given number alone.
+    """
     if not isinstance(study, optuna.Study):
         raise ValueError(f"study must be an optuna.Study, got {study!r}.")
-    if len(study.directions) > 1:
+    if len(study.directions) > 1 and number is None:
         raise ValueError(
             "study must have one objective for a best trial; choose one of study.best_trials, the "
             "Pareto front."
         )
-    sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
+    direction = study.directions[number or 0]
+    sign = 1 if direction == optuna.study.StudyDirection.MINIMIZE else -1
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if number is not None:
+        trials = [copy(trial) for trial in trials]
+        for trial in trials:
+            trial.values = [trial.values[number]]
     finite = [trial for trial in trials if isfinite(trial.values[0]) and is_feasible(trial)]
     if not finite:
         raise ValueError(

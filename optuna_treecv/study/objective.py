@@ -523,6 +523,7 @@ class TreeCVObjective:
         rule: Literal["best", "one_se"] = "best",
         simpler: Simpler | None = None,
         level: float = 0.95,
+        score: str | None = None,
     ) -> Honest:
         """Return what the chosen model of a study will score, corrected for the choice.
 
@@ -532,14 +533,17 @@ class TreeCVObjective:
         Parameters
         ----------
         study : optuna.Study
-            A study of this objective with one value and at least one complete trial. Pruned trials
-            do not count: they could not have been chosen.
+            A study of this objective with at least one complete trial. Pruned trials do not count:
+            they could not have been chosen.
         rule : {"best", "one_se"}, default="best"
             How the trial is chosen, see ``optuna_treecv.select``.
         simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
             For "one_se", see ``optuna_treecv.select``.
         level : float, default=0.95
             The probability with which the interval covers.
+        score : str, default=None
+            Where ``optimize`` is a list, the name of the score by which the trial is chosen, the
+            best one of the study by that score alone.
 
         Returns
         -------
@@ -567,8 +571,17 @@ class TreeCVObjective:
         >>> honest.mean > study.best_value
         True
         """
-        contest = self._contest(study)
+        scoring = self._task.settings.scored_by
+        names = scoring.optimized_names if scoring is not None and scoring.returns_tuple else []
+        if score not in names if names else score is not None:
+            right = f"one of {', '.join(map(repr, names))}" if names else "None for a single score"
+            raise ValueError(f"score must be {right}, got {score!r}.")
+        number = names.index(score) if score is not None else None
+        contest = self._contest(study, number)
         job = self._job_of(contest.trials[0])
+        if number:  # scores of folds and rows are held for the first one
+            job = job.optimizing(number)
+            contest = contest._replace(folds_of=lambda trials: {}, rows={})
         return honest_of(contest, job, self._outputs_of, rule, self._with_values(simpler), level)
 
     def ensemble(
@@ -736,9 +749,9 @@ class TreeCVObjective:
         """Return ``simpler``; a callable gets the values that params mean."""
         return (lambda params: simpler(self.values_of(params))) if callable(simpler) else simpler
 
-    def _contest(self, study: Any) -> Contest:
+    def _contest(self, study: Any, number: int | None = None) -> Contest:
         """Return the trials of a study with what this objective knows of their scores."""
-        return contest_of(study, self._job_of, self._known_scores)
+        return contest_of(study, self._job_of, self._known_scores, number)
 
     def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
         """Return a sampler of the points of ``param_grid``.
