@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 
 from optuna_treecv.learners.exact.moments import Chunks
+from optuna_treecv.learners.exact.moments import FoldsLeftOut
 
 N = 60
 
@@ -18,7 +21,7 @@ def given():
     rng = np.random.default_rng(1)
     orders = [rng.permutation(N) for _ in range(3)]
     tested = np.concatenate([order[:15] for order in orders])
-    return Chunks(N, np.array([0, 15, 30, 45]), tested, [order[20:] for order in orders])
+    return Chunks(N, np.array([0, 15, 30, 45]), tested, [[order[20:]] for order in orders])
 
 
 CHUNKS = {
@@ -27,8 +30,14 @@ CHUNKS = {
     "n": equal_parts(N),
     "groups": Chunks(N, np.array([0, 1, 20, 23, 24, 55, 60])),
     "trained only": Chunks(N, np.array([10, 30, 45, 60])),
-    "growing": Chunks(N, np.array([0, 10, 25]), np.arange(30, 55), [30, 40]),
+    "growing": Chunks(
+        N, np.array([0, 10, 25]), np.arange(30, 55), [[slice(0, 30)], [slice(0, 40)]]
+    ),
     "given": given(),
+    "pairs": FoldsLeftOut.of(equal_parts(6), [*combinations(range(6), 2)]),
+    "pairs of some rows": FoldsLeftOut.of(
+        Chunks(N, np.array([30, 37, 45, 60])), [(0,), (0, 1), (0, 2), (1,), (1, 2), (2,)]
+    ),
 }
 
 
@@ -54,6 +63,5 @@ def folds_of(chunks):
         test = chunks.test_rows(c, c + 1)
         train = np.delete(np.arange(chunks.n_rows), test)
         if chunks.trains is not None:
-            of_chunk = chunks.trains[c]
-            train = np.arange(of_chunk) if isinstance(of_chunk, int) else of_chunk
+            train = np.concatenate([np.arange(N)[part] for part in chunks.train_parts(c)])
         yield places, train, np.arange(chunks.n_rows)[test]

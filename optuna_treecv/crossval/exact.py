@@ -36,6 +36,8 @@ from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import one_blas_thread
 from optuna_treecv.learners.exact.moments import Chunks
+from optuna_treecv.learners.exact.moments import FoldsLeftOut
+from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.decisions import FROM_SUMS
 from optuna_treecv.learners.steps.parts import foreign_code
@@ -46,7 +48,9 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import FoldPairs
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.folds import Splits
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.scores import follows_from_squares
 from optuna_treecv.scoring.scores import scores_from_squares
@@ -177,7 +181,7 @@ class Exact(WholeRepeat):
             return job.task.rows_in(layout, repeat, partial(_after, parts.steps), name)
         rows, maps = job.task.rows_in(layout, repeat, table.transform, table.name), None
         if table.has_maps:
-            make = partial(table.maps, rows, chunks_of(repeat.cut))
+            make = partial(table.maps, rows, self._chunks(repeat))
             maps = job.planned(("maps", repeat.number), make)
         return replace(rows, n_features=table.n_features, maps=maps)
 
@@ -190,6 +194,10 @@ class Exact(WholeRepeat):
         """
         parts = self._parts(job)
         return parts.family(points, rows, parts.scaler, job.task.settings.n_threads)
+
+    def _chunks(self, repeat: Repeat) -> Chunks:
+        """Return the training and test rows of each model."""
+        return chunks_of(repeat.cut)
 
     def point(self, job: Job, repeat: Repeat) -> Any:
         """Return the value of the point's parameter, or a tuple of several values or none."""
@@ -273,7 +281,7 @@ class Exact(WholeRepeat):
 
     def evaluate(self, jobs: Sequence[Job], repeat: Repeat) -> list[RepeatScores]:
         """Compute the scores of jobs that differ in their points alone."""
-        job, chunks, metrics = jobs[0], chunks_of(repeat.cut), jobs[0].scoring.metrics
+        job, chunks, metrics = jobs[0], self._chunks(repeat), jobs[0].scoring.metrics
         rows = self._rows(job, repeat)
         began = perf_counter()
         sums = KeptSums(job.task.shared.memory, self.kept(job, repeat).of_sums)
@@ -315,22 +323,26 @@ class Exact(WholeRepeat):
     ) -> None:
         """Fill in the scores of what the models of each point say."""
 
-        def tested(outputs: np.ndarray, folds: slice) -> TestedRows:
-            bounds = chunks.bounds[folds.start : folds.stop + 1] - chunks.bounds[folds.start]
+        def tested(outputs: np.ndarray, first: int, last: int, folds: slice) -> TestedRows:
+            bounds = chunks.ends[folds.start : folds.stop + 1] - chunks.bounds[first]
             begins = None if bounds[-1] == len(bounds) - 1 else bounds[:-1]
-            test_rows = chunks.test_rows(folds.start, folds.stop)
+            test_rows = chunks.test_rows(first, last)
             return TestedRows.of(rows, test_rows, outputs, family.response, begins)
 
         of_all = []
-        for folds, outputs in family.test(chunks, sums, _ROWS):
-            begin, end = chunks.bounds[[folds.start, folds.stop]] - chunks.bounds[0]
+        for some, outputs in family.test(chunks, sums, _ROWS):
+            first, last = some.start, some.stop
+            begin, end = chunks.bounds[[first, last]]
+            folds = slice(*np.searchsorted(chunks.ends, [begin, end]))
+            part = slice(begin - chunks.bounds[0], end - chunks.bounds[0])
             for one, of_point in zip(scores, outputs, strict=True):
-                self.score(job, one, tested(of_point, folds), folds, slice(begin, end))
+                self.score(job, one, tested(of_point, first, last, folds), folds, part)
             if _pools(job):
                 of_all.append(outputs)
         if of_all:
             for one, of_point in zip(scores, np.concatenate(of_all, axis=1), strict=True):
-                rows_of_all = tested(of_point, slice(0, chunks.n_chunks))
+                every = slice(0, len(chunks.ends) - 1)
+                rows_of_all = tested(of_point, 0, chunks.n_chunks, every)
                 one.pooled[:] = job.book.pooled_of(rows_of_all)
 
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
@@ -393,7 +405,7 @@ def _follows_from_squares(job: Job, rows: PreparedRows, chunks: Chunks) -> bool:
         and (rows.weights is None or rows.weights.dtype == np.float64)
         and follows_from_squares(job.scoring.metrics)
         and not chunks.are_single_rows
-        and int(np.median(chunks.sizes)) >= rows.n_features
+        and int(np.median(np.diff(chunks.ends))) >= rows.n_features
     )
 
 
@@ -420,14 +432,21 @@ def table_of(job: Job, parts: Parts) -> Table | str | None:
 
 
 def chunks_of(cut: Cut) -> Chunks:
-    """Return the training and test rows of each fold as numbers of prepared rows."""
+    """Return the training and test rows of each model as numbers of prepared rows."""
     if isinstance(cut, Folds):
         return Chunks(cut.n_rows, cut.begins())
-    trains: list[int | np.ndarray] = []
+    if isinstance(cut, FoldPairs):
+        return FoldsLeftOut.of(chunks_of(cut.folds), cut.models)
+    return chunks_of_splits(cut)
+
+
+def chunks_of_splits(cut: Splits) -> Chunks:
+    """Return the same for splits, each of which has a model."""
+    trains: list[list[RowNumbers]] = []
     for chunk in range(cut.n_folds):
         rows = cut.prepared(cut.split(chunk).train_rows())
         is_first_part = len(rows) and np.array_equal(rows, np.arange(len(rows)))
-        trains.append(len(rows) if is_first_part else rows)
+        trains.append([slice(0, len(rows)) if is_first_part else rows])
     return Chunks(cut.n_rows, cut.begins(), cut.prepared(cut.tested_from(0, cut.n_folds)), trains)
 
 

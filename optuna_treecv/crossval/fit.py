@@ -11,6 +11,8 @@ from contextlib import closing
 from contextlib import contextmanager
 from contextlib import nullcontext
 from functools import partial
+from itertools import chain
+from itertools import groupby
 from pickle import PicklingError
 from typing import Any
 
@@ -258,10 +260,11 @@ class Fits:
         is_over = False
 
         def jobs(part: list[int]) -> Generator[Any]:
-            for chunk in part:
+            for _, chunks in groupby(part, self._cut.model):
                 if not is_over:
-                    attempt = delayed(self._fold_task.attempt)
-                    yield attempt(self._names[chunk], self._cut.split(chunk))
+                    first, *further = chunks
+                    splits = [self._cut.split(chunk) for chunk in (first, *further)]
+                    yield delayed(self._fold_task.attempt)(self._names[first], splits)
 
         try:
             workers, size = Parallel(n_jobs, return_as="generator"), max(1, len(missing))
@@ -273,7 +276,7 @@ class Fits:
             for begin in range(0, len(missing), size):
                 part = missing[begin : begin + size]
                 gained = explained(self._fold_task, n_jobs, partial(parallel, jobs(part)))
-                results = zip(gained, part, strict=False)
+                results = zip(chain.from_iterable(gained), part, strict=False)
                 try:
                     for fitted, chunk in results:
                         if isinstance(fitted, Exception):

@@ -6,6 +6,7 @@ Worker processes whose parent has died end themselves, since nobody takes their 
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import contextmanager
 from contextlib import nullcontext
@@ -122,26 +123,34 @@ class FoldTask:
         """
         return nullcontext() if self.is_routed else naming_step(self.estimator, self.X, self.y)
 
-    def attempt(self, name: bytes, split: Split) -> FoldResult | Exception:
-        """Fit a clone on the training rows and score it on the test rows, or return an error.
+    def attempt(self, name: bytes, splits: Sequence[Split]) -> list[FoldResult | Exception]:
+        """Fit a clone on the training rows and score it on test rows, or return errors.
 
         For an error that is raised joblib would kill all workers, also those of other threads.
 
         Parameters
         ----------
         name : bytes
-            The name of the data, the training rows and the test rows.
-        split : Split
+            The name of the data, the training rows and the first test rows.
+        splits : sequence of Split
+            They have the same training rows.
         """
         end_with(self.owner)
+        results: list[FoldResult | Exception] = []
         try:
-            began = perf_counter()
-            train = split.train_rows()
-            fitted, X, y = self.fitted(name, train, split.test)
-            scores = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
-            return FoldResult(*scores, len(train), perf_counter() - began)
+            began, train = perf_counter(), splits[0].train_rows()
+            n_trained = len(train)
+            fitted, X, y = self.fitted(name, train, splits[0].test)
+            for split in splits:
+                if results:  # the model is there
+                    began, n_trained = perf_counter(), 0
+                    X, y = self._test_part(split.test, train)
+                scores = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
+                results.append(FoldResult(*scores, n_trained, perf_counter() - began))
         except Exception as error:  # noqa: BLE001  # whatever fits may raise
-            return error if os.getpid() == self.owner else _sendable(error)
+            raised = error if os.getpid() == self.owner else _sendable(error)
+            results += [raised] * (len(splits) - len(results))
+        return results
 
     def _scored(
         self, fitted: Any, train: np.ndarray, test: np.ndarray, X: Any, y: Any
@@ -211,8 +220,7 @@ class FoldTask:
         """Return a fitted clone, None if its model is not finite, and the test rows."""
         estimator = clone(self.estimator)
         X, y = map(_protected, _part(estimator, self.X, self.y, train))
-        test = test.astype(np.intp)
-        test_X, test_y = map(_protected, _part(estimator, self.X, self.y, test, train))
+        test_X, test_y = self._test_part(test, train)
         beginning: AbstractContextManager[None] = nullcontext()
         # A subclass of Pipeline may fit its steps on other rows than it is given.
         if self.beginnings is not None and type(estimator) is Pipeline:
@@ -225,6 +233,11 @@ class FoldTask:
                 raise
             return None, test_X, test_y
         return estimator if _is_finite(estimator) else None, test_X, test_y
+
+    def _test_part(self, test: np.ndarray, train: np.ndarray) -> tuple[Any, Any]:
+        """Return test rows as an estimator takes them that was fitted on some training rows."""
+        X, y = _part(self.estimator, self.X, self.y, test.astype(np.intp), train)
+        return _protected(X), _protected(y)
 
     def _fit(self, estimator: Any, X: Any, y: Any, train: np.ndarray) -> None:
         """Fit an estimator on training rows; it gets their part of the further arguments."""

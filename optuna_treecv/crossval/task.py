@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from threading import Lock
@@ -313,6 +314,18 @@ class Task:
         if settings.is_early:  # folds are tested in other parts, and scored when all of them are
             repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
         return repeats
+
+    def cut_as(self, cuts: Sequence[Cut]) -> "Task":
+        """Return a task that cuts the same rows in another way, in the same order.
+
+        Prepared rows and the cache are shared. Nothing is reported.
+        """
+        other = copy(self)
+        other.settings = replace(self.settings, report=None, row_losses=False)
+        other._prepared, other._facts = self._prepared, {}
+        other.steps = Steps(self.data.X, self.data.y, self.shared.memory)
+        other.repeats = other._repeats_of(cuts)
+        return other
 
     def _seed_of(self, number: int) -> int:
         return derive_seed(self.settings.seed, number)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from itertools import zip_longest
@@ -132,6 +133,10 @@ class Splits:
         """Return the rows, as given, that a chunk's split tests, in the order of the splitter."""
         return self.tests[self.number(chunk)].astype(np.intp)
 
+    def model(self, chunk: int) -> int:
+        """Return a number that neighbouring chunks share whose models are the same."""
+        return chunk
+
     def split(self, chunk: int) -> Split:
         """Return the training and test rows of a chunk."""
         number = self.number(chunk)
@@ -251,6 +256,10 @@ class Folds:
             begin, end = int(self.bounds[first]), int(self.bounds[last])
         return self.order[begin:end]
 
+    def model(self, chunk: int) -> int:
+        """Return the number of the chunk, which has a model of its own."""
+        return chunk
+
     def split(self, chunk: int) -> Split:
         """Return the training and test rows of a chunk."""
         if self.splits is not None:
@@ -295,6 +304,72 @@ class Folds:
         marked = is_marked[self.order].astype(np.int64)
         n_tested = np.add.reduceat(marked, self.begins()[:-1])
         return marked.sum() - n_tested, n_tested
+
+
+@dataclass(frozen=True)
+class FoldPairs(Splits):
+    """The splits of nested cross-validation: models are trained on all folds but two of them.
+
+    A split tests one of the folds that its model is trained without. The splits of a model are
+    next to each other. There may be models that are trained without one fold too, and test it.
+
+    Attributes
+    ----------
+    folds : Folds
+    models : tuple of tuple of int
+        The chunks of ``folds`` that each model is trained without, in ascending order.
+    """
+
+    folds: Folds = field(kw_only=True)
+    models: tuple[tuple[int, ...], ...] = field(kw_only=True)
+
+    @classmethod
+    def of(cls, folds: Folds, with_single: bool) -> "FoldPairs":
+        """Return the splits of all pairs of folds, and of all single folds ``with_single``."""
+        k = folds.n_folds
+        models = tuple(
+            (i, j) if i < j else (i,) for i in range(k) for j in range(i + (not with_single), k)
+        )
+        tests = [folds.test_rows(chunk).astype(np.uint32) for chunk in range(k)]
+        return cls(
+            folds.order,
+            (),  # they are made by ``split``
+            tuple(tests[chunk] for model in models for chunk in model),
+            why_no_tree="the splits leave out two folds at a time",
+            folds=folds,
+            models=models,
+        )
+
+    @cached_property
+    def n_trained(self) -> int:
+        """The number of training rows of all splits together."""
+        return int(self.count(np.ones(self.n_rows, bool))[0].sum())
+
+    def model(self, chunk: int) -> int:
+        """Return the number of the model of a split."""
+        return int(self._models_of_splits[chunk])
+
+    @cached_property
+    def _models_of_splits(self) -> np.ndarray:
+        return np.repeat(np.arange(len(self.models)), [*map(len, self.models)])
+
+    def split(self, chunk: int) -> Split:
+        """Return the training and test rows of a split."""
+        is_trained = np.ones(self.n_rows, bool)
+        for one in self.models[self.model(chunk)]:
+            is_trained[self.folds.tested_from(one, one + 1)] = False
+        return Split(np.packbits(is_trained), self.tests[chunk], self.n_rows)
+
+    def _rows(self) -> Iterator[np.ndarray | None]:
+        yield from self.folds.arrays()
+        yield self._models_of_splits
+
+    def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many of the marked rows each split's model is trained on, and tested on."""
+        n_others, n_tested = self.folds.count(is_marked)
+        n_left_out = np.array([n_tested[list(model)].sum() for model in self.models])
+        n_trained = n_others[0] + n_tested[0] - n_left_out
+        return n_trained[self._models_of_splits], n_tested[np.concatenate(self.models)]
 
 
 #: How the rows are cut for one repeat.

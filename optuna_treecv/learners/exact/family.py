@@ -157,15 +157,15 @@ class Family(ABC):
     def squares(
         self, chunks: Chunks, keep: Keep
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return the sums of squares of each chunk's test rows without any outputs.
+        """Return the sums of squares of the rows that are scored together, without any outputs.
 
         Returns
         -------
-        errors : ndarray of shape (n_points, n_chunks, n_targets)
-            sum w (y - prediction)^2.
-        totals : ndarray of shape (n_chunks, n_targets)
+        errors : ndarray of shape (n_points, n_scored, n_targets)
+            sum w (y - prediction)^2, of the rows between two of ``chunks.ends``.
+        totals : ndarray of shape (n_scored, n_targets)
             sum w (y - mean)^2, with the mean of the test rows.
-        weights : ndarray of shape (n_chunks,)
+        weights : ndarray of shape (n_scored,)
             sum w.
             Or None if that is not possible.
         """
@@ -298,12 +298,12 @@ class MomentFamily(Family):
         if 8 * size * k <= _MOST_BYTES:
 
             def fill(array: np.ndarray) -> None:
-                for i, record in enumerate(self._solved(chunks, size)):
+                for i, record in enumerate(self._solved(chunks, keep, size)):
                     array[i * size : (i + 1) * size] = record
 
             name = "folds with their test rows" if with_test else "folds"
             memory = keep(name, size * k, fill).reshape(k, size)
-        each = iter(self._solved(chunks, size) if memory is None else ())
+        each = iter(self._solved(chunks, keep, size) if memory is None else ())
         most_chunks = max(1, _MOST_BYTES // (8 * size))
         for first, last in chunks.groups(most_rows, most_chunks):
             if memory is None:
@@ -311,7 +311,7 @@ class MomentFamily(Family):
             else:
                 yield first, memory[first:last]
 
-    def _solved(self, chunks: Chunks, size: int) -> Iterable[np.ndarray]:
+    def _solved(self, chunks: Chunks, keep: Keep, size: int) -> Iterable[np.ndarray]:
         """Return the record of each chunk, one after another."""
 
         def record_of(moments: TrainAndTest) -> np.ndarray:
@@ -322,7 +322,7 @@ class MomentFamily(Family):
             return record
 
         with_test = size > self.size
-        of_folds = moments_of_folds(self.source, chunks, self._n_jobs, with_test)
+        of_folds = moments_of_folds(self.source, chunks, keep, self._n_jobs, with_test)
         if (maps := self._rows.maps) is not None:
             of_folds = (
                 (mapped(train, maps, chunk), None if test is None else mapped(test, maps, chunk))

@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
@@ -66,15 +68,15 @@ class Chunks:
         The tested rows ``bounds[c]`` to ``bounds[c + 1] - 1`` are those of chunk c.
     tested : ndarray of shape (bounds[-1],) or None
         The prepared row behind each tested row; None: the same.
-    trains : list of (int or ndarray) or None
-        The prepared rows that each model is trained on; an int n means the first n rows. None: all
-        rows outside of the chunk.
+    trains : list of list of (slice or ndarray) or None
+        The prepared rows that each model is trained on, in parts. None: all rows outside of the
+        chunk.
     """
 
     n_rows: int
     bounds: np.ndarray
     tested: np.ndarray | None = None
-    trains: list[int | np.ndarray] | None = None
+    trains: list[list[RowNumbers]] | None = None
 
     @property
     def n_chunks(self) -> int:
@@ -91,19 +93,24 @@ class Chunks:
         return np.diff(self.bounds)
 
     @property
+    def ends(self) -> np.ndarray:
+        """The bounds of the tested rows that are scored together, of which a chunk has some."""
+        return self.bounds
+
+    @property
     def grow(self) -> bool:
         """Whether training sets are first parts of the rows, none shorter than the one before."""
-        sizes = [rows for rows in self.trains or () if isinstance(rows, int)]
-        return (
-            self.trains is not None and len(sizes) == len(self.trains) and sizes == sorted(sizes)
-        )
+        trains = self.trains or []
+        ends = [rows.stop for rows, *_ in trains if isinstance(rows, slice) and not rows.start]
+        are_single = all(len(parts) == 1 for parts in trains)
+        return are_single and 0 < len(ends) == len(trains) and ends == sorted(ends)
 
     @property
     def n_read(self) -> int:
         """How many rows are read for the sums of all training sets."""
         if self.trains is None:
             return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
-        sizes = [rows if isinstance(rows, int) else len(rows) for rows in self.trains]
+        sizes = [sum(map(n_rows_of, parts)) for parts in self.trains]
         return sizes[-1] if self.grow else sum(sizes)
 
     def train_parts(self, chunk: int) -> list[RowNumbers]:
@@ -111,8 +118,7 @@ class Chunks:
         if self.trains is None:
             start, stop = int(self.bounds[chunk]), int(self.bounds[chunk + 1])
             return [slice(0, start), slice(stop, self.n_rows)]
-        rows = self.trains[chunk]
-        return [slice(0, rows) if isinstance(rows, int) else rows]
+        return self.trains[chunk]
 
     def test_rows(self, first: int, last: int) -> RowNumbers:
         """Return the prepared rows that the chunks ``first`` to ``last - 1`` test."""
@@ -127,6 +133,47 @@ class Chunks:
             last = max(first + 1, min(int(most) - 1, first + most_chunks, self.n_chunks))
             yield first, last
             first = last
+
+
+@dataclass(frozen=True)
+class FoldsLeftOut(Chunks):
+    """Chunks of one or two folds, which their models are trained without.
+
+    Attributes
+    ----------
+    folds : Chunks
+        Without given training rows.
+    models : sequence of tuple of int
+        The folds of each chunk in ascending order: (0, 1), (0, 2), ..., (1, 2), ... Where single
+        folds are left out too, (0,) comes before (0, 1), and so on.
+    """
+
+    folds: Chunks = field(kw_only=True)
+    models: Sequence[tuple[int, ...]] = field(kw_only=True)
+
+    @classmethod
+    def of(cls, folds: Chunks, models: Sequence[tuple[int, ...]]) -> "FoldsLeftOut":
+        """Return the chunks of some models."""
+        bounds = folds.bounds.tolist()
+        rows = [np.arange(*ends, dtype=np.uint32) for ends in pairwise(bounds)]
+        trains: list[list[RowNumbers]] = []
+        for model in models:
+            ends = [0, *(end for fold in model for end in bounds[fold : fold + 2]), folds.n_rows]
+            trains.append([slice(*part) for part in zip(ends[::2], ends[1::2], strict=True)])
+        sizes = [int(folds.sizes[list(model)].sum()) for model in models]
+        tested = np.concatenate([rows[fold] for model in models for fold in model])
+        begins = np.cumsum([0, *sizes])
+        return cls(folds.n_rows, begins, tested, trains, folds=folds, models=models)
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The bounds of the single folds."""
+        return np.concatenate([[0], np.cumsum(self.folds.sizes[np.concatenate(self.models)])])
+
+    @property
+    def n_read(self) -> int:
+        """How many rows are read for the sums of all training sets."""
+        return self.n_rows
 
 
 def blocks(part: RowNumbers, size: int = BLOCK) -> Iterator[RowNumbers]:
@@ -497,15 +544,18 @@ TrainAndTest = tuple[Moments, Moments | None]
 
 
 def moments_of_folds(
-    source: Source, chunks: Chunks, n_jobs: int, with_test: bool
+    source: Source, chunks: Chunks, keep: Keep, n_jobs: int, with_test: bool
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of each chunk's training and test rows, chunk after chunk.
 
     Where those of all chunks would take too much memory, they are held for groups of about sqrt(k)
-    chunks, and each chunk is read twice.
+    chunks, and each chunk is read twice. ``FoldsLeftOut`` come without those of test rows.
     """
+    if isinstance(chunks, FoldsLeftOut):
+        yield from _without_folds(source, chunks, keep, n_jobs)
+        return
     if chunks.trains is None and chunks.n_chunks == 1:
-        chunks = replace(chunks, trains=[int(chunks.bounds[0])])
+        chunks = replace(chunks, trains=[[slice(0, int(chunks.bounds[0]))]])
     if chunks.trains is not None:
         yield from _of_train_rows(source, chunks, n_jobs, with_test)
         return
@@ -513,21 +563,20 @@ def moments_of_folds(
     before = [source.collect(first)] if first.stop else []
     parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(k)]
     if 16 * k * source.n_numbers <= MOST_BYTES:
-        yield from _all_but_each(source, parts, before, n_jobs)
+        each = list(in_order(n_jobs, source.collect, parts))
+        yield from _all_but_each(each, before)
         return
     size = isqrt(k)
     begins = range(0, k, size)
     groups = [chunks.test_rows(begin, min(begin + size, k)) for begin in begins]
-    outside = _all_but_each(source, groups, before, n_jobs)
+    outside = _all_but_each(list(in_order(n_jobs, source.collect, groups)), before)
     for begin, (rest, _) in zip(begins, outside, strict=True):
-        yield from _all_but_each(source, parts[begin : begin + size], [rest], n_jobs)
+        each = list(in_order(n_jobs, source.collect, parts[begin : begin + size]))
+        yield from _all_but_each(each, [rest])
 
 
-def _all_but_each(
-    source: Source, parts: list[RowNumbers], outside: list[Moments], n_jobs: int
-) -> Iterator[TrainAndTest]:
+def _all_but_each(each: list[Moments], outside: list[Moments]) -> Iterator[TrainAndTest]:
     """Yield the moments of all but each part, and its own; ``outside`` belongs to all of them."""
-    each = list(in_order(n_jobs, source.collect, parts))
     after: list[Moments] = []  # of the last one, the last two, ...
     for one in each[:0:-1]:
         after.append(merge(one, after[-1]) if after else one)
@@ -537,6 +586,46 @@ def _all_but_each(
         before = [merge(before[0], moments)] if before else [moments]
 
 
+def _without_folds(
+    source: Source, chunks: FoldsLeftOut, keep: Keep, n_jobs: int
+) -> Iterator[TrainAndTest]:
+    """Yield the moments of all rows but those of one or two folds, whose rows are read once."""
+    first = slice(0, int(chunks.folds.bounds[0]))
+    outside = [source.collect(first)] if first.stop else []
+    if source.rows.maps is None:
+        each = [*map(source.view, moments_of_chunks(source, chunks.folds, keep, n_jobs))]
+    else:  # the kept ones have other columns
+        parts = [chunks.folds.test_rows(fold, fold + 1) for fold in range(chunks.folds.n_chunks)]
+        each = list(in_order(n_jobs, source.collect, parts))
+    with_single = len(chunks.models[0]) == 1
+    for fold, (rest, _) in enumerate(_all_but_each(each, outside)):
+        if with_single:
+            yield rest, None
+        for without_both, _ in _all_but_each(each[fold + 1 :], outside):
+            yield without_both, None
+        outside = [merge(outside[0], each[fold])] if outside else [each[fold]]
+
+
+def moments_of_chunks(source: Source, chunks: Chunks, keep: Keep, n_jobs: int) -> np.ndarray:
+    """Return the moments of each chunk's test rows, as ``Source.view`` takes them."""
+    parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(chunks.n_chunks)]
+    return _kept("chunks", source, parts, keep, n_jobs)
+
+
+def _kept(
+    name: str, source: Source, parts: list[RowNumbers], keep: Keep, n_jobs: int
+) -> np.ndarray:
+    """Return the moments of some rows, (n_parts, n_numbers), found or collected and kept."""
+    shape = len(parts), source.n_numbers
+
+    def make(memory: np.ndarray) -> None:
+        each = in_order(n_jobs, source.collect, parts)
+        for record, one in zip(memory.reshape(shape), each, strict=True):
+            source.write(one, record)
+
+    return keep(name, prod(shape), make).reshape(shape)
+
+
 def _of_train_rows(
     source: Source, chunks: Chunks, n_jobs: int, with_test: bool
 ) -> Iterator[TrainAndTest]:
@@ -544,10 +633,10 @@ def _of_train_rows(
     assert chunks.trains is not None
     grow, start = chunks.grow, 0
     parts: list[RowNumbers] = []
-    for rows in chunks.trains:
-        parts.append(slice(start, rows) if isinstance(rows, int) else rows)
-        if grow and isinstance(rows, int):
-            start = rows
+    for (rows,) in chunks.trains:
+        parts.append(slice(start, rows.stop) if isinstance(rows, slice) else rows)
+        if grow and isinstance(rows, slice):
+            start = rows.stop
     so_far: list[Moments] = []
     for chunk, moments in enumerate(in_order(n_jobs, source.collect, parts)):
         so_far = [merge(so_far[0], moments)] if grow and so_far else [moments]
@@ -577,16 +666,9 @@ class AllBut:
         # take an eighth of the memory of X at most.
         n_parts = min(max(1, n_rows // max(1024, 16 * source.n_columns)), _MOST_PARTS, k)
         self._ends = np.linspace(0, k, n_parts + 1).astype(int)
-        size = source.n_numbers
-
-        def make(memory: np.ndarray) -> None:
-            tested = [chunks.test_rows(*ends) for ends in pairwise(self._ends.tolist())]
-            parts = in_order(n_jobs, source.collect, tested)
-            for record, one in zip(memory.reshape(n_parts, size), parts, strict=True):
-                source.write(one, record)
-
-        memory = keep("parts of all rows", n_parts * size, make).reshape(n_parts, size)
-        self._parts = [source.view(record) for record in memory]
+        tested = [chunks.test_rows(*ends) for ends in pairwise(self._ends.tolist())]
+        kept = _kept("parts of all rows", source, tested, keep, n_jobs)
+        self._parts = [*map(source.view, kept)]
         first = slice(0, int(chunks.bounds[0]))
         self._always = [source.collect(first)] if first.stop else []
 

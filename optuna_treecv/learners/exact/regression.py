@@ -26,9 +26,11 @@ from optuna_treecv.learners.exact.left_out import LeftOut
 from optuna_treecv.learners.exact.moments import about
 from optuna_treecv.learners.exact.moments import balanced
 from optuna_treecv.learners.exact.moments import Chunks
+from optuna_treecv.learners.exact.moments import FoldsLeftOut
 from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import mapped
 from optuna_treecv.learners.exact.moments import Moments
+from optuna_treecv.learners.exact.moments import moments_of_chunks
 from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.exact.moments import views
 from optuna_treecv.rows.data import times_classes
@@ -169,42 +171,47 @@ class RidgeFolds(MomentFamily):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return the sums of squared errors, from the moments of the test rows.
 
-        None where they would be small differences of large sums, and for classes, whose scores are
-        no sums of squares.
+        None where they would be small differences of large sums, for classes, whose scores are no
+        sums of squares, and for folds left out whose rows each model sees in another way.
         """
-        if self._rows.classes is not None:
+        are_left_out = isinstance(chunks, FoldsLeftOut)
+        if self._rows.classes is not None or (are_left_out and self._rows.maps is not None):
             return None
-        shape = (chunks.n_chunks, self.n_points, self.n_outputs)
-        errors, totals, weights = np.empty(shape), np.empty(shape[::2]), np.empty(shape[0])
+        of_folds: list[tuple[np.ndarray, ...]] = []
+        c, n_equations = self.source.n_columns, self.shapes[0][0]
         most_rows = int(chunks.bounds[-1])  # none is read, so that memory alone limits groups
-        for first, records in self.records(chunks, keep, most_rows, with_test=True):
-            sums = self._squares(chunks, first, records)
+        for first, records in self.records(chunks, keep, most_rows, with_test=not are_left_out):
+            coef = np.stack(
+                [
+                    self._coef(views(record, self.shapes), chunks, chunk)
+                    for chunk, record in enumerate(records, first)
+                ]
+            )
+            # Records have no copies of their parts here: a further alpha takes less than 1 ms.
+            origins, tests = records[:, n_equations : n_equations + c], records[:, self.size :]
+            if isinstance(chunks, FoldsLeftOut):
+                models = chunks.models[first : first + len(records)]
+                tests = moments_of_chunks(self.source, chunks.folds, keep, self._n_jobs)
+                tests, at = tests[np.concatenate(models)], [*map(len, models)]
+                coef, origins = np.repeat(coef, at, axis=0), np.repeat(origins, at, axis=0)
+            sums = self._squares(coef, origins, tests)
             if sums is None:
                 return None
-            part = slice(first, first + len(records))
-            errors[part], totals[part], weights[part] = sums
+            of_folds.append(sums)
+        errors, totals, weights = (np.concatenate(some) for some in zip(*of_folds, strict=True))
         return errors.transpose(1, 0, 2), totals, weights
 
     def _squares(
-        self, chunks: Chunks, first: int, records: np.ndarray
+        self, coef: np.ndarray, origins: np.ndarray, tests: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return y'y - 2 w'X'y + w'X'Xw about the mean, plus the square of the mean error.
 
         All folds of a group are computed at once, (n_folds, n_points, n_targets).
         """
-        d, n_folds = self._rows.n_features, len(records)
-        coef = np.stack(
-            [
-                self._coef(views(record, self.shapes), chunks, chunk)
-                for chunk, record in enumerate(records, first)
-            ]
-        )
-        # Records have no copies of their parts here: a further alpha takes less than 1 ms.
-        c, tests = self.source.n_columns, records[:, self.size :]
+        d, c, n_folds = self._rows.n_features, self.source.n_columns, len(coef)
         weights, means = tests[:, 1], tests[:, 2 : 2 + c]
         scatters = tests[:, 2 + c : 2 + c + c * c].reshape(n_folds, c, c)
-        n_equations = self.shapes[0][0]
-        steps = means - records[:, n_equations : n_equations + c]
+        steps = means - origins
         shape = (n_folds, self.n_points, self.n_outputs)
         products = scatters[:, :d, :d] @ coef
         products -= np.tile(2 * scatters[:, :d, d:], self.n_points)

@@ -65,7 +65,8 @@ class Sets(NamedTuple):
             return cls([*rows], [*range(len(rows))], ~is_tested, is_tested, shares)
         of_rows = np.zeros((n, 2, k), bool)
         for chunk in range(k):
-            of_rows[chunks.train_parts(chunk)[0], 0, chunk] = True
+            for part in chunks.train_parts(chunk):
+                of_rows[part, 0, chunk] = True
             of_rows[chunks.test_rows(chunk, chunk + 1), 1, chunk] = True
         bits = np.packbits(of_rows.reshape(n, -1), axis=1)
         _, first, kind_of = np.unique(bits, axis=0, return_index=True, return_inverse=True)

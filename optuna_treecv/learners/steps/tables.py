@@ -226,7 +226,7 @@ def _spreads_of_sets(values: np.ndarray, chunks: Chunks) -> Spread:
         return reduce(merge_spreads, spreads, nothing)
 
     if chunks.trains is not None:
-        each = [of(chunks.train_parts(chunk)[0]) for chunk in range(chunks.n_chunks)]
+        each = [reduce(merge_spreads, map(of, parts)) for parts in chunks.trains]
     else:
         parts = [of(slice(0, int(chunks.bounds[0])))]
         parts += [of(chunks.test_rows(chunk, chunk + 1)) for chunk in range(chunks.n_chunks)]
