@@ -5,5 +5,6 @@ from optuna_treecv.crossval.intervals import PairedDifference
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.honest import Honest
+from optuna_treecv.study.nested import Nested
 
-__all__ = ["Advice", "Choice", "Honest", "Interval", "PairedDifference"]
+__all__ = ["Advice", "Choice", "Honest", "Interval", "Nested", "PairedDifference"]

@@ -46,7 +46,7 @@ MODULES = [
 ]
 # Classes whose __init__ users do not call.
 MADE_BY_US = {
-    *("Advice", "CVResult", "Choice", "Honest", "Interval", "PairedDifference"),
+    *("Advice", "CVResult", "Choice", "Honest", "Interval", "Nested", "PairedDifference"),
     "TreeCVObjective",
 }
 # Public names of other modules.

@@ -318,11 +318,11 @@ class Task:
     def cut_as(self, cuts: Sequence[Cut]) -> "Task":
         """Return a task that cuts the same rows in another way, in the same order.
 
-        Prepared rows and the cache are shared. Nothing is reported.
+        Prepared rows and the cache are shared. Nothing is reported, and no outputs are kept.
         """
         other = copy(self)
         other.settings = replace(self.settings, report=None, row_losses=False)
-        other._prepared, other._facts = self._prepared, {}
+        other._prepared, other._facts, other.keeps_outputs = self._prepared, {}, False
         other.steps = Steps(self.data.X, self.data.y, self.shared.memory)
         other.repeats = other._repeats_of(cuts)
         return other

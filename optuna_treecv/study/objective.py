@@ -25,6 +25,7 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import explain
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import parameters_beside
+from optuna_treecv.crossval.inner_tasks import check_folds
 from optuna_treecv.crossval.intervals import check_level
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.outputs import computed_outputs
@@ -68,6 +69,9 @@ from optuna_treecv.study.honest import honest_of
 from optuna_treecv.study.honest import in_order
 from optuna_treecv.study.known_scores import KnownScores
 from optuna_treecv.study.known_scores import record_trial
+from optuna_treecv.study.nested import Nested
+from optuna_treecv.study.nested import nested_again
+from optuna_treecv.study.nested import nested_of
 from optuna_treecv.study.race import evaluate_reporting
 from optuna_treecv.study.race import Incumbents
 from optuna_treecv.study.race import Race
@@ -882,8 +886,65 @@ class TreeCVObjective:
 
     def _job_of(self, trial: optuna.trial.FrozenTrial) -> Job:
         """Return the job of a trial of this objective that is over."""
+        return job_for(self._task, *self._candidate_in_study(trial))
+
+    def _candidate_in_study(self, trial: optuna.trial.FrozenTrial) -> Candidate:
+        """Return the candidate of a trial of a study."""
         argument = f"study must be one of this objective: trial {trial.number}"
-        return job_for(self._task, *self._candidate_of(trial, argument))
+        return self._candidate_of(trial, argument)
+
+    def nested(self, study: optuna.Study, resample: bool = False, level: float = 0.95) -> Nested:
+        """Return the score of choosing by cross-validation, by nested cross-validation.
+
+        ``study.best_value`` looks better than it is, since it is the best of many. Here each fold
+        is left out in turn: the trial with the best mean over the other folds, by models that have
+        not seen this fold either, is scored on it.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            A study with one objective and at least one complete trial of this objective. The
+            distinct params of its complete trials are the candidates.
+        resample : bool, default=False
+            Whether the sampler proposes as many trials again for each fold, from a copy with
+            another seed. By default the candidates are fixed, although they were proposed by
+            scores that include the fold. This takes as long as the study for each fold.
+        level : float, default=0.95
+            The probability with which the interval covers.
+
+        Returns
+        -------
+        Nested
+            The mean, its interval, and how often each trial was chosen.
+
+        Raises
+        ------
+        ValueError
+            If an argument is wrong, the study is one of another objective, or its folds cannot be
+            left out in pairs: less than 3 or more than 100, time series, test sets with rows in
+            common, or a pooled score.
+
+        Examples
+        --------
+        >>> import optuna
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import Ridge
+        >>> from optuna_treecv import treecv_objective
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0, 10.0]})
+        >>> study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
+        >>> study.optimize(objective)
+        >>> sum(objective.nested(study).wins.values())
+        10
+        """
+        check_choice("resample", resample, (True, False))
+        level, contest = check_level(level), self._contest(study)
+        self._study_check.directions(study, self.directions)
+        check_folds(self._job_of(contest.trials[0]))
+        if not resample:
+            return nested_of(contest, self._task, self._candidate_in_study, level)
+        on = partial(TreeCVObjective, self._space, report=None, batch_size=self._batches.size)
+        return nested_again(study, contest, self._task, on, level)
 
 
 @takes_settings()

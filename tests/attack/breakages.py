@@ -50,6 +50,45 @@ class Breakage(NamedTuple):
 
 
 BREAKAGES = [
+    # Nested cross-validation.
+    Breakage(
+        "nested: a model is trained on the fold that it is chosen for",
+        "for one in self.models[self.model(chunk)]:",
+        "for one in self.models[self.model(chunk)][-1:]:",
+        "test_nested::test_the_choice_for_a_fold_does_not_see_it"
+        " test_nested::test_it_is_the_nested_loop_of_scikit_learn",
+    ),
+    Breakage(
+        "nested: sums of a pair leave out one fold alone",
+        "            yield without_both, None\n",
+        "            yield rest, None\n",
+        "test_nested::test_the_choice_for_a_fold_does_not_see_it"
+        " test_nested::test_it_is_the_nested_loop_of_scikit_learn",
+    ),
+    Breakage(
+        "nested: the two scores of a pair are exchanged",
+        "of_pairs[others, tested] = of_repeat",
+        "of_pairs[tested, others] = of_repeat",
+        "test_nested::test_it_is_the_nested_loop_of_scikit_learn",
+    ),
+    Breakage(
+        "nested: a trial is chosen by the fold that scores it too",
+        "means = np.mean(inner[:, number, fold, np.arange(task.n_folds) != fold], axis=1)",
+        "means = np.array([one.mean() for _, one in sorted(own.items())])",
+        "test_nested::test_the_choice_for_a_fold_does_not_see_it",
+    ),
+    Breakage(
+        "nested: each tree of a pair is fitted twice",
+        "for _, chunks in groupby(part, self._cut.model):",
+        "for chunks in ([one] for one in part):",
+        "test_nested::test_each_pair_of_folds_is_fitted_once",
+    ),
+    Breakage(
+        "nested: trees without a fold have its rows",
+        "return _task_of(task, number, np.flatnonzero(ids != fold), ids[ids != fold])",
+        "return _task_of(task, number, np.arange(len(ids)), np.where(ids == fold, -1, ids))",
+        "test_nested::test_where_pairs_of_folds_cannot_be_left_out_at_once",
+    ),
     # Kernels.
     Breakage(
         "kernels: random orders do not depend on the rows seen",

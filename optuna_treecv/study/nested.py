@@ -1,0 +1,186 @@
+"""Nested cross-validation: the score of choosing by cross-validation among trials of a study."""
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial
+
+from optuna_treecv.crossval.engines import evaluate_together
+from optuna_treecv.crossval.engines import job_for
+from optuna_treecv.crossval.engines import jobs_for
+from optuna_treecv.crossval.inner_tasks import by_pairs
+from optuna_treecv.crossval.inner_tasks import OF_ANY_SPLITS
+from optuna_treecv.crossval.inner_tasks import task_of_fold
+from optuna_treecv.crossval.inner_tasks import task_of_pairs
+from optuna_treecv.crossval.inner_tasks import task_without
+from optuna_treecv.crossval.intervals import Interval
+from optuna_treecv.crossval.intervals import nadeau_bengio
+from optuna_treecv.crossval.intervals import within
+from optuna_treecv.crossval.task import Task
+from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.space import Candidate
+
+
+@dataclass(frozen=True, eq=False)
+class Nested:
+    """What choosing by cross-validation scores on folds that had no part in the choice.
+
+    Attributes
+    ----------
+    mean : float
+        The mean of ``test_score``.
+    test_score : ndarray of shape (n_repeats * n_folds,)
+        By fold, the score of the model that was chosen without it, and trained on all other rows.
+    interval : Interval or None
+        The interval of the mean by the method of Nadeau and Bengio; None where a score of a fold
+        is infinite.
+    wins : dict of int to int
+        By trial, for how many folds it was chosen, most often first. Empty with ``resample=True``,
+        as the trials are others for each fold.
+    params : list of dict
+        By fold, the params that were chosen.
+    best_value : float
+        The value of the study's best trial, which was chosen by the same folds that test it.
+    n_candidates : int
+        How many configurations were compared for each fold.
+    """
+
+    mean: float
+    test_score: np.ndarray
+    interval: Interval | None
+    wins: Mapping[int, int]
+    params: Sequence[Mapping[str, Any]]
+    best_value: float
+    n_candidates: int
+
+    def __repr__(self) -> str:
+        """Return the score in a few lines."""
+        lines = [
+            f"Nested(mean={self.mean:.6g}, best_value={self.best_value:.6g}, "
+            f"n_folds={len(self.test_score)}, n_candidates={self.n_candidates},"
+        ]
+        if self.wins:
+            lines.append(f"    wins={dict(self.wins)},")
+        if self.interval is not None:
+            lines.append(f"    low={self.interval.low:.6g}, high={self.interval.high:.6g},")
+            lines.append(f"    target={self.interval.target!r},")
+        return "\n".join(lines)[:-1] + ")"
+
+
+def nested_of(
+    contest: Contest, task: Task, candidate_of: Callable[[FrozenTrial], Candidate], level: float
+) -> Nested:
+    """Return the score of choosing among the distinct params of complete trials.
+
+    Parameters
+    ----------
+    contest : Contest
+    task : Task
+    candidate_of : callable
+        (trial) -> the candidate that it has evaluated.
+    level : float
+        That of the interval.
+    """
+    by_number = sorted(contest.trials, key=lambda trial: trial.number)
+    trials = [*{repr(sorted(one.params.items())): one for one in by_number[::-1]}.values()][::-1]
+    jobs = [job_for(task, *candidate_of(trial)) for trial in trials]
+    known = contest.folds_of(trials)
+    own = {i: known[trial.number] for i, trial in enumerate(trials) if trial.number in known}
+    inner = np.full((len(jobs), task.n_repeats, task.n_folds, task.n_folds), np.nan)
+    at_once = [i for i, job in enumerate(jobs) if job.engine.name in OF_ANY_SPLITS]
+    if at_once:
+        with_single = not own.keys() >= set(at_once)
+        pairs = task_of_pairs(task, with_single)
+        of_pairs = jobs_for(pairs, [jobs[i].estimator for i in at_once])
+        evaluate_together(of_pairs)
+        for i, job in zip(at_once, of_pairs, strict=True):
+            inner[i] = by_pairs(pairs, job.finish().test_score)
+            if with_single:
+                own[i] = np.diagonal(inner[i], axis1=1, axis2=2).ravel()
+    others = [i for i in range(len(jobs)) if i not in at_once]
+    for number, fold in _folds_of(task) if others else ():
+        without = task_without(task, number, fold)
+        of_fold = [job_for(without, jobs[i].estimator, jobs[i].given_epochs) for i in others]
+        evaluate_together(of_fold)
+        for i, job in zip(others, of_fold, strict=True):
+            inner[i, number, fold, np.arange(task.n_folds) != fold] = job.finish().test_score
+    sign = 1 if jobs[0].scoring.first.direction == "minimize" else -1
+    winners = []
+    for number, fold in _folds_of(task):
+        means = np.mean(inner[:, number, fold, np.arange(task.n_folds) != fold], axis=1)
+        winners.append(int(np.argmin(sign * means)))  # the first one of equal ones
+    for i in set(winners):
+        if i not in own:
+            own[i] = jobs[i].finish().test_score
+    scores = np.array([own[i][place] for place, i in enumerate(winners)])
+    wins = dict(Counter(trials[i].number for i in winners).most_common())
+    params = [trials[i].params for i in winners]
+    return _nested(contest, scores, wins, params, len(trials), level)
+
+
+def nested_again(
+    study: optuna.Study,
+    contest: Contest,
+    task: Task,
+    objective_on: Callable[[Task], Any],
+    level: float,
+) -> Nested:
+    """Return the same where the study's sampler proposes trials anew for each fold.
+
+    Parameters
+    ----------
+    study : optuna.Study
+    contest : Contest
+    task : Task
+    objective_on : callable
+        (task) -> the same objective on other rows and folds.
+    level : float
+    """
+    scores, params, n_trials = [], [], len(study.get_trials(deepcopy=False))
+    for number, fold in _folds_of(task):
+        objective = objective_on(task_without(task, number, fold))
+        sampler = deepcopy(study.sampler)
+        sampler.reseed_rng()
+        again = optuna.create_study(direction=study.direction, sampler=sampler)
+        again.optimize(objective, n_trials=n_trials)
+        best = again.best_trial
+        candidate = objective._candidate_of(best, "study")
+        scores.append(job_for(task_of_fold(task, number, fold), *candidate).finish().mean)
+        params.append(best.params)
+    return _nested(contest, np.array(scores), {}, params, n_trials, level)
+
+
+def _folds_of(task: Task) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of repeats and folds."""
+    return ((number, fold) for number in range(task.n_repeats) for fold in range(task.n_folds))
+
+
+def _nested(
+    contest: Contest,
+    scores: np.ndarray,
+    wins: Mapping[int, int],
+    params: list[dict[str, Any]],
+    n_candidates: int,
+    level: float,
+) -> Nested:
+    interval = None
+    if np.all(np.isfinite(scores)):
+        assert contest.test_share is not None
+        plain = nadeau_bengio(scores, contest.test_share, contest.n_trained, level)
+        target = (
+            "the expected score on new rows of choosing by cross-validation among "
+            f"{n_candidates:,} candidates, with a model that is trained on {contest.n_trained:,} "
+            "other rows from the same source"
+        )
+        interval = within(replace(plain, target=target), contest.score_range)
+    best = contest.trials[0].values[0]
+    return Nested(float(scores.mean()), scores, interval, wins, params, best, n_candidates)

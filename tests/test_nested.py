@@ -1,0 +1,489 @@
+"""Nested cross-validation is that of a loop written with scikit-learn, and sees no tested fold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from joblib import parallel_config
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+import pandas as pd
+import pytest
+from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_diabetes
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import KFold
+from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from optuna_treecv import HistTreeClassifier
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import pooled
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv.crossval.fold_task import FoldTask
+from optuna_treecv.learners.exact.moments import Source
+
+K = 5
+N_ROWS = 200
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def numbers() -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_diabetes(return_X_y=True)
+    return X[:N_ROWS], y[:N_ROWS] / 100
+
+
+def with_gaps() -> tuple[np.ndarray, np.ndarray]:
+    X, y = numbers()
+    X = X.copy()
+    X[::7, 2] = np.nan
+    return X, y
+
+
+def classes() -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_breast_cancer(return_X_y=True)
+    rng = np.random.default_rng(0)
+    noisy = np.where(rng.random(len(y)) < 0.15, 1 - y, y)
+    return X[:N_ROWS, :6], noisy[:N_ROWS]
+
+
+PATH = np.geomspace(1e-3, 1e2, 7).tolist()
+SCALED_LOGISTIC = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10, max_iter=10_000))
+# By name: engine, estimator, parameter and its values, scoring and data.
+CASES: dict[str, tuple[str, Any, str, list[Any], str, Any]] = {
+    "ridge": ("exact", Ridge(), "alpha", PATH, "neg_mean_squared_error", numbers),
+    "ridge by outputs": ("exact", Ridge(), "alpha", PATH, "neg_mean_absolute_error", numbers),
+    "lasso": ("exact", Lasso(tol=1e-9, max_iter=10**6), "alpha", PATH, "r2", numbers),
+    "steps by fold": (
+        "exact",
+        make_pipeline(SimpleImputer(), StandardScaler(), Ridge()),
+        "ridge__alpha",
+        [0.1, 10.0, 100.0, 1000.0],
+        "neg_mean_squared_error",
+        with_gaps,
+    ),
+    "discriminant": (
+        "exact",
+        LinearDiscriminantAnalysis(solver="eigen"),
+        "shrinkage",
+        [0.01, 0.1, 0.3],
+        "neg_log_loss",
+        classes,
+    ),
+    "logistic": (
+        "newton",
+        SCALED_LOGISTIC,
+        "logisticregression__C",
+        PATH,
+        "neg_log_loss",
+        classes,
+    ),
+    "neighbors": (
+        "neighbors",
+        KNeighborsClassifier(),
+        "n_neighbors",
+        [1, 3, 7, 15, 25],
+        "accuracy",
+        classes,
+    ),
+    "tree": (
+        "fit",
+        DecisionTreeClassifier(random_state=0),
+        "max_depth",
+        [1, 2, 3, 5],
+        "roc_auc",
+        classes,
+    ),
+}
+
+
+def splits_of(n_rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return list(KFold(K, shuffle=True, random_state=1).split(np.zeros(n_rows)))
+
+
+def searched(
+    estimator: Any, name: str, values: list[Any], X: Any, y: Any, **settings: Any
+) -> tuple[Any, optuna.Study]:
+    """Return an objective, and a study of it whose trials have the values in their order."""
+    objective = treecv_objective(estimator, X, y, param_grid={name: values}, **settings)
+    study = optuna.create_study(direction=objective.direction)
+    for value in values:
+        study.enqueue_trial({name: value})
+    study.optimize(objective, n_trials=len(values))
+    return objective, study
+
+
+def without_facts(study: optuna.Study, direction: Any) -> optuna.Study:
+    """Return a study of the same trials that does not say what they have evaluated."""
+    other = optuna.create_study(direction=direction)
+    for one in study.trials:
+        other.add_trial(
+            optuna.trial.create_trial(
+                params=one.params, distributions=one.distributions, value=one.value
+            )
+        )
+    return other
+
+
+def by_scikit_learn(
+    estimator: Any, grid: dict[str, Any], X: Any, y: Any, splits: Any, scoring: str
+) -> tuple[np.ndarray, list[Any]]:
+    """Return the scores of the outer folds, and what the inner searches chose."""
+    scores, params = [], []
+    fold_of = np.empty(len(y), int)
+    for fold, (_, test) in enumerate(splits):
+        fold_of[test] = fold
+    for train, test in splits:
+        search = GridSearchCV(estimator, grid, scoring=scoring, cv=PredefinedSplit(fold_of[train]))
+        scores += cross_val_score(search, X, y, cv=[(train, test)], scoring=scoring).tolist()
+        params.append(search.fit(X[train], y[train]).best_params_)
+    return np.array(scores), params
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_the_nested_loop_of_scikit_learn(name: str) -> None:
+    engine, estimator, parameter, values, scoring, data = CASES[name]
+    X, y = data()
+    splits = splits_of(len(y))
+    scores, params = by_scikit_learn(estimator, {parameter: values}, X, y, splits, scoring)
+    settings = {"cv": splits, "scoring": scoring}
+    objective, study = searched(estimator, parameter, values, X, y, **settings)
+    assert study.trials[0].user_attrs["treecv"]["method"] == engine
+    # A new objective does not know the scores of the study's folds.
+    new = treecv_objective(estimator, X, y, param_grid={parameter: values}, **settings)
+    for found in (objective.nested(study), new.nested(study)):
+        np.testing.assert_allclose(found.test_score, scores, rtol=1e-6)
+        assert found.params == params
+        assert sum(found.wins.values()) == K
+        assert found.mean == found.test_score.mean()
+        assert found.best_value == study.best_value
+        assert found.n_candidates == len(values)
+        for number, n_wins in found.wins.items():
+            assert params.count(study.trials[number].params) == n_wins
+
+
+@pytest.mark.parametrize("name", ["ridge", "logistic", "neighbors", "tree"])
+def test_the_choice_for_a_fold_does_not_see_it(name: str) -> None:
+    """Rows and labels of a fold are changed so much that a leak would choose another value."""
+    _, estimator, parameter, values, scoring, data = CASES[name]
+    X, y = data()
+    splits = splits_of(len(y))
+    rng = np.random.default_rng(0)
+    before, study = searched(estimator, parameter, values, X, y, cv=splits, scoring=scoring)
+    found, n_changed = before.nested(study), 0
+    for fold in range(3):
+        test, other_X, other_y = splits[fold][1], X.copy(), y.copy()
+        other_X[test] = rng.normal(size=X[test].shape) * X.std(axis=0) * 3
+        other_y[test] = 1 - y[test] if scoring != "neg_mean_squared_error" else -5 * y[test]
+        objective = treecv_objective(
+            estimator, other_X, other_y, param_grid={parameter: values}, cv=splits, scoring=scoring
+        )
+        changed = objective.nested(without_facts(study, study.direction))
+        assert changed.params[fold] == found.params[fold]
+        n_changed += changed.test_score[fold] != found.test_score[fold]
+    assert n_changed
+
+
+def test_the_choice_for_a_fold_sees_the_others() -> None:
+    """Otherwise the test above could not fail."""
+    _, estimator, parameter, values, scoring, data = CASES["ridge"]
+    X, y = data()
+    splits, other_y = splits_of(len(y)), y.copy()
+    other_y[splits[0][1]] *= -5
+    objective, study = searched(estimator, parameter, values, X, y, cv=splits, scoring=scoring)
+    changed = treecv_objective(
+        estimator, X, other_y, param_grid={parameter: values}, cv=splits, scoring=scoring
+    )
+    study_after = without_facts(study, study.direction)
+    assert changed.nested(study_after).params[1:] != objective.nested(study).params[1:]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name", "values", "method"),
+    [
+        (PegasosClassifier(), "alpha", [1e-3, 1e-1, 10.0], "treecv"),
+        (HistTreeClassifier(), "max_depth", [1, 3, 6], "forest"),
+        (SGDClassifier(random_state=0), "alpha", [1e-4, 1e-1], "standard"),
+    ],
+)
+def test_where_pairs_of_folds_cannot_be_left_out_at_once(
+    estimator: Any, name: str, values: list[Any], method: str
+) -> None:
+    X, y = classes()
+    X = StandardScaler().fit_transform(X)
+    splits = splits_of(len(y))
+    ids = np.empty(len(y), int)
+    for fold, (_, test) in enumerate(splits):
+        ids[test] = fold
+    objective, study = searched(
+        estimator, name, values, X, y, cv=splits, method=method, shuffle=False
+    )
+    found = objective.nested(study)
+    for fold, (train, _) in enumerate(splits):
+        means = [
+            tree_cross_validate(
+                estimator.set_params(**{name: value}),
+                X[train],
+                y[train],
+                cv=ids[train],
+                method=method,
+                shuffle=False,
+            ).mean
+            for value in values
+        ]
+        best = int(np.argmin(means))
+        assert found.params[fold] == {name: values[best]}
+        whole = objective.evaluate({name: values[best]})
+        assert found.test_score[fold] == whole.test_score[fold]
+
+
+def test_rows_are_read_once_for_all_pairs_of_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, estimator, parameter, values, scoring, data = CASES["ridge"]
+    objective, study = searched(estimator, parameter, values, *data(), cv=K, scoring=scoring)
+    n_read, collect = [], Source.collect
+
+    def counted(self: Source, part: Any) -> Any:
+        n_read.append(len(np.arange(N_ROWS)[part]))
+        return collect(self, part)
+
+    monkeypatch.setattr(Source, "collect", counted)
+    first = objective.nested(study)
+    assert sum(n_read) == N_ROWS
+    np.testing.assert_array_equal(objective.nested(study).test_score, first.test_score)
+    assert sum(n_read) == N_ROWS  # they were kept
+
+
+def test_each_pair_of_folds_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, estimator, parameter, values, scoring, data = CASES["tree"]
+    objective, study = searched(estimator, parameter, values, *data(), cv=K, scoring=scoring)
+    fits, fit = [], FoldTask._fit
+    monkeypatch.setattr(FoldTask, "_fit", lambda self, *args: [fits.append(1), fit(self, *args)])
+    objective.nested(study)
+    assert len(fits) == len(values) * K * (K - 1) / 2
+    fits.clear()
+    grid = {parameter: values}
+    new = treecv_objective(estimator, *data(), param_grid=grid, cv=K, scoring=scoring, n_jobs=2)
+    with_known = objective.nested(study)
+    with parallel_config("threading"):
+        np.testing.assert_array_equal(new.nested(study).test_score, with_known.test_score)
+
+
+def test_repeats_groups_weights_and_frames() -> None:
+    X, y = classes()
+    rng = np.random.default_rng(0)
+    weights = rng.random(len(y)) + 0.5
+    settings: dict[str, Any] = {"sample_weight": weights, "scoring": "log_loss"}
+    frame = pd.DataFrame(X).add_prefix("column ")
+    cases = {
+        "repeats": {"cv": K, "n_repeats": 2},
+        "groups": {"cv": K, "groups": rng.integers(30, size=len(y))},
+        "only trained": {"cv": np.where(np.arange(len(y)) < 20, -1, np.arange(len(y)) % K)},
+    }
+    for case, folds in cases.items():
+        objective, study = searched(
+            SCALED_LOGISTIC, "logisticregression__C", PATH, frame, y, **settings, **folds
+        )
+        found = objective.nested(study)
+        cuts = [repeat.cut for repeat in objective._task.repeats]
+        assert len(found.test_score) == K * len(cuts)
+        places = iter(range(len(found.test_score)))
+        for cut in cuts:
+            tests = [cut.test_rows(chunk) for chunk in range(K)]
+            tests = [tests[chunk] for chunk in np.argsort([cut.number(c) for c in range(K)])]
+            for fold, place in zip(range(K), places, strict=False):
+                others = [test for number, test in enumerate(tests) if number != fold]
+                pairs = []
+                for test in others:
+                    is_trained = np.ones(len(y), bool)
+                    is_trained[tests[fold]] = is_trained[test] = False
+                    pairs.append((np.flatnonzero(is_trained), test))
+                means = [
+                    tree_cross_validate(
+                        SCALED_LOGISTIC.set_params(logisticregression__C=C),
+                        frame,
+                        y,
+                        cv=pairs,
+                        **settings,
+                    ).mean
+                    for C in PATH
+                ]
+                chosen = PATH[int(np.argmin(means))]
+                assert found.params[place] == {"logisticregression__C": chosen}, case
+                known = objective.evaluate(found.params[place]).test_score[place]
+                assert found.test_score[place] == pytest.approx(known, rel=1e-9)
+
+
+def test_seeds_of_trees_are_those_of_the_study() -> None:
+    X, y = classes()
+    objective, study = searched(
+        ExtraTreesClassifier(n_estimators=3), "max_depth", [1, 4], X, y, cv=K, random_state=7
+    )
+    grid = {"max_depth": [1, 4]}
+    new = treecv_objective(
+        ExtraTreesClassifier(n_estimators=3), X, y, param_grid=grid, cv=K, random_state=7
+    )
+    known, found = objective.nested(study), new.nested(study)
+    np.testing.assert_array_equal(found.test_score, known.test_score)
+    assert found.params == known.params
+
+
+def test_equal_params_are_one_candidate() -> None:
+    X, y = numbers()
+    objective, study = searched(Ridge(), "alpha", [0.1, 1.0], X, y, cv=K)
+    study.enqueue_trial({"alpha": 0.1})
+    study.optimize(objective, n_trials=1)
+    found = objective.nested(study)
+    assert found.n_candidates == 2 and set(found.wins) <= {0, 1}
+
+
+def test_the_interval_covers_the_whole_procedure() -> None:
+    X, y = numbers()
+    objective, study = searched(Ridge(), "alpha", PATH, X, y, cv=K)
+    found = objective.nested(study, level=0.9)
+    assert found.interval is not None
+    assert found.interval.level == 0.9 and found.interval.method == "nadeau_bengio"
+    assert "of choosing by cross-validation among 7 candidates" in found.interval.target
+    half = found.interval.high - found.mean
+    S = np.var(found.test_score, ddof=1)
+    assert half == pytest.approx(2.131846786 * np.sqrt((1 / K + 1 / (K - 1)) * S))
+    assert repr(found).startswith(f"Nested(mean={found.mean:.6g}, best_value=")
+    assert "wins={" in repr(found) and "target='the expected score" in repr(found)
+
+
+def test_resample_searches_again_for_each_fold() -> None:
+    X, y = classes()
+    splits = splits_of(len(y))
+    objective = treecv_objective(
+        SCALED_LOGISTIC,
+        X,
+        y,
+        param_distributions={"logisticregression__C": FloatDistribution(1e-4, 1e2, log=True)},
+        cv=splits,
+        scoring="log_loss",
+    )
+    sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=3)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(objective, n_trials=6)
+    found = objective.nested(study, resample=True)
+    assert found.wins == {} and found.n_candidates == 6 and len(found.params) == K
+    values = [params["logisticregression__C"] for params in found.params]
+    assert len(set(values)) == K
+    assert not set(values) & {one.params["logisticregression__C"] for one in study.trials}
+    for fold, (split, C) in enumerate(zip(splits, values, strict=True)):
+        model = SCALED_LOGISTIC.set_params(logisticregression__C=C)
+        score = tree_cross_validate(model, X, y, cv=[split], scoring="log_loss").mean
+        assert found.test_score[fold] == pytest.approx(score, rel=1e-6)
+    assert len(study.trials) == 6
+
+
+def test_resample_over_a_grid_chooses_as_fixed_candidates_do() -> None:
+    X, y = classes()
+    for estimator, name, values in [
+        (HistTreeClassifier(), "max_depth", [1, 3, 6]),
+        (DecisionTreeClassifier(random_state=0), "max_depth", [1, 2, 4]),
+    ]:
+        objective = treecv_objective(estimator, X, y, param_grid={name: values}, cv=splits_of(200))
+        sampler = objective.grid_sampler(seed=0)
+        study = optuna.create_study(direction=objective.direction, sampler=sampler)
+        study.optimize(objective)
+        fixed, again = objective.nested(study), objective.nested(study, resample=True)
+        np.testing.assert_allclose(again.test_score, fixed.test_score)
+
+
+def test_a_callable_and_a_store(tmp_path: Any) -> None:
+    X, y = classes()
+
+    def suggest(trial: Any) -> Any:
+        if trial.suggest_categorical("kind", ["ridge", "tree"]) == "tree":
+            depth = trial.suggest_int("max_depth", 1, 5)
+            return DecisionTreeClassifier(max_depth=depth, random_state=0)
+        C = trial.suggest_float("C", 1e-3, 1e2, log=True)
+        return make_pipeline(StandardScaler(), LogisticRegression(C=C))
+
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    settings: dict[str, Any] = {"cv": splits_of(len(y)), "scoring": "accuracy", "store": store}
+    objective = treecv_objective(suggest, X, y, **settings)
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(objective, n_trials=8)
+    found = objective.nested(study)
+    again = treecv_objective(suggest, X, y, **settings).nested(study)
+    assert found.params == again.params
+    np.testing.assert_allclose(again.test_score, found.test_score)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"cv": 0.3}, "^cv must make 3 to 100 folds .*, got 1"),
+        ({"cv": 2}, "^cv must make 3 to 100 folds .*, got 2"),
+        ({"cv": "loo"}, "^cv must make 3 to 100 folds .*, got 200"),
+        ({"cv": ShuffleSplit(3, random_state=0)}, "^cv must make folds .* test.* row"),
+        ({"cv": TimeSeriesSplit(4)}, "^cv must make folds without an order in time"),
+        (
+            {"cv": [(np.arange(0, 50), np.arange(50, 99)), (np.arange(99, 150), np.arange(50))]},
+            "^cv must make folds each of which is tested by a model of all other rows",
+        ),
+        ({"cv": K, "scoring": pooled("r2")}, "^scoring must be a score of each fold .* pooled"),
+    ],
+)
+def test_refusals_of_folds(settings: Any, why: str) -> None:
+    objective, study = searched(Ridge(), "alpha", [0.1, 1.0], *numbers(), **settings)
+    with pytest.raises(ValueError, match=why):
+        objective.nested(study)
+
+
+def test_refusals_of_studies_and_arguments() -> None:
+    X, y = numbers()
+    objective, study = searched(Ridge(), "alpha", [0.1, 1.0], X, y, cv=K)
+    with pytest.raises(ValueError, match="^study must be an optuna.Study"):
+        objective.nested(study.best_trial)
+    with pytest.raises(ValueError, match="^study must have a complete trial"):
+        objective.nested(optuna.create_study())
+    with pytest.raises(ValueError, match="^study must have one objective"):
+        objective.nested(optuna.create_study(directions=["minimize", "minimize"]))
+    with pytest.raises(ValueError, match="^resample must be one of"):
+        objective.nested(study, resample="yes")
+    with pytest.raises(ValueError, match="^level must be between 0 and 1"):
+        objective.nested(study, level=95)
+    other = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]}, cv=K + 1)
+    with pytest.raises(ValueError, match="^study must be one of this objective"):
+        other.nested(study)
+    trees = treecv_objective(
+        DecisionTreeClassifier(),
+        *classes(),
+        param_distributions={"max_depth": IntDistribution(1, 3)},
+    )
+    with pytest.raises(ValueError, match="study must be one of this objective"):
+        trees.nested(study)
+    with pytest.raises(ValueError, match="the study's direction must be 'minimize'"):
+        objective.nested(without_facts(study, "maximize"))
+    several = treecv_objective(
+        *(Ridge(), X, y),
+        param_grid={"alpha": [0.1, 1.0]},
+        cv=K,
+        scoring=["squared_error", "absolute_error"],
+        optimize=["squared_error", "absolute_error"],
+    )
+    with pytest.raises(ValueError, match="directions must be"):
+        several.nested(without_facts(study, "minimize"))
