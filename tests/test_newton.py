@@ -17,6 +17,7 @@ from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
@@ -555,3 +556,19 @@ def test_a_model_of_all_rows_whose_steps_go_too_far_is_only_where_folds_begin(se
     assert result.method == "newton"
     expected = cross_validate(converged(model), X, y, **options)["test_score"]
     np.testing.assert_allclose(result.test_score, expected, rtol=PROMISED, atol=PROMISED)
+
+
+def test_single_values_of_several_classes_need_rows_for_each_coefficient() -> None:
+    X, y = load_digits(return_X_y=True)
+    X, y = StandardScaler().fit_transform(X)[:600], y[:600] // 2
+    few = tree_cross_validate(LogisticRegression(), X, y, cv=5)
+    assert few.method == "fit" and "fewer than 10 rows for each of 320 coeff" in few.why
+    assert tree_cross_validate(LogisticRegression(), X[:, :20], y, cv=5).method == "newton"
+    assert tree_cross_validate(LogisticRegression(), X, y > 1, cv=5).method == "newton"
+    asked = tree_cross_validate(LogisticRegression(), X[:200], y[:200], cv=2, method="newton")
+    assert asked.method == "newton"
+    grid = {"C": [0.01, 0.1]}
+    assert (
+        "method='newton'"
+        in treecv_objective(LogisticRegression(), X, y, param_grid=grid).explain()
+    )

@@ -58,6 +58,10 @@ _MOST_COLUMNS = 1500
 # Each pair of outputs has a block of a Hessian. Where a model of several has more coefficients, a
 # few fits take less time.
 _MOST_COEFFICIENTS = 400
+
+# Of a single value, a model of several outputs and more coefficients takes longer than a few fits,
+# unless there are so many rows for each coefficient.
+_FEW_COEFFICIENTS, _ROWS_EACH = 128, 10
 _MOST_LEFT_OUT = 200
 
 # The training rows with which fits of several machines take as long.
@@ -116,7 +120,9 @@ class GLMFolds(Family):
                 return f"there are more than {MOST_FOLDS:,} folds"
             if why := cls.why_not_left_out(estimator, None, facts):
                 return f"there are more than {MOST_FOLDS:,} folds, and {why}"
-        return "" if cls.may_be_wide(estimator, facts) else _why_wide(facts)
+        if cls.may_be_wide(estimator, facts):
+            return ""
+        return _why_wide(facts) or _why_few_rows(facts)
 
     @classmethod
     def may_be_wide(cls, estimator: Any, facts: Facts) -> bool:
@@ -486,6 +492,17 @@ def _why_wide(facts: Facts) -> str:
     if facts.n_features > _MOST_COLUMNS:
         return f"X has more than {_MOST_COLUMNS} columns"
     return ""
+
+
+def _why_few_rows(facts: Facts) -> str:
+    """Return why a few fits take less time than metrics of several outputs, a clause; else ""."""
+    n_coefficients = facts.n_features * facts.n_outputs
+    is_small = facts.n_outputs < 3 or n_coefficients <= _FEW_COEFFICIENTS
+    if is_small or facts.is_searched or facts.is_asked:
+        return ""
+    if facts.n_trained >= _ROWS_EACH * n_coefficients:
+        return ""
+    return f"there are fewer than {_ROWS_EACH} rows for each of {n_coefficients} coefficients"
 
 
 def _keep_of_class(

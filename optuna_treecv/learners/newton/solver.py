@@ -52,9 +52,10 @@ _ROUGHLY = 20
 _NEAR_POINTS, _FAR_POINTS = 1, 8
 
 # After so many passes, a model that is not near enough gets a new metric, and so many at most.
-# That of all rows gets one after fewer.
+# That of all rows gets one after fewer. Models of several outputs get fewer, since their metrics
+# take longer; folds that are separable get there.
 _PASSES, _FEW_PASSES = 20, 8
-_MOST_METRICS = 60
+_MOST_METRICS, _MOST_METRICS_OF_SEVERAL = 60, 12
 _MOST_STEPS = 60
 _LEAST_STEP = 1e-2
 _MEMORY = 8
@@ -414,6 +415,7 @@ class Descent:
     def minima(self) -> np.ndarray:
         """Return the models (n_lanes, n_outputs, width), NaN for those that are not found."""
         minima = np.full_like(self._models, np.nan)
+        most_metrics = _MOST_METRICS if self._shape[0] == 1 else _MOST_METRICS_OF_SEVERAL
         lanes = np.flatnonzero(np.all(np.isfinite(self._models), axis=1))
         while len(lanes):
             ends = self._descend(lanes)
@@ -427,7 +429,7 @@ class Descent:
                 ends = ends[are_alike]
             minima[ends] = self._models[ends]
             lanes = np.setdiff1d(lanes, ends)
-            lanes = lanes[self._n_metrics[lanes] < _MOST_METRICS]
+            lanes = lanes[self._n_metrics[lanes] < most_metrics]
             if not np.all(self._goes_on[lanes]):
                 self._renew(lanes[~self._goes_on[lanes]])
             lanes = lanes[np.all(np.isfinite(self._models[lanes]), axis=1)]
