@@ -435,14 +435,20 @@ def test_a_callable_and_a_store(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"cv": 0.3}, "^cv must make 3 to 100 folds .*, got 1"),
-        ({"cv": 2}, "^cv must make 3 to 100 folds .*, got 2"),
-        ({"cv": "loo"}, "^cv must make 3 to 100 folds .*, got 200"),
-        ({"cv": ShuffleSplit(3, random_state=0)}, "^cv must make folds .* test.* row"),
-        ({"cv": TimeSeriesSplit(4)}, "^cv must make folds without an order in time"),
+        ({"cv": 0.3}, "^cv must make 3 to 100 folds, .*, but it makes 1\\.$"),
+        ({"cv": 2}, "^cv must make 3 to 100 folds, .*, but it makes 2\\.$"),
+        ({"cv": "loo"}, "^cv must make 3 to 100 folds, .*, but it makes 200\\.$"),
+        (
+            {"cv": ShuffleSplit(3, random_state=0)},
+            "^cv must make .*, but some have rows in common\\.$",
+        ),
+        (
+            {"cv": TimeSeriesSplit(4)},
+            "^cv must make .*, but those .* of a time series lie after it too\\.$",
+        ),
         (
             {"cv": [(np.arange(0, 50), np.arange(50, 99)), (np.arange(99, 150), np.arange(50))]},
-            "^cv must make folds each of which is tested by a model of all other rows",
+            "^cv must make .*, but the iterable leaves row [0-9]+ out of training",
         ),
         ({"cv": K, "scoring": pooled("r2")}, "^scoring must be a score of each fold .* pooled"),
     ],

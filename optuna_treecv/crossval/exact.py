@@ -50,7 +50,6 @@ from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import FoldPairs
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.folds import Splits
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.scores import follows_from_squares
 from optuna_treecv.scoring.scores import scores_from_squares
@@ -181,7 +180,7 @@ class Exact(WholeRepeat):
             return job.task.rows_in(layout, repeat, partial(_after, parts.steps), name)
         rows, maps = job.task.rows_in(layout, repeat, table.transform, table.name), None
         if table.has_maps:
-            make = partial(table.maps, rows, self._chunks(repeat))
+            make = partial(table.maps, rows, chunks_of(repeat.cut))
             maps = job.planned(("maps", repeat.number), make)
         return replace(rows, n_features=table.n_features, maps=maps)
 
@@ -194,10 +193,6 @@ class Exact(WholeRepeat):
         """
         parts = self._parts(job)
         return parts.family(points, rows, parts.scaler, job.task.settings.n_threads)
-
-    def _chunks(self, repeat: Repeat) -> Chunks:
-        """Return the training and test rows of each model."""
-        return chunks_of(repeat.cut)
 
     def point(self, job: Job, repeat: Repeat) -> Any:
         """Return the value of the point's parameter, or a tuple of several values or none."""
@@ -281,7 +276,7 @@ class Exact(WholeRepeat):
 
     def evaluate(self, jobs: Sequence[Job], repeat: Repeat) -> list[RepeatScores]:
         """Compute the scores of jobs that differ in their points alone."""
-        job, chunks, metrics = jobs[0], self._chunks(repeat), jobs[0].scoring.metrics
+        job, chunks, metrics = jobs[0], chunks_of(repeat.cut), jobs[0].scoring.metrics
         rows = self._rows(job, repeat)
         began = perf_counter()
         sums = KeptSums(job.task.shared.memory, self.kept(job, repeat).of_sums)
@@ -437,11 +432,6 @@ def chunks_of(cut: Cut) -> Chunks:
         return Chunks(cut.n_rows, cut.begins())
     if isinstance(cut, FoldPairs):
         return FoldsLeftOut.of(chunks_of(cut.folds), cut.models)
-    return chunks_of_splits(cut)
-
-
-def chunks_of_splits(cut: Splits) -> Chunks:
-    """Return the same for splits, each of which has a model."""
     trains: list[list[RowNumbers]] = []
     for chunk in range(cut.n_folds):
         rows = cut.prepared(cut.split(chunk).train_rows())

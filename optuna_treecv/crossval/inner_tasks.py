@@ -13,8 +13,8 @@ from optuna_treecv.rows.folds import FoldPairs
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.sharing.caches import ModelCache
 
-#: The engines that take any training sets, and make the same models of them as of folds.
-OF_ANY_SPLITS = ("exact", "newton", "neighbors", "fit")
+#: The engines that make one model for both folds of a pair.
+OF_PAIRS = ("exact", "newton", "fit")
 
 # The folds of which pairs are left out: 4,950 models.
 _MOST_FOLDS = 100
@@ -28,21 +28,15 @@ def check_folds(job: Job) -> None:
             "scoring must be a score of each fold for nested cross-validation, got the pooled "
             f"{job.scoring.name!r}."
         )
+    why = "" if 3 <= cut.n_folds <= _MOST_FOLDS else f"it makes {cut.n_folds}"
     if tested.goes_forward:
+        why = "those that would choose for one of a time series lie after it too"
+    elif cut.n_folds > 1 and not isinstance(cut, Folds):
+        why = "some have rows in common" if tested.shares_test_rows else cut.why_no_tree
+    if why:
         raise ValueError(
-            "cv must make folds without an order in time for nested cross-validation, since a "
-            "candidate would be chosen for a fold by how it does on later ones, got a time series."
-        )
-    if cut.n_folds > 1 and not isinstance(cut, Folds):
-        why = "has test sets with rows in common" if tested.shares_test_rows else cut.why_no_tree
-        raise ValueError(
-            "cv must make folds each of which is tested by a model of all other rows for nested "
-            f"cross-validation, but it {why.removeprefix('it ')}."
-        )
-    if not 3 <= cut.n_folds <= _MOST_FOLDS:
-        raise ValueError(
-            f"cv must make 3 to {_MOST_FOLDS} folds for nested cross-validation, which leaves out "
-            f"two of them at a time, got {cut.n_folds}."
+            f"cv must make 3 to {_MOST_FOLDS} folds, each tested by a model of all other rows, "
+            f"for nested cross-validation, but {why}."
         )
 
 

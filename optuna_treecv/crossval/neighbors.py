@@ -13,13 +13,11 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 
 from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.exact import chunks_of_splits
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.fit import fold_task_of
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.learners.exact.families import Parts
-from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.neighbors import NeighborFolds
 from optuna_treecv.learners.seeds import unset_seeds
 from optuna_treecv.learners.steps.decisions import BY_FIT
@@ -29,7 +27,6 @@ from optuna_treecv.learners.steps.parts import is_passed
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.rows.folds import FoldPairs
 from optuna_treecv.scoring.metrics import response_of
 
 # The neighbours that are searched for at least where a callable suggests their number.
@@ -79,12 +76,6 @@ class Neighbors(Exact):
             "method='neighbors' must have a KNeighborsClassifier or a KNeighborsRegressor, alone "
             f"or at the end of a Pipeline, but {why_not}; method='auto' would be right."
         )
-
-    def _chunks(self, repeat: Repeat) -> Chunks:
-        """Return a chunk per split, since the choice of neighbours depends on all test rows."""
-        if isinstance(repeat.cut, FoldPairs):
-            return chunks_of_splits(repeat.cut)
-        return super()._chunks(repeat)
 
     def point(self, job: Job, repeat: Repeat) -> Any:
         """Return the values of the point's parameters, and the seed of steps that lack one."""

@@ -18,7 +18,7 @@ from optuna_treecv.crossval.engines import evaluate_together
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import jobs_for
 from optuna_treecv.crossval.inner_tasks import by_pairs
-from optuna_treecv.crossval.inner_tasks import OF_ANY_SPLITS
+from optuna_treecv.crossval.inner_tasks import OF_PAIRS
 from optuna_treecv.crossval.inner_tasks import task_of_fold
 from optuna_treecv.crossval.inner_tasks import task_of_pairs
 from optuna_treecv.crossval.inner_tasks import task_without
@@ -96,7 +96,7 @@ def nested_of(
     known = contest.folds_of(trials)
     own = {i: known[trial.number] for i, trial in enumerate(trials) if trial.number in known}
     inner = np.full((len(jobs), task.n_repeats, task.n_folds, task.n_folds), np.nan)
-    at_once = [i for i, job in enumerate(jobs) if job.engine.name in OF_ANY_SPLITS]
+    at_once = [i for i, job in enumerate(jobs) if job.engine.name in OF_PAIRS]
     if at_once:
         with_single = not own.keys() >= set(at_once)
         pairs = task_of_pairs(task, with_single)
