@@ -457,9 +457,8 @@ def test_sparse_rows_have_the_models_of_dense_ones(
     X = X.astype(number)
     y = (X @ rng.normal(size=n_columns) + rng.normal(size=300) > 0).astype(int)
     for C in (0.1, 10.0):
-        result = tree_cross_validate(
-            LogisticRegression(C=C), X, y, cv=4, scoring="neg_log_loss", shuffle=False
-        )
+        options = {"method": "newton", "scoring": "neg_log_loss", "shuffle": False}
+        result = tree_cross_validate(LogisticRegression(C=C), X, y, cv=4, **options)
         expected = tree_cross_validate(
             converged(LogisticRegression(C=C)),
             X.toarray(),
@@ -470,7 +469,6 @@ def test_sparse_rows_have_the_models_of_dense_ones(
             shuffle=False,
         )
         np.testing.assert_allclose(result.test_score, expected.test_score, rtol=0, atol=PROMISED)
-        assert result.method == "newton"
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -558,11 +556,11 @@ def test_a_model_of_all_rows_whose_steps_go_too_far_is_only_where_folds_begin(se
     np.testing.assert_allclose(result.test_score, expected, rtol=PROMISED, atol=PROMISED)
 
 
-def test_single_values_of_several_classes_need_rows_for_each_coefficient() -> None:
+def test_single_values_need_rows_for_each_coefficient() -> None:
     X, y = load_digits(return_X_y=True)
     X, y = StandardScaler().fit_transform(X)[:600], y[:600] // 2
     few = tree_cross_validate(LogisticRegression(), X, y, cv=5)
-    assert few.method == "fit" and "fewer than 10 rows for each of 320 coeff" in few.why
+    assert few.method == "fit" and "fewer than 30 rows for each of 320 coeff" in few.why
     assert tree_cross_validate(LogisticRegression(), X[:, :20], y, cv=5).method == "newton"
     assert tree_cross_validate(LogisticRegression(), X, y > 1, cv=5).method == "newton"
     asked = tree_cross_validate(LogisticRegression(), X[:200], y[:200], cv=2, method="newton")

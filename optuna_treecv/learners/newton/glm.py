@@ -59,9 +59,9 @@ _MOST_COLUMNS = 1500
 # few fits take less time.
 _MOST_COEFFICIENTS = 400
 
-# Of a single value, a model of several outputs and more coefficients takes longer than a few fits,
-# unless there are so many rows for each coefficient.
-_FEW_COEFFICIENTS, _ROWS_EACH = 128, 10
+# A model of more coefficients takes longer than the fits of a single value, unless there are so
+# many rows for each coefficient; where values are searched and a model has one output, so many.
+_FEW_COEFFICIENTS, _ROWS_EACH, _ROWS_EACH_IF_SEARCHED = 128, 30, 5
 _MOST_LEFT_OUT = 200
 
 # The training rows with which fits of several machines take as long.
@@ -120,9 +120,7 @@ class GLMFolds(Family):
                 return f"there are more than {MOST_FOLDS:,} folds"
             if why := cls.why_not_left_out(estimator, None, facts):
                 return f"there are more than {MOST_FOLDS:,} folds, and {why}"
-        if cls.may_be_wide(estimator, facts):
-            return ""
-        return _why_wide(facts) or _why_few_rows(facts)
+        return "" if cls.may_be_wide(estimator, facts) else _why_wide(facts)
 
     @classmethod
     def may_be_wide(cls, estimator: Any, facts: Facts) -> bool:
@@ -376,7 +374,8 @@ class LogisticFolds(GLMFolds):
             return "liblinear refuses more than two classes"
         if estimator.solver != "liblinear" and estimator.dual:
             return "dual is True"
-        return super().why_not(estimator, facts)
+        why = super().why_not(estimator, facts)
+        return why or ("" if cls.may_be_wide(estimator, facts) else _why_few_rows(facts))
 
     @classmethod
     def may_be_wide(cls, estimator: LogisticRegression, facts: Facts) -> bool:
@@ -495,14 +494,17 @@ def _why_wide(facts: Facts) -> str:
 
 
 def _why_few_rows(facts: Facts) -> str:
-    """Return why a few fits take less time than metrics of several outputs, a clause; else ""."""
-    n_coefficients = facts.n_features * facts.n_outputs
-    is_small = facts.n_outputs < 3 or n_coefficients <= _FEW_COEFFICIENTS
-    if is_small or facts.is_searched or facts.is_asked:
+    """Return why fits take less time than metrics of the folds, a clause; "" if they do not."""
+    n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
+    n_coefficients = facts.n_features * n_outputs
+    n_each = _ROWS_EACH
+    if facts.is_searched:
+        n_each = _ROWS_EACH_IF_SEARCHED if n_outputs == 1 else 0
+    if facts.is_asked or n_coefficients <= _FEW_COEFFICIENTS:
         return ""
-    if facts.n_trained >= _ROWS_EACH * n_coefficients:
+    if facts.n_trained >= n_each * n_coefficients:
         return ""
-    return f"there are fewer than {_ROWS_EACH} rows for each of {n_coefficients} coefficients"
+    return f"there are fewer than {n_each} rows for each of {n_coefficients} coefficients"
 
 
 def _keep_of_class(
