@@ -344,7 +344,7 @@ def honest_lines(cells: dict[tuple[str, int], Cell]) -> Iterator[str]:
     claimed = sum(cell.square(cell.claimed) for cell in every)
     estimated = sum(cell.square(cell.error) for cell in every)
     known = sum(np.var(cell.claimed, ddof=1) - cell.noise for cell in every)
-    covered = np.mean(np.concatenate([cell.covers for cell in every]))
+    covered = np.mean([cell.covers.mean() for cell in every])
     yield "| | found | must |"
     yield "|---|---|---|"
     yield f"| squared error, beside best_value's | {estimated / claimed:.2f} | 0.5 |"
