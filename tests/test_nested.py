@@ -182,21 +182,26 @@ def test_it_is_the_nested_loop_of_scikit_learn(name: str) -> None:
             assert params.count(study.trials[number].params) == n_wins
 
 
-@pytest.mark.parametrize("name", ["ridge", "logistic", "neighbors", "tree"])
-def test_the_choice_for_a_fold_does_not_see_it(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [(name, "auto") for name in ("ridge", "logistic", "neighbors", "tree")]
+    + [("neighbors", "fit")],
+)
+def test_the_choice_for_a_fold_does_not_see_it(name: str, method: Any) -> None:
     """Rows and labels of a fold are changed so much that a leak would choose another value."""
     _, estimator, parameter, values, scoring, data = CASES[name]
     X, y = data()
     splits = splits_of(len(y))
+    settings = {"cv": splits, "scoring": scoring, "method": method}
     rng = np.random.default_rng(0)
-    before, study = searched(estimator, parameter, values, X, y, cv=splits, scoring=scoring)
+    before, study = searched(estimator, parameter, values, X, y, **settings)
     found, n_changed = before.nested(study), 0
     for fold in range(3):
         test, other_X, other_y = splits[fold][1], X.copy(), y.copy()
         other_X[test] = rng.normal(size=X[test].shape) * X.std(axis=0) * 3
         other_y[test] = 1 - y[test] if scoring != "neg_mean_squared_error" else -5 * y[test]
         objective = treecv_objective(
-            estimator, other_X, other_y, param_grid={parameter: values}, cv=splits, scoring=scoring
+            estimator, other_X, other_y, param_grid={parameter: values}, **settings
         )
         changed = objective.nested(without_facts(study, study.direction))
         assert changed.params[fold] == found.params[fold]
