@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+import warnings
 
 from joblib import parallel_config
 import numpy as np
@@ -31,6 +32,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
+from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import HistTreeClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
@@ -498,3 +500,27 @@ def test_refusals_of_studies_and_arguments() -> None:
     )
     with pytest.raises(ValueError, match="directions must be"):
         several.nested(without_facts(study, "minimize"))
+
+
+def test_resample_gives_the_same_numbers_again() -> None:
+    X, y = load_diabetes(return_X_y=True)
+    space = {"alpha": FloatDistribution(1e-3, 1e2, log=True)}
+    objective = treecv_objective(Ridge(), X[:120], y[:120], param_distributions=space, cv=3)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
+    study.optimize(objective, 6)
+    found = [objective.nested(study, resample=True).test_score for _ in range(2)]
+    np.testing.assert_array_equal(*found)
+
+
+def test_folds_repeat_no_warning() -> None:
+    X, y = load_diabetes(return_X_y=True)
+    X = X * np.append(np.ones(9), 1e7)
+    with pytest.warns(UserWarning, match="the ranges of the columns"):
+        objective = treecv_objective(
+            AveragedSGDRegressor(), X[:90], y[:90], param_grid={"alpha": [0.1, 1.0]}, cv=3
+        )
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "the ranges of the columns")
+        study.optimize(objective)
+        objective.nested(study)

@@ -105,4 +105,6 @@ def _task_of(task: Task, number: int, rows: np.ndarray, ids: np.ndarray) -> Task
         report=None,
         row_losses=False,
     )
-    return Task(some(data.X_given), some(data.y_given), inner, cache=ModelCache())
+    made = Task(some(data.X_given), some(data.y_given), inner, cache=ModelCache())
+    made.topics = task.topics  # what was said of all rows is not said again
+    return made

@@ -99,6 +99,8 @@ class Task:
         Which out-of-fold responses outlive their evaluation, see ``Job.keeps``.
     groups : ndarray of shape (n_rows,), int, or None
         The number of the group of each row.
+    topics : set of str
+        What users were warned about.
     tries_all_folds : bool
         Whether fits go on where a fold has failed, to raise ``FoldsFailed`` in the end.
     shared : SharedBetweenRuns
@@ -126,7 +128,7 @@ class Task:
         self.unused = UnusedWarnings(warn_caller)
         self.repeats: list[Repeat] = []
         self._facts: dict[Any, Any] = {}
-        self._topics: set[str] = set()
+        self.topics: set[str] = set()
         self._preparing = Lock()
         self.warn_once("memory", lambda: why_not_in_memory(X))
         began = perf_counter()
@@ -360,9 +362,9 @@ class Task:
     def warn_once(self, about: str, find: Callable[[], str]) -> None:
         """Warn by the sentence that is found, unless it is empty or was looked for before."""
         with self._preparing:
-            if about in self._topics:
+            if about in self.topics:
                 return
-            self._topics.add(about)
+            self.topics.add(about)
         if sentence := find():
             warn_caller(sentence)
 

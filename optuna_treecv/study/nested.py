@@ -148,9 +148,7 @@ def nested_again(
     scores, params, n_trials = [], [], len(study.get_trials(deepcopy=False))
     for number, fold in _folds_of(task):
         objective = objective_on(task_without(task, number, fold))
-        sampler = deepcopy(study.sampler)
-        sampler.reseed_rng()
-        again = optuna.create_study(direction=study.direction, sampler=sampler)
+        again = optuna.create_study(direction=study.direction, sampler=deepcopy(study.sampler))
         again.optimize(objective, n_trials=n_trials)
         best = again.best_trial
         candidate = objective._candidate_of(best, "study")

@@ -906,9 +906,9 @@ class TreeCVObjective:
             A study with one objective and at least one complete trial of this objective. The
             distinct params of its complete trials are the candidates.
         resample : bool, default=False
-            Whether the sampler proposes as many trials again for each fold, from a copy with
-            another seed. By default the candidates are fixed, although they were proposed by
-            scores that include the fold. This takes as long as the study for each fold.
+            Whether a copy of the sampler proposes as many trials again for each fold. By default
+            the candidates are fixed, although they were proposed by scores that include the fold.
+            This takes as long as the study for each fold.
         level : float, default=0.95
             The probability with which the interval covers.
 
