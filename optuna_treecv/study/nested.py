@@ -146,9 +146,12 @@ def nested_again(
     level : float
     """
     scores, params, n_trials = [], [], len(study.get_trials(deepcopy=False))
+    sampler = deepcopy(
+        study.sampler
+    )  # one for all folds, so that it proposes other points in each
     for number, fold in _folds_of(task):
         objective = objective_on(task_without(task, number, fold))
-        again = optuna.create_study(direction=study.direction, sampler=deepcopy(study.sampler))
+        again = optuna.create_study(direction=study.direction, sampler=sampler)
         again.optimize(objective, n_trials=n_trials)
         best = again.best_trial
         candidate = objective._candidate_of(best, "study")
