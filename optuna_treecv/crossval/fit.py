@@ -182,15 +182,17 @@ class Fits:
         self._repeat = repeat
         self._cut = repeat.cut
         scoring = job.scoring
-        # Pooled scores bring the responses to the rows.
-        asks = [scoring.first] if job.needs_rows else []
-        for metric in (*asks, *job.keeps.values()):
-            if not isinstance(metric, Pooled):
-                scoring = with_pooled(scoring, Pooled(metric))
+        if job.needs_rows and not isinstance(scoring.first, Pooled):
+            scoring = with_pooled(scoring, Pooled(scoring.first))  # for the responses to the rows
         self._n_metrics = len(job.scoring.metrics)
         self._metrics = scoring.metrics
         self._by_fold = [not isinstance(metric, Pooled) for metric in self._metrics]
-        self._fold_task = fold_task_of(job, repeat, self._metrics)
+        pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
+        self._methods = list(dict.fromkeys(response_of(one, job.estimator) for one in pooled))
+        self._is_pooled = bool(pooled)
+        kept = tuple(method for method in job.keeps if method not in self._methods)
+        self._methods += kept
+        self._fold_task = fold_task_of(job, repeat, self._metrics, kept)
         estimator = self._fold_task.estimator
         data = task.data_name()
         named = under_configuration(data[0]), data[1]
@@ -209,9 +211,7 @@ class Fits:
             job.key = self._results.name
             job.fingerprint = data[0].hex() if job.key else ""
         self._errors: dict[int, Exception] = {}
-        # Where the columns end of the responses that pooled scores need. They wait for the end.
-        pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
-        self._methods = list(dict.fromkeys(response_of(one, estimator) for one in pooled))
+        # Where the columns end of the responses, which wait for the end.
         n_targets, classes = self._fold_task.n_targets, self._fold_task.classes
         widths = [n_columns(one, classes, n_targets) for one in self._methods]
         self._ends, self._width = np.cumsum(widths, dtype=np.intp), sum(widths)
@@ -238,14 +238,13 @@ class Fits:
                         self._responses.append(fitted.responses)
                 is_failed = self._task.tries_all_folds and np.isnan(scores[self._by_fold]).any()
                 if block.last == self._cut.n_folds and is_failed:
-                    asked = scores[: self._n_metrics]
-                    of_folds = np.array([by_number(self._cut, of_metric) for of_metric in asked])
+                    of_folds = np.array([by_number(self._cut, of_metric) for of_metric in scores])
                     raise FoldsFailed(of_folds, dict(sorted(self._errors.items())))
                 is_last = block.last == self._cut.n_folds
                 yield TestedFolds(
                     block,
                     n_rows,
-                    tested=self._tested if self._methods else None,
+                    tested=self._tested if self._is_pooled else None,
                     scores=of_all,
                     rows=self._test_rows,
                     responses=self._kept_responses() if is_last and self._job.keeps else {},
@@ -321,14 +320,18 @@ class Fits:
 
     def _kept_responses(self) -> dict[str, np.ndarray]:
         """Return the responses that outlive the evaluation, in the order of the tree."""
-        job, cut = self._job, self._cut
-        tested = self._tested(Node(0, cut.n_folds))
-        assert tested.begins is not None
-        order = np.empty(len(tested), np.intp)
-        for chunk, begin in enumerate(tested.begins):  # fits have them in the splitter's order
+        cut, begins = self._cut, self._cut.begins() - self._cut.begins()[0]
+        order = np.empty(begins[-1], np.intp)
+        for chunk, begin in enumerate(begins[:-1]):  # fits have them in the splitter's order
             rows, fitted = cut.tested_from(chunk, chunk + 1), cut.test_rows(chunk)
             order[begin + rows.argsort()] = begin + fitted.argsort()
-        return {one: job.as_kept(tested.response(one)[order], one) for one in job.keeps}
+        outputs = np.concatenate(self._responses)[order]
+        each = {method: self._respond(outputs, method) for method in self._job.keeps}
+        return {
+            method: self._job.as_kept(response, method)
+            for method, response in each.items()
+            if np.isfinite(response).all()
+        }
 
     def _respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the columns of one response."""
@@ -350,7 +353,9 @@ class Fits:
         return fitted
 
 
-def fold_task_of(job: Job, repeat: Repeat, metrics: tuple[Metric, ...] = ()) -> FoldTask:
+def fold_task_of(
+    job: Job, repeat: Repeat, metrics: tuple[Metric, ...] = (), kept: tuple[str, ...] = ()
+) -> FoldTask:
     """Return what the fits of the folds have in common; without metrics they only respond."""
     task, metadata, cache = job.task, job.metadata, job.task.shared.cache
     estimator = seeded(clone(job.estimator), (task.settings.seed + repeat.number) % 2**32)
@@ -369,6 +374,7 @@ def fold_task_of(job: Job, repeat: Repeat, metrics: tuple[Metric, ...] = ()) -> 
         metadata.is_routed,
         task.n_targets,
         task.tries_all_folds,
+        kept,
     )
 
 

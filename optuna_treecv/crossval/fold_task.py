@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from functools import cache
 from functools import partial
+from functools import wraps
 import os
 from pickle import loads
 import re
@@ -22,6 +23,7 @@ from threading import Thread
 from time import perf_counter
 from time import sleep
 from traceback import format_exc
+from types import SimpleNamespace
 from typing import Any
 from typing import TypeVar
 
@@ -99,6 +101,8 @@ class FoldTask:
         The number of columns of y.
     keeps_undefined : bool
         Whether a score that is undefined is NaN, and no error.
+    kept : tuple of str
+        The responses that are returned beside those for pooled scores.
     owner : int
         The process that takes the results.
     """
@@ -114,6 +118,7 @@ class FoldTask:
     is_routed: bool
     n_targets: int
     keeps_undefined: bool
+    kept: tuple[str, ...] = ()
     owner: int = field(default_factory=os.getpid)
 
     def naming_step(self) -> AbstractContextManager[None]:
@@ -162,8 +167,9 @@ class FoldTask:
         pooled = [metric for metric in self.metrics if isinstance(metric, Pooled)]
         methods = dict.fromkeys(response_of(metric, self.estimator) for metric in pooled)
         columns = [self._columns(method, fitted, _fresh(X), len(test)) for method in methods]
-        responses = np.hstack([np.empty((len(test), 0)), *columns])
-        has_diverged = fitted is None or not np.all(np.isfinite(responses))
+        has_diverged = fitted is None or not all(np.isfinite(one).all() for one in columns)
+        answers: dict[str, Any] = {}
+        untouched = _fresh(X) if self.kept else X
         for number, metric in enumerate(self.metrics):
             if isinstance(metric, Pooled):
                 continue
@@ -173,16 +179,20 @@ class FoldTask:
                 own_weights = None if self.score_weights is None else self.score_weights[train]
                 scores[number] = self._score(metric, fitted, own_X, own_y, own_weights)
             elif isinstance(metric, Scorer) and fitted is not None:
-                scores[number] = self._score(metric, fitted, X, y, weights)
+                with _noting(fitted, X, self.kept if metric.is_made else (), answers):
+                    scores[number] = self._score(metric, fitted, X, y, weights)
                 has_diverged |= scores[number] == metric.if_diverged
                 if metric.is_zero_one and weights is None:
                     n_rows = np.array([len(test)])
                     spreads[number] = spread_of_counts(scores[[number]], n_rows)
             elif isinstance(metric, Loss) and fitted is not None:
-                with _explaining(fitted):
+                with _explaining(fitted), _noting(fitted, X, self.kept, answers):
                     loss = mean_loss(metric, fitted, X, y, weights, self.classes)
                 scores[number], spreads[number] = loss.scores[0], loss.spreads
                 has_diverged |= bool(loss.diverged[0])
+        for method in self.kept:
+            columns.append(self._kept_columns(method, fitted, untouched, answers, len(test)))
+        responses = np.hstack([np.empty((len(test), 0)), *columns])
         return scores, spreads[:, :, 0], responses, has_diverged
 
     def _score(
@@ -258,6 +268,24 @@ class FoldTask:
             answered = _response(fitted, X, method, self.classes)
         columns = in_columns(answered, method, fitted, self.classes, self.n_targets)
         return columns.astype(np.float64)
+
+    def _kept_columns(
+        self, method: str, fitted: Any, X: Any, answers: Mapping[str, Any], n_rows: int
+    ) -> np.ndarray:
+        """Return a response from which no score follows; NaN if it cannot be had.
+
+        Neither an error nor random numbers that are drawn here may change a trial.
+        """
+        if method in answers:
+            classes = getattr(fitted, "classes_", None)
+            fitted = SimpleNamespace(**{method: lambda _: answers[method]}, classes_=classes)
+        state = np.random.get_state()  # noqa: NPY002  # estimators draw from it
+        try:
+            return self._columns(method, fitted, X, n_rows)
+        except Exception:  # noqa: BLE001
+            return self._columns(method, None, X, n_rows)
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
 
 
 def mean_loss(
@@ -347,6 +375,33 @@ def _part(
     if are_arrays and not get_tags(estimator).input_tags.pairwise:
         return X[rows], None if y is None else y[rows]
     return _safe_split(estimator, X, y, rows, train)
+
+
+@contextmanager
+def _noting(
+    fitted: Any, X: Any, methods: Sequence[str], answers: dict[str, Any]
+) -> Generator[None]:
+    """Note the first answers of an estimator to these rows, which scores ask for.
+
+    It may answer otherwise if it is asked once more, and would take as long again.
+    """
+
+    def answer(ask: Callable[..., Any], method: str, rows: Any, *args: Any, **options: Any) -> Any:
+        answered = ask(rows, *args, **options)
+        if rows is X:
+            answers.setdefault(method, answered)
+        return answered
+
+    own = getattr(fitted, "__dict__", {})
+    noted = [one for one in methods if one not in answers | own and hasattr(fitted, one)]
+    for method in noted:
+        ask = getattr(fitted, method)
+        own[method] = wraps(ask)(partial(answer, ask, method))
+    try:
+        yield
+    finally:
+        for method in noted:
+            own.pop(method, None)
 
 
 def _fresh(part: Any) -> Any:

@@ -334,22 +334,24 @@ class Job:
         """The bytes per row that responses take which outlive the evaluation."""
         n_classes = 1 if self.classes is None else len(self.classes)
         each = {"predict": self.task.n_targets, "predict_proba": n_classes}
-        return sum(4 * each[method] for method in self.keeps)
+        return self.task.output_type.itemsize * sum(each[method] for method in self.keeps)
 
     def outputs(self) -> dict[str, np.ndarray]:
         """Return the responses to the tested rows, repeat after repeat, in the order of the tree.
 
-        Those of ``keeps`` that are known of all repeats, float32 or small integers (class codes).
+        Those of ``keeps`` that are known of all repeats; none where a fold has diverged, since its
+        score does not follow from them.
         """
-        each = self.book.responses if self.is_complete else []
+        each = self.book.responses if self.is_complete and not self.book.n_diverged else []
         known = [one for one in self.keeps if each and all(one in of_repeat for of_repeat in each)]
         return {one: np.concatenate([of_repeat[one] for of_repeat in each]) for one in known}
 
     def as_kept(self, response: np.ndarray, method: str) -> np.ndarray:
         """Return a response in few bytes."""
-        if method == "predict" and self.classes is not None:
-            return response.astype(np.min_scalar_type(-len(self.classes)))
-        return response.astype(np.float32)
+        if self.classes is None:
+            return response.astype(self.task.output_type)
+        is_code = method == "predict"
+        return response.astype(np.min_scalar_type(-len(self.classes)) if is_code else np.float32)
 
     @property
     def why_no_first_pass(self) -> str:

@@ -60,6 +60,9 @@ from optuna_treecv.sharing.results import SharedBetweenRuns
 
 T = TypeVar("T")
 
+# Numbers are far from 0 beside their spread if they are larger than so many standard deviations.
+_FAR = 100
+
 
 class Task:
     """A cross-validation without the estimator: data, settings and cuts.
@@ -372,6 +375,17 @@ class Task:
     def tests_single_rows(self) -> bool:
         """Whether each fold tests one row."""
         return all(one.cut.n_tested == one.cut.n_folds for one in self.repeats)
+
+    @cached_property
+    def output_type(self) -> np.dtype[Any]:
+        """The type of predicted numbers that outlive their evaluation.
+
+        float32 rounds too much where numbers are far from 0 beside their spread, as times are.
+        """
+        y = self.data.y
+        is_number = y is not None and y.dtype.kind in "iuf"
+        is_far = is_number and np.any(np.abs(y).max(axis=0) > _FAR * np.std(y, axis=0))
+        return np.dtype(np.float64 if is_far else np.float32)
 
     def tested(self, method: str) -> Tested:
         """Return which rows are tested how; ``method`` is that of ``CVResult``."""

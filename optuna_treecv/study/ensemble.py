@@ -5,6 +5,7 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.base import is_regressor
 from sklearn.ensemble import VotingClassifier
 from sklearn.ensemble import VotingRegressor
 from sklearn.preprocessing import LabelEncoder
@@ -17,13 +18,17 @@ from optuna_treecv.crossval.outputs import losses_of_tests
 from optuna_treecv.crossval.outputs import metric_of
 from optuna_treecv.crossval.outputs import sign_of
 from optuna_treecv.crossval.tested import Tested
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.study.honest import draws_of_units
 from optuna_treecv.study.honest import interval_around
 from optuna_treecv.study.honest import Losses
 from optuna_treecv.study.honest import losses_by_units
 
-#: The most trials among which members are selected, the best ones, and the most members.
-MOST_TRIALS, MOST_MEMBERS = 200, 1000
+#: The most members.
+MOST_MEMBERS = 1000
+
+# The most trials among which members are selected, the best ones, and the most bytes of outputs.
+_MOST_TRIALS, _MOST_BYTES = 200, 2**28
 
 # The best trials among which members are, and those of them that are taken first.
 _BEST, _FIRST = 20, 5
@@ -54,6 +59,33 @@ class Members(NamedTuple):
     score: float
     honest_score: float
     interval: Interval
+
+
+def averaged_method(job: Job) -> str:
+    """Return the response of members that is averaged.
+
+    Raises
+    ------
+    ValueError
+        If their average cannot be scored, or not be predicted by an ensemble of scikit-learn.
+    """
+    metric, estimator = metric_of(job), job.estimator
+    if job.classes is None and not is_regressor(estimator):
+        raise ValueError(f"ensemble needs a classifier or a regressor, got {name_of(estimator)}.")
+    if job.task.n_targets > 1:
+        raise ValueError(f"ensemble needs a y of one column, got {job.task.n_targets}.")
+    answers = {"predict"} if job.classes is None else {"predict", "predict_proba"}
+    asked = {metric.methods} if isinstance(metric.methods, str) else set(metric.methods or ())
+    if not asked & answers:
+        raise ValueError(
+            f"ensemble needs a score of {' or '.join(sorted(answers))}, got {job.scoring.name!r}."
+        )
+    return "predict" if job.classes is None else "predict_proba"
+
+
+def most_trials(n_numbers: int) -> int:
+    """Return among how many trials members are selected if each has so many numbers."""
+    return int(np.clip(_MOST_BYTES // (4 * n_numbers), _BEST, _MOST_TRIALS))
 
 
 class Candidates:

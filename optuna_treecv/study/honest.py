@@ -41,6 +41,8 @@ _NEAR = 0.997
 # The units that are drawn at most in one bootstrap, and the fewest and the most draws.
 _MOST_DRAWN = 2**22
 _FEWEST_DRAWS, _MOST_DRAWS = 50, 1000
+# The bytes of the losses of rows at most; those of worse trials are left out.
+_MOST_BYTES = 2**28
 # The bytes of the draws that are made at once.
 _BYTES_AT_ONCE = 2**25
 
@@ -138,7 +140,7 @@ def losses_by_units(of_tests: np.ndarray, tested: Tested) -> Losses:
     """
     (units, by), shares = tested.units(), tested.test_shares
     n_units = int(units.max()) + 1
-    if by == "rows" and len(tested.cuts) == 1 and not tested.shares_test_rows:
+    if by == "rows" and len(tested.cuts) == 1 and not tested.shares_test_rows and shares.all():
         return Losses(shares * of_tests, shares, by)  # each test is one of another row
     parts = [np.bincount(units, shares * losses, n_units) for losses in of_tests]
     of_units = np.bincount(units, shares, n_units)
@@ -153,6 +155,10 @@ def draws_of_units(
 
     Both are float64 of shape (n_draws, n_units). Draws that lack no unit are left out.
     """
+    if n_units < 2:
+        raise ValueError(
+            "honest scores need several rows, groups or folds that are tested, got 1."
+        )
     generator = np.random.default_rng(seed)
     at_once = max(1, _BYTES_AT_ONCE // (8 * n_units))
     for begin in range(0, n_draws, at_once):
@@ -332,7 +338,10 @@ def honest_of(
     """
     check_choice("rule", rule, RULES)
     choice = choice_of(contest, rule, simpler, level)
-    tested, trials = job.task.tested(job.method_name), near_trials(contest)
+    tested, near = job.task.tested(job.method_name), near_trials(contest)
+    most = max(1, _MOST_BYTES // (8 * len(tested.rows)))
+    numbers = {choice.trial.number, *(trial.number for trial in contest.trials[:most])}
+    trials = [trial for trial in near if trial.number in numbers]
     known, losses = _losses(contest, job, tested, trials, find)
     if choice.trial.number not in {trial.number for trial in known}:
         raise ValueError(
@@ -358,7 +367,7 @@ def honest_of(
         trial=choice.trial,
         by=losses.by,
         n_trials=len(known),
-        left_out=[trial.number for trial in trials if trial.number not in numbers],
+        left_out=[trial.number for trial in near if trial.number not in numbers],
         note=note,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 from typing import Literal
 from typing import NamedTuple
 from typing import Unpack
+import warnings
 
 import numpy as np
 import optuna
@@ -59,9 +60,10 @@ from optuna_treecv.study.choice import contest_of
 from optuna_treecv.study.choice import edges_of
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
+from optuna_treecv.study.ensemble import averaged_method
 from optuna_treecv.study.ensemble import Candidates
 from optuna_treecv.study.ensemble import MOST_MEMBERS
-from optuna_treecv.study.ensemble import MOST_TRIALS
+from optuna_treecv.study.ensemble import most_trials
 from optuna_treecv.study.ensemble import voting
 from optuna_treecv.study.honest import Found
 from optuna_treecv.study.honest import Honest
@@ -652,15 +654,16 @@ class TreeCVObjective:
         level = check_level(level)
         contest = self._contest(study)
         job = self._job_of(contest.trials[0])
-        method = "predict" if job.classes is None else "predict_proba"
-        trials = in_order(contest.trials[:MOST_TRIALS])
-        known, responses = self._outputs_of(trials, method)
+        method = averaged_method(job)
+        tested = job.task.tested(job.method_name)
+        most = most_trials(len(tested.rows) * (1 if job.classes is None else len(job.classes)))
+        known, responses = self._outputs_of(in_order(contest.trials[:most]), method)
         if not known:
+            example = "absolute_error" if job.classes is None else "log_loss"
             raise ValueError(
                 f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
-                "none; keep_outputs='all' keeps them where no score needs them."
+                f"none; a further score that needs them, such as {example!r}, keeps them."
             )
-        tested = job.task.tested(job.method_name)
         members = Candidates(job, tested, responses, size).members(level)
         fitted = {
             f"trial_{known[at].number}": self.best_estimator(known[at], kind=kind)
@@ -1021,8 +1024,7 @@ def treecv_objective(
         Which out-of-fold outputs of trials are held in memory, for ``honest`` and ``ensemble``.
         "auto" holds the predictions and probabilities that the scores need anyway, "all" also
         those that only an ensemble needs, for which each fold that is fitted predicts once more.
-        They are float32, and with the scores of trials take up to 256 MiB: those of the worst
-        trials go first.
+        With the scores of trials they take up to 256 MiB: those of the worst trials go first.
     **settings
 
     Returns
@@ -1202,6 +1204,7 @@ def select(
         raise ValueError(f"objective must be one of treecv_objective, got {objective!r}.")
     choice = objective._choose(objective._contest(study), rule, simpler, level)
     if isinstance(rule, str):
-        with suppress(ValueError):  # too little is known
+        # Too little is known, or its note says why it may mislead.
+        with suppress(ValueError), warnings.catch_warnings(action="ignore"):
             return replace(choice, honest=objective.honest(study, rule, simpler, level))
     return choice

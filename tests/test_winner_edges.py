@@ -1,0 +1,268 @@
+"""Outputs that are held change no score, and what cannot be known of a winner is said."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
+from sklearn.base import RegressorMixin
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.metrics import make_scorer
+from sklearn.model_selection import GroupShuffleSplit
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+
+from optuna_treecv import pooled
+from optuna_treecv import select
+from optuna_treecv import treecv_objective
+from optuna_treecv.study import honest as honest_module
+from optuna_treecv.study.ensemble import most_trials
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(60, 4))
+NUMBERS = X @ [1, 0.5, -0.3, 0] + GENERATOR.normal(size=60)
+CODES = (NUMBERS > 0).astype(int)
+DEPTHS = {"max_depth": [1, 2, 3]}
+
+
+class Flipping(ClassifierMixin, BaseEstimator):
+    """Answers otherwise each time that it is asked."""
+
+    def __init__(self, flips=True):
+        self.flips = flips
+
+    def fit(self, X, y):
+        self.classes_, self.n_asked_ = np.unique(y), 0
+        return self
+
+    def predict(self, X):
+        self.n_asked_ += self.flips
+        return self.classes_[(np.arange(len(X)) // 3 + self.n_asked_) % 2]
+
+
+class Drawing(ClassifierMixin, BaseEstimator):
+    """Draws from the global random numbers of NumPy."""
+
+    def __init__(self, shift=0.0):
+        self.shift = shift
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        p = np.random.rand(len(X))  # noqa: NPY002
+        return np.column_stack([p, 1 - p])
+
+    def predict(self, X):
+        return self.classes_[(self.predict_proba(X)[:, 0] > 0.5 + self.shift).astype(int)]
+
+
+class Counting(DecisionTreeClassifier):
+    """Counts how often trees of the class predict."""
+
+    n_asked = 0
+
+    def predict(self, X, check_input=True):
+        type(self).n_asked += 1
+        return super().predict(X, check_input)
+
+
+class Without(RegressorMixin, BaseEstimator):
+    """Predicts no number for some row."""
+
+    def __init__(self, slope=1.0):
+        self.slope = slope
+
+    def fit(self, X, y):
+        return self
+
+    def predict(self, X):
+        return np.where(np.arange(len(X)) == 1, np.nan, self.slope * X[:, 0])
+
+
+def size_of(estimator, X, y):
+    """Score an estimator by its size, for which it must be left as it is."""
+    return -float(len(pickle.dumps(estimator)))
+
+
+def error_without_nan(y, predicted):
+    return np.nanmean(np.abs(y - predicted))
+
+
+def searched(estimator, grid, y=CODES, rows=X, **options):
+    """Return an objective and a study over a grid."""
+    np.random.seed(0)  # noqa: NPY002
+    objective = treecv_objective(estimator, rows, y, param_grid=grid, **{"cv": 4} | options)
+    study = optuna.create_study(
+        direction=objective.direction, sampler=objective.grid_sampler(seed=0)
+    )
+    study.optimize(objective)
+    return objective, study
+
+
+# Outputs change no score.
+
+SCALED = {
+    name: (
+        make_pipeline(
+            MaxAbsScaler(copy=False), StandardScaler(copy=False, with_mean=False), SVC()
+        ),
+        {"svc__C": [0.1, 1.0]},
+        rows,
+    )
+    for name, rows in [
+        ("array", X),
+        ("frame", pd.DataFrame(X, columns=list("abcd"))),
+        ("csr", sparse.csr_matrix(X)),
+    ]
+}
+DUMMY = DummyClassifier(random_state=np.random.RandomState(3))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "grid", "rows"),
+    [
+        (Flipping(), {"flips": [True, False]}, X),
+        (Drawing(), {"shift": [0.0, 0.1]}, X),
+        (DUMMY, {"strategy": ["stratified", "uniform"]}, X),
+        *SCALED.values(),
+    ],
+    ids=["flipping", "drawing", "random state", *SCALED],
+)
+@pytest.mark.parametrize(
+    "scoring", ["accuracy", "error", ["f1", "accuracy"], [pooled("accuracy"), "accuracy"]]
+)
+def test_no_score_changes(estimator, grid, rows, scoring):
+    options = {"scoring": scoring}
+    if isinstance(scoring, list):
+        options["optimize"] = "accuracy"
+    values = []
+    for keep in (False, "auto", "all"):
+        _, study = searched(estimator, grid, rows=rows, keep_outputs=keep, **options)
+        assert study.best_trial.user_attrs["treecv"]["method"] == "fit"
+        values.append([(one.params, one.value) for one in study.trials])
+    assert values[0] == values[1] == values[2]
+
+
+def test_outputs_are_those_that_were_scored():
+    objective, study = searched(Flipping(), {"flips": [True]}, scoring="accuracy")
+    assert objective.honest(study).value == study.best_value
+    held = objective._known_scores.find(study.best_trial).outputs["predict"]
+    rows = objective._task.tested("fit").rows
+    shares = objective._task.tested("fit").test_shares
+    assert (held == CODES[rows]) @ shares == pytest.approx(study.best_value, abs=1e-12)
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "error"])
+def test_no_fold_predicts_once_more(scoring):
+    Counting.n_asked = 0
+    objective, study = searched(Counting(random_state=0), {"max_depth": [1]}, scoring=scoring)
+    assert Counting.n_asked == 4
+    assert objective._known_scores.find(study.best_trial).outputs
+
+
+def test_scorers_of_estimators_see_them_as_they_are():
+    scoring = {"error": "error", "size": size_of}
+    objective, study = searched(
+        DecisionTreeClassifier(random_state=0), DEPTHS, scoring=scoring, optimize="error"
+    )
+    assert objective._known_scores.find(study.best_trial).outputs
+
+
+def test_outputs_that_are_no_numbers_are_not_held():
+    scoring = make_scorer(error_without_nan, greater_is_better=False)
+    objective, study = searched(Without(), {"slope": [1.0, 2.0]}, NUMBERS, scoring=scoring)
+    assert not objective._known_scores.find(study.best_trial).outputs
+    assert study.best_trial.user_attrs["treecv"].get("diverged_folds", 0) == 0
+
+
+def test_numbers_far_from_zero_are_not_rounded():
+    grid = {"n_neighbors": [2, 4, 8]}
+    honest = []
+    for shift in (0, 1.7e9):
+        objective, study = searched(
+            KNeighborsRegressor(), grid, NUMBERS + shift, scoring="absolute_error"
+        )
+        honest.append(objective.honest(study).mean)
+    assert honest[1] == pytest.approx(honest[0], rel=1e-5)
+
+
+# What cannot be known is said.
+
+
+@pytest.mark.parametrize(
+    ("estimator", "grid", "y", "scoring", "message"),
+    [
+        (Ridge(), {"alpha": [1.0]}, np.column_stack([NUMBERS, CODES]), None, "a y of one column"),
+        (MiniBatchKMeans(2, random_state=0), {"n_clusters": [2]}, None, None, "a classifier or a"),
+        (
+            LogisticRegression(),
+            {"C": [1.0]},
+            CODES,
+            "hinge",
+            "a score of predict or predict_proba",
+        ),
+        (DecisionTreeClassifier(), DEPTHS, CODES, size_of, "a score of predict or predict_proba"),
+        (SVC(), {"C": [1.0]}, CODES, None, "trials whose out-of-fold outputs by predict_proba"),
+    ],
+)
+def test_ensembles_say_what_they_need(estimator, grid, y, scoring, message):
+    objective, study = searched(estimator, grid, y, scoring=scoring, keep_outputs="all")
+    with pytest.raises(ValueError, match=f"^ensemble needs {message}"):
+        objective.ensemble(study)
+
+
+def test_a_single_group_says_nothing():
+    cv = GroupShuffleSplit(1, test_size=1, random_state=0)
+    objective, study = searched(
+        KNeighborsClassifier(),
+        {"n_neighbors": [1, 3]},
+        cv=cv,
+        groups=np.arange(60) // 20,
+        keep_outputs="all",
+    )
+    for ask in (objective.honest, objective.ensemble):
+        with pytest.raises(ValueError, match="^honest scores need several rows, groups or folds"):
+            ask(study)
+
+
+def test_rows_without_weight_are_not_drawn():
+    weights = np.zeros(60)
+    weights[::10] = 1
+    objective, study = searched(
+        DecisionTreeClassifier(random_state=0), DEPTHS, score_weight=weights, cv=2
+    )
+    with pytest.warns(UserWarning, match="a bootstrap of 6 rows says little"):
+        assert np.isfinite(objective.honest(study).mean)
+
+
+def test_choices_warn_of_no_bootstrap(recwarn):
+    objective, study = searched(KNeighborsClassifier(), {"n_neighbors": [1, 3]}, cv=0.3)
+    recwarn.clear()
+    assert "can be trusted" in select(study, objective).honest.note
+    assert not recwarn
+
+
+def test_losses_take_bounded_memory(monkeypatch):
+    objective, study = searched(KNeighborsClassifier(), {"n_neighbors": list(range(1, 30))})
+    everything = objective.honest(study)
+    monkeypatch.setattr(honest_module, "_MOST_BYTES", 8 * 60 * 5)
+    bounded = objective.honest(study)
+    assert bounded.n_trials == 5 and bounded.trial.number == everything.trial.number
+    assert len(bounded.left_out) == everything.n_trials - 5
+    assert most_trials(10) == 200 and most_trials(2**27) == 20
