@@ -191,6 +191,12 @@ def test_outputs_that_are_no_numbers_are_not_held():
     assert study.best_trial.user_attrs["treecv"].get("diverged_folds", 0) == 0
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_outputs_that_are_too_large_are_not_held():
+    objective, study = searched(Without(), {"slope": [1e60]}, NUMBERS, np.ones_like(X), cv=60)
+    assert not objective._known_scores.find(study.best_trial).outputs
+
+
 def test_numbers_far_from_zero_are_not_rounded():
     grid = {"n_neighbors": [2, 4, 8]}
     honest = []
@@ -208,16 +214,10 @@ def test_numbers_far_from_zero_are_not_rounded():
 @pytest.mark.parametrize(
     ("estimator", "grid", "y", "scoring", "message"),
     [
-        (Ridge(), {"alpha": [1.0]}, np.column_stack([NUMBERS, CODES]), None, "a y of one column"),
+        (Ridge(), {"alpha": [1.0]}, np.column_stack([NUMBERS, CODES]), None, "a .* of one target"),
         (MiniBatchKMeans(2, random_state=0), {"n_clusters": [2]}, None, None, "a classifier or a"),
-        (
-            LogisticRegression(),
-            {"C": [1.0]},
-            CODES,
-            "hinge",
-            "a score of predict or predict_proba",
-        ),
-        (DecisionTreeClassifier(), DEPTHS, CODES, size_of, "a score of predict or predict_proba"),
+        (LogisticRegression(), {"C": [1.0]}, CODES, "hinge", "a .* score of its predict_proba"),
+        (DecisionTreeClassifier(), DEPTHS, CODES, size_of, "a .* score of its predict_proba"),
         (SVC(), {"C": [1.0]}, CODES, None, "trials whose out-of-fold outputs by predict_proba"),
     ],
 )

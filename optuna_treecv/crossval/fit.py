@@ -326,12 +326,8 @@ class Fits:
             rows, fitted = cut.tested_from(chunk, chunk + 1), cut.test_rows(chunk)
             order[begin + rows.argsort()] = begin + fitted.argsort()
         outputs = np.concatenate(self._responses)[order]
-        each = {method: self._respond(outputs, method) for method in self._job.keeps}
-        return {
-            method: self._job.as_kept(response, method)
-            for method, response in each.items()
-            if np.isfinite(response).all()
-        }
+        each = [(method, self._respond(outputs, method)) for method in self._job.keeps]
+        return {one: self._job.as_kept(made, one) for one, made in each if np.isfinite(made).all()}
 
     def _respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the columns of one response."""

@@ -276,16 +276,19 @@ class FoldTask:
 
         Neither an error nor random numbers that are drawn here may change a trial.
         """
+        state = None
         if method in answers:
             classes = getattr(fitted, "classes_", None)
             fitted = SimpleNamespace(**{method: lambda _: answers[method]}, classes_=classes)
-        state = np.random.get_state()  # noqa: NPY002  # estimators draw from it
+        else:
+            state = np.random.get_state()  # noqa: NPY002  # estimators draw from it
         try:
             return self._columns(method, fitted, X, n_rows)
         except Exception:  # noqa: BLE001
             return self._columns(method, None, X, n_rows)
         finally:
-            np.random.set_state(state)  # noqa: NPY002
+            if state is not None:
+                np.random.set_state(state)  # noqa: NPY002
 
 
 def mean_loss(

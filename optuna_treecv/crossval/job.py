@@ -4,7 +4,6 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Hashable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
@@ -46,7 +45,6 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.metrics import Loss
-from optuna_treecv.scoring.metrics import LOSSES
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import range_of
@@ -309,25 +307,24 @@ class Job:
         return (self.scoring.first,) if settings.is_early or settings.row_losses else ()
 
     @property
-    def keeps(self) -> Mapping[str, Loss | Scorer]:
-        """The responses that outlive the evaluation, each with a metric that needs it.
+    def keeps(self) -> tuple[str, ...]:
+        """The responses that outlive the evaluation.
 
         They are those of ``predict`` and ``predict_proba``, as far as the scores need them, or
         where all outputs are asked for.
         """
         return self.planned("keeps", self._keeps)
 
-    def _keeps(self) -> Mapping[str, Loss | Scorer]:
+    def _keeps(self) -> tuple[str, ...]:
         if not self.task.keeps_outputs or self.method_name == "progressive":
-            return {}
-        scored = (one.of if isinstance(one, Pooled) else one for one in self.scoring.metrics)
+            return ()
+        scored = [one.of if isinstance(one, Pooled) else one for one in self.scoring.metrics]
         made = [one for one in scored if isinstance(one, Loss) or one.is_made]
-        methods = {response_of(one, self.estimator): one for one in reversed(made)}
+        methods = [response_of(one, self.estimator) for one in made]
         if self.task.keeps_outputs == "all":
-            metric = LOSSES["squared_error" if self.classes is None else "log_loss"]
-            if hasattr(self.estimator, metric.methods):
-                methods.setdefault(metric.methods, metric)
-        return {name: methods[name] for name in ("predict_proba", "predict") if name in methods}
+            method = "predict" if self.classes is None else "predict_proba"
+            methods += [method] * hasattr(self.estimator, method)
+        return tuple(name for name in ("predict_proba", "predict") if name in methods)
 
     @property
     def bytes_kept(self) -> int:
@@ -344,14 +341,17 @@ class Job:
         """
         each = self.book.responses if self.is_complete and not self.book.n_diverged else []
         known = [one for one in self.keeps if each and all(one in of_repeat for of_repeat in each)]
-        return {one: np.concatenate([of_repeat[one] for of_repeat in each]) for one in known}
+        of_all = {one: np.concatenate([of_repeat[one] for of_repeat in each]) for one in known}
+        return {name: one for name, one in of_all.items() if np.isfinite(one).all()}
 
     def as_kept(self, response: np.ndarray, method: str) -> np.ndarray:
         """Return a response in few bytes."""
-        if self.classes is None:
-            return response.astype(self.task.output_type)
-        is_code = method == "predict"
-        return response.astype(np.min_scalar_type(-len(self.classes)) if is_code else np.float32)
+        kind: Any = self.task.output_type
+        if self.classes is not None:
+            is_code = method == "predict"
+            kind = np.min_scalar_type(-len(self.classes)) if is_code else np.float32
+        with np.errstate(over="ignore", invalid="ignore"):
+            return response.astype(kind)
 
     @property
     def why_no_first_pass(self) -> str:

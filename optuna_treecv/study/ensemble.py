@@ -69,18 +69,15 @@ def averaged_method(job: Job) -> str:
     ValueError
         If their average cannot be scored, or not be predicted by an ensemble of scikit-learn.
     """
-    metric, estimator = metric_of(job), job.estimator
-    if job.classes is None and not is_regressor(estimator):
-        raise ValueError(f"ensemble needs a classifier or a regressor, got {name_of(estimator)}.")
-    if job.task.n_targets > 1:
-        raise ValueError(f"ensemble needs a y of one column, got {job.task.n_targets}.")
-    answers = {"predict"} if job.classes is None else {"predict", "predict_proba"}
+    method, metric = "predict" if job.classes is None else "predict_proba", metric_of(job)
+    is_predictor = is_regressor(job.estimator) or job.classes is not None
     asked = {metric.methods} if isinstance(metric.methods, str) else set(metric.methods or ())
-    if not asked & answers:
+    if not is_predictor or job.task.n_targets > 1 or not asked & {"predict", method}:
         raise ValueError(
-            f"ensemble needs a score of {' or '.join(sorted(answers))}, got {job.scoring.name!r}."
+            "ensemble needs a classifier or a regressor of one target, and a score of its "
+            f"{method}, got {name_of(job.estimator)} and {job.scoring.name!r}."
         )
-    return "predict" if job.classes is None else "predict_proba"
+    return method
 
 
 def most_trials(n_numbers: int) -> int:
