@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import RegressorMixin
 from sklearn.cluster import MiniBatchKMeans
+from sklearn.datasets import load_breast_cancer
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
@@ -267,3 +268,18 @@ def test_losses_take_bounded_memory(monkeypatch):
     assert bounded.n_trials == 5 and bounded.trial.number == everything.trial.number
     assert len(bounded.left_out) == everything.n_trials - 5
     assert most_trials(10) == 200 and most_trials(2**27) == 20
+
+
+def test_the_second_of_several_scores_must_be_one_of_rows():
+    options = {"scoring": ["error", "roc_auc"], "optimize": ["error", "roc_auc"]}
+    X, y = load_breast_cancer(return_X_y=True)
+    objective = treecv_objective(
+        KNeighborsClassifier(), X[:200], y[:200], param_grid={"n_neighbors": [3, 9]}, **options
+    )
+    study = optuna.create_study(
+        directions=objective.directions, sampler=objective.grid_sampler(seed=0)
+    )
+    study.optimize(objective)
+    assert objective.honest(study, score="error").by == "rows"
+    with pytest.raises(ValueError, match="since the scores of folds are held for the first of"):
+        objective.honest(study, score="roc_auc")

@@ -395,7 +395,8 @@ def _losses(
     if len(tested.cuts) > 1 or job.is_pooled or tested.n_folds < 2:
         raise ValueError(
             f"honest needs the scores of rows, which {job.scoring.name!r} has not or the "
-            "objective does not hold, or else several folds in a single repeat."
+            "objective does not hold, or else several folds in a single repeat; row_losses=True "
+            "in the objective holds those of a score that is a mean over rows."
         )
     return losses_by_folds(contest, trials, sign_of(job))
 

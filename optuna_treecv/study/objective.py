@@ -587,7 +587,8 @@ class TreeCVObjective:
         job = self._job_of(contest.trials[0])
         if number:  # scores of folds and rows are held for the first one
             job = job.optimizing(number)
-            contest = contest._replace(folds_of=lambda trials: {}, rows={})
+            why = "since the scores of folds are held for the first of several optimised scores"
+            contest = contest._replace(folds_of=lambda trials: {}, rows={}, why_unknown=why)
         return honest_of(contest, job, self._outputs_of, rule, self._with_values(simpler), level)
 
     def ensemble(
