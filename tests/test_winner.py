@@ -214,11 +214,22 @@ def test_groups_are_drawn_whole():
     assert objective.honest(study).by == "groups"
     # Copies of rows tell nothing: the standard error is that of the groups.
     copies = np.repeat(X[:80], 3, axis=0), np.repeat(LABELS[:80], 3)
-    objective, study = searched(
-        KNeighborsClassifier(), NEIGHBORS, copies, groups=groups, cv=GroupKFold(5)
-    )
-    of_groups = objective.honest(study).interval
-    assert of_groups.high - of_groups.low > 0.06
+    lengths = []
+    for options in ({"groups": groups, "cv": GroupKFold(5)}, {"cv": fold_ids(groups)}):
+        objective, study = searched(
+            KNeighborsClassifier(), NEIGHBORS, copies, scoring="log_loss", **options
+        )
+        interval = objective.honest(study).interval
+        lengths.append(interval.high - interval.low)
+    assert lengths[0] > 1.4 * lengths[1]
+
+
+def fold_ids(groups):
+    """Return the folds of ``GroupKFold(5)`` without the groups."""
+    ids = np.empty(len(groups), int)
+    for fold, (_, test) in enumerate(GroupKFold(5).split(groups, groups=groups)):
+        ids[test] = fold
+    return ids
 
 
 def test_folds_are_drawn_of_time_series_and_of_other_scores():

@@ -15,6 +15,7 @@ from sklearn.base import RegressorMixin
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.datasets import load_breast_cancer
 from sklearn.dummy import DummyClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.metrics import make_scorer
@@ -29,6 +30,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import pooled
 from optuna_treecv import select
+from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.study import honest as honest_module
 from optuna_treecv.study.ensemble import most_trials
@@ -283,3 +285,14 @@ def test_the_second_of_several_scores_must_be_one_of_rows():
     assert objective.honest(study, score="error").by == "rows"
     with pytest.raises(ValueError, match="since the scores of folds are held for the first of"):
         objective.honest(study, score="roc_auc")
+
+
+@pytest.mark.parametrize("scoring", ["error", "accuracy"])
+def test_steps_that_overwrite_rows_are_scored_as_without_pooled_scores(scoring):
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)  # frames are not read-only
+    steps = SimpleImputer(copy=False), MaxAbsScaler(copy=False)
+    model = make_pipeline(*steps, LogisticRegression(C=100.0))
+    options = {"cv": 3, "method": "fit"}
+    alone = tree_cross_validate(model, X, y, scoring=scoring, **options)
+    beside = tree_cross_validate(model, X, y, scoring=[scoring, pooled("log_loss")], **options)
+    np.testing.assert_array_equal(beside.test_score, alone.test_score)

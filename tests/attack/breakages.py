@@ -593,7 +593,7 @@ BREAKAGES = [
         "winner: a step overwrites the rows that are scored",
         '    return part if is_fixed or not hasattr(part, "copy") else part.copy()\n',
         "    return part\n",
-        "test_hostile_pipelines::test_steps_that_may_overwrite_rows_change_nothing",
+        "test_winner_edges::test_steps_that_overwrite_rows_are_scored_as_without_pooled_scores",
     ),
     Breakage(
         "engines: fits hide an error of ours",
