@@ -35,6 +35,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.honest import corrected_by_folds
 from optuna_treecv.study.honest import Losses
 from optuna_treecv.study.honest import mean_elsewhere
 from optuna_treecv.study.known_scores import KnownScores
@@ -423,6 +424,25 @@ def test_advice_where_nothing_differs():
     assert advice.spread == 0 and "No difference can be told from noise" in str(advice)
     with pytest.raises(ValueError, match="^study must have at least 8 complete trials"):
         advice_of(contest_of_scores(scores[:7]))
+
+
+def test_few_trials_are_read_where_each_has_many_scores(monkeypatch):
+    """A store of leave-one-out has as many scores per trial as there are rows."""
+    contest = contest_of_scores(np.random.default_rng(2).normal(size=(30, 10)))
+    read = []
+
+    def folds_of(trials):
+        read.append(len(trials))
+        return contest.folds_of(trials)
+
+    watched = contest._replace(folds_of=folds_of)
+    monkeypatch.setattr("optuna_treecv.study.advice._MOST_SCORES", 120)
+    monkeypatch.setattr("optuna_treecv.study.honest._MOST_SCORES", 120)
+    assert advice_of(watched).n_trials == 12 and corrected_by_folds(watched, 1) is not None
+    assert max(read) == 12
+    monkeypatch.setattr("optuna_treecv.study.honest._MOST_SCORES", 19)
+    read.clear()
+    assert corrected_by_folds(watched, 1) is None and not read
 
 
 def test_an_objective_gives_advice():

@@ -12,8 +12,9 @@ from optuna_treecv.study.choice import Contest
 _REPEATS = (1, 2, 3, 5, 10)
 _FEWEST_TRIALS = 8
 
-# The most trials whose fold scores are looked at.
-_MOST_TRIALS = 500
+# The most trials whose fold scores are looked at, the best ones, and the most scores of more than
+# the fewest trials: of leave-one-out a few trials have many.
+_MOST_TRIALS, _MOST_SCORES = 500, 2**20
 
 # Where a mean says so much of a trial, half of more than five folds would do.
 _SURE = 0.95
@@ -78,7 +79,8 @@ def advice_of(contest: Contest) -> Advice:
     ValueError
         If the scores of too few trials or folds are known.
     """
-    trials = contest.trials[:_MOST_TRIALS]
+    most = max(_FEWEST_TRIALS, _MOST_SCORES // contest.n_folds)
+    trials = contest.trials[: min(_MOST_TRIALS, most)]
     folds = contest.folds_of(trials)
     scores = np.array([folds[trial.number] for trial in trials if trial.number in folds], float)
     if len(scores) < _FEWEST_TRIALS or scores.shape[1] < 2:

@@ -33,8 +33,9 @@ from optuna_treecv.study.choice import RULES
 #: With fewer units the bootstrap says little about how far the best of several is too good.
 FEWEST_UNITS, FEWEST_FOLDS = 50, 5
 
-# The most trials whose fold scores are read from a store to correct the score of the best one.
-_MOST_BY_FOLDS = 200
+# The most trials, and the most of their fold scores, that are read from a store to correct the
+# score of the best one.
+_MOST_BY_FOLDS, _MOST_SCORES = 200, 2**20
 
 # Trials that differ from the best one by more than so wide an interval are never chosen.
 _NEAR = 0.997
@@ -178,8 +179,8 @@ def draws_of_units(
 def mean_elsewhere(losses: Losses, choose: Rule, chosen: int, seed: int) -> float:
     r"""Return the mean loss of what a rule chooses where it was not chosen, by the bootstrap.
 
-    Of each draw b of units with replacement, the candidate :math:`c_b` that is chosen on it is
-    scored on the units that the draw lacks. The mean of these losses :math:`\ell_b(c_b)` is that
+    Of each bootstrap draw b of units, the candidate :math:`c_b` that is chosen on it is scored on
+    the units that the draw lacks. The mean of these losses :math:`\ell_b(c_b)` is that
     of BBC-CV. With the candidate c that is chosen on all units, whose mean loss R is known, it is
     computed as :math:`R + \frac{1}{B} \sum_b (\ell_b(c_b) - \ell_b(c))`, which takes fewer draws.
 
@@ -434,9 +435,12 @@ def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
     """
     if contest is None or contest.n_folds < FEWEST_FOLDS or contest.test_share is None:
         return None
-    best, trials = contest.trials[0], in_order(contest.trials[:_MOST_BY_FOLDS])
+    most = min(_MOST_BY_FOLDS, _MOST_SCORES // contest.n_folds)
+    best, trials = contest.trials[0], in_order(contest.trials[:most])
+    if len(trials) < 2:
+        return None
     of_best = contest.folds_of([best]).get(best.number)
-    if of_best is None or len(of_best) > contest.n_folds or len(trials) == 1:
+    if of_best is None or len(of_best) > contest.n_folds:
         return None
     known, losses = losses_by_folds(contest, trials, sign)
     return sign * mean_elsewhere(losses, choose_best, known.index(best), seed=0)
