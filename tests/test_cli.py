@@ -89,7 +89,7 @@ def test_a_reader_that_wants_no_more(arguments, tmp_path):
 def test_shows_what_is_there(filled, capsys):
     assert main(["store", filled]) == 0
     output = capsys.readouterr().out
-    assert output.splitlines()[0].endswith(": tables of version 4")
+    assert output.splitlines()[0].endswith(": tables of version 5")
     shown = table(output)
     assert shown["treecv_evaluations"][0] == "7"
     assert shown["treecv_fold_scores"][0] == "60"

@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
@@ -54,7 +55,7 @@ from optuna_treecv.storage.tables import SCHEMA
 
 FORK = multiprocessing.get_context("fork")
 # The scripts that make a store of an old version, one after the other.
-OLD_STORE = {1: ["v1"], 2: ["v2"], 3: ["v2", "v3"]}
+OLD_STORE = {1: ["v1"], 2: ["v2"], 3: ["v2", "v3"], 4: ["v2", "v3", "v4"]}
 
 
 def in_processes(n: int, work: Callable[[int], None]) -> None:
@@ -122,7 +123,11 @@ def make_old(url: str, version: int) -> None:
         return
     database = Database(url)
     with database.writing() as session:
-        session.execute(text("DROP TABLE treecv_leases"))
+        if version == 4:
+            for column in ("low", "high"):
+                session.execute(text(f"ALTER TABLE treecv_models ADD COLUMN {column} FLOAT"))
+        else:
+            session.execute(text("DROP TABLE treecv_leases"))
         if version == 3:
             session.execute(text("CREATE TABLE treecv_claims (key BYTEA PRIMARY KEY)"))
         if version == 1:
@@ -147,7 +152,7 @@ def test_makes_the_schema_once(store_url):
     assert set(inspect(first.engine).get_table_names()) == set(METADATA.tables)
     assert all(name.startswith("treecv_") for name in METADATA.tables)
     second = Database(store_url)
-    assert version_of(second) == SCHEMA_VERSION == 4
+    assert version_of(second) == SCHEMA_VERSION == 5
 
 
 def test_an_open_store_takes_no_lock(store_url):
@@ -273,7 +278,7 @@ def test_a_missing_driver_is_named(monkeypatch):
 def test_refuses_a_newer_schema(store_url):
     set_version(Database(store_url), SCHEMA_VERSION + 1)
     before = tables_of(store_url)
-    with pytest.raises(ValueError, match="store must have .*version 4 or older, got .*version 5"):
+    with pytest.raises(ValueError, match="store must have .*version 5 or older, got .*version 6"):
         Database(store_url)
     assert tables_of(store_url) == before
 
@@ -307,7 +312,7 @@ def test_opens_only_what_is_there_if_asked_to(store_url, tmp_path):
 # Migrating.
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_migrates_an_old_store(store_url, tmp_path, request, version):
     make_old(store_url, version)
     migrated = Database(store_url)
@@ -336,14 +341,17 @@ def test_keeps_what_version_1_wrote(tmp_path, make_evaluation):
     assert load_evaluations(database)["n_updates_saved"].tolist() == [0, 0, 7]
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_keeps_what_versions_2_and_3_wrote(tmp_path, version):
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_keeps_what_later_versions_wrote(tmp_path, version):
     url = f"sqlite:///{tmp_path / 'store.db'}"
     make_old(url, version)
     store = ModelStore(Database(url))
     assert load_evaluations(store.database)["n_updates_saved"].tolist() == [50]
     assert load_fold_scores(store.database)["score"].tolist() == [0.125, 0.25, 0.25, 0.375]
-    assert [known.key[:1] for known in store.news()] == [b"k", b"m"]
+    assert store.news() == []  # models of old keys are of no use
+    store.write([Kept(b"new", np.zeros(3), 1.0)])
+    store.look_anew()
+    assert [known.key for known in store.news()] == [b"new"]
     with Leases(store).hold(["ab"]) as mine:
         assert mine == ["ab"]
 
@@ -769,6 +777,19 @@ def test_a_slow_failure_is_retried_later(tmp_path, monkeypatch):
             warnings.simplefilter("ignore")
             database.attempt(work, None, without="models")
         assert len(attempts) == n_attempts
+
+
+def test_python_exits_without_a_transaction_that_is_stuck(postgres_url, tmp_path):
+    script = f"""
+import time
+from optuna_treecv.storage.database import Database
+try:
+    Database({postgres_url!r})._answer_to(lambda: time.sleep(1000), 0.1)
+except TimeoutError:
+    raise SystemExit(3)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, timeout=300, check=False)
+    assert done.returncode == 3
 
 
 @pytest.mark.slow  # it waits

@@ -11,6 +11,7 @@ from contextlib import suppress
 import os
 import re
 from threading import Lock
+from threading import Thread
 from time import monotonic
 from typing import Any
 from typing import TypeGuard
@@ -20,7 +21,6 @@ import warnings
 import sqlalchemy as sa
 from sqlalchemy import Connection as Connection  # for modules that must not import SQLAlchemy
 
-from optuna_treecv.storage.outages import KeptThreads
 from optuna_treecv.storage.outages import Outages
 from optuna_treecv.storage.outages import Scope
 from optuna_treecv.storage.tables import LEASES
@@ -77,6 +77,8 @@ MIGRATIONS: list[tuple[str, sa.Table] | None] = [
     None,  # version 3 added the table treecv_claims
     # Claims last a minute, as leases do, so none is worth copying.
     ("DROP TABLE IF EXISTS treecv_claims", LEASES),
+    # The keys of models are others than before, so that none would be found.
+    ("DROP TABLE IF EXISTS treecv_models", MODELS),
 ]
 SCHEMA_VERSION = 1 + len(MIGRATIONS)
 
@@ -140,7 +142,6 @@ class Database:
         # All threads share the connection of a StaticPool, but a transaction belongs to one.
         self._static = Lock()
         self._outages = Outages()
-        self._threads = KeptThreads()
         self._left: list[Future[Any]] = []  # transactions that nobody waits for any more
 
     def __str__(self) -> str:
@@ -297,7 +298,9 @@ class Database:
         self._left = [one for one in self._left if not one.done()]
         if len(self._left) >= _MOST_LEFT:
             raise TimeoutError(f"{_MOST_LEFT} transactions are still without an answer")
-        answer = self._threads.submit(transact)
+        answer: Future[T] = Future()
+        # Python exits without such a thread if it is stuck; it would wait for that of an executor.
+        Thread(target=_settle, args=(answer, transact), daemon=True).start()
         wait([answer], seconds)
         if not answer.done():
             self._left.append(answer)
@@ -451,6 +454,14 @@ def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """
     for start in range(0, len(values), 500):
         yield values[start : start + 500]
+
+
+def _settle(answer: Future[T], work: Callable[[], T]) -> None:
+    """Do what an answer is waited for."""
+    try:
+        answer.set_result(work())
+    except BaseException as error:  # noqa: BLE001  # the caller raises it
+        answer.set_exception(error)
 
 
 def _is_factory(store: object) -> TypeGuard[Callable[[], sa.Engine]]:

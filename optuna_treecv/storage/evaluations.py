@@ -19,12 +19,12 @@ from optuna_treecv.storage.tables import FOLD_SCORE_BLOCKS
 from optuna_treecv.storage.tables import FOLD_SCORES
 from optuna_treecv.storage.tables import LeftOut
 from optuna_treecv.storage.tables import read_checked
-from optuna_treecv.storage.tables import shown
 
 #: An evaluation with more fold scores than this stores them in one block instead of in rows.
 MAX_SCORE_ROWS = 1000
 
 _COLUMNS = tuple(EVALUATIONS.columns)
+_SCORE_COLUMNS = tuple(FOLD_SCORES.columns)
 _BLOCK_COLUMNS = tuple(FOLD_SCORE_BLOCKS.columns)
 COLUMNS = [column.name for column in _COLUMNS]
 # The folds of all repeats are numbered by 32 bits.
@@ -128,16 +128,19 @@ def read_scores(
     pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     few = LeftOut("treecv_fold_scores", "run")
     many = LeftOut("treecv_fold_score_blocks", "run")
+
+    def problem_of(row: dict[str, Any]) -> str | None:
+        is_fold = 0 <= row["fold"] < n_scores[row["run"]]
+        return None if is_fold else f"fold {row['fold']} has the score {row['score']}"
+
     for part in parts(list(n_scores)):
-        lists: dict[str, tuple[list[Any], list[Any]]] = {}
-        columns = FOLD_SCORES.c.run, FOLD_SCORES.c.fold, FOLD_SCORES.c.score
-        query = sa.select(*columns).where(FOLD_SCORES.c.run.in_(part)).order_by(*columns[:2])
-        for run, fold, score in connection.execute(query):
-            folds, scores = lists.setdefault(run, ([], []))
-            folds.append(fold)
-            scores.append(score)
-        for run, (folds, scores) in lists.items():
-            pairs[run] = _checked_scores(run, folds, scores, n_scores[run], few)
+        of_runs: dict[str, dict[int, float]] = {}
+        where = [FOLD_SCORES.c.run.in_(part)]
+        for row in read_checked(connection, _SCORE_COLUMNS, where, few, problem_of):
+            of_runs.setdefault(row["run"], {})[row["fold"]] = row["score"]
+        for run, scores in of_runs.items():
+            folds = np.array(sorted(scores))
+            pairs[run] = folds, np.array([scores[fold] for fold in folds.tolist()])
         where = [FOLD_SCORE_BLOCKS.c.run.in_(part)]
         for row in read_checked(connection, _BLOCK_COLUMNS, where, many):
             run = row["run"]
@@ -268,25 +271,6 @@ def _problem_of_evaluation(row: dict[str, Any]) -> str | None:
     if n_scores > _MOST_SCORES:
         return f"n_folds * n_repeats must be {_MOST_SCORES} or less, got {n_scores}"
     return None
-
-
-def _checked_scores(
-    run: str, folds: list[Any], scores: list[Any], n_scores: int, left_out: LeftOut
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores of a run, without those that are no scores."""
-    if not (
-        set(map(type, folds)) <= {int}
-        and set(map(type, scores)) <= {int, float}
-        and (not folds or (min(folds) >= 0 and max(folds) < n_scores))
-    ):
-        pairs = []
-        for fold, score in zip(folds, scores, strict=True):
-            if isinstance(fold, int) and 0 <= fold < n_scores and isinstance(score, int | float):
-                pairs.append((fold, score))
-            else:
-                left_out.add(run, f"fold {shown(fold)} has the score {shown(score)}")
-        folds, scores = [fold for fold, _ in pairs], [score for _, score in pairs]
-    return np.array(folds, np.int64), np.array(scores, float)
 
 
 def _unpack(block: bytes, n_scores: int, n_expected: int) -> np.ndarray | None:

@@ -123,9 +123,6 @@ MODELS = sa.Table(
     METADATA,
     sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
     _filled("key", sa.LargeBinary(32), index=True),
-    # Not used any more, and left so that the tables need no new version.
-    sa.Column("low", sa.Double),
-    sa.Column("high", sa.Double),
     _filled("n_bytes", sa.BigInteger),
     # The time to train the model again.
     _filled("seconds", sa.Double),
