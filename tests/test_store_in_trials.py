@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 import pickle
 import sqlite3
-from threading import Thread
 import warnings
 
 import numpy as np
@@ -163,20 +162,6 @@ def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
         assert len(commits) >= 5
         counts.append(len(commits) / 5)
     assert counts[0] - counts[1] <= 8 + 2
-
-
-def test_a_run_of_leave_one_out_starts_few_threads(store_url, monkeypatch):
-    """One look-up per row and more, each of which is a transaction here."""
-    monkeypatch.setattr("optuna_treecv.storage.outages.KEPT_SECONDS", 3600.0)
-    started, begun, start = [], [], Thread.start
-    monkeypatch.setattr(Thread, "start", lambda thread: (started.append(thread), start(thread)))
-    objective = objective_with(store_url, make(120), cv="loo")
-    event.listen(objective._database.engine, "begin", begun.append)
-    for values in (AT, {"step_size": 0.2}, AT):
-        objective.evaluate(values)
-    assert len(begun) > 240
-    names = [thread.name for thread in started]
-    assert names == ["optuna_treecv store"] * (0 if store_url.startswith("sqlite") else 1)
 
 
 @pytest.mark.parametrize("cv", [8, 1100])

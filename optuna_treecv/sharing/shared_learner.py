@@ -37,7 +37,7 @@ from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
 
-# Marks keys of a model's outputs for rows before it is trained on them.
+# Marks keys of a model's outputs for rows before it is trained on them, and its state then.
 _OUTPUTS = b"said of each row before it acts"
 
 # A subtree is walked in one call if its states fill at most this part of the cache, and if it
@@ -189,65 +189,40 @@ class SharedLearner:
         A model's outputs depend on all parameters, also where its state does not. So they are
         kept under all of them, together with the state that followed.
         """
-        before = state.model
+        before, size = state.model, self._learner.state_bytes
         self.update(state, phase)
-        done, model = 0, None
-        is_kept = phase.n_updates * self._learner.row_bytes >= _LEAST_BYTES
-        if is_kept:
-            done, model = self._kept_outputs(before.prefix, phase, ends, out)
-        for end in ends:
-            if end <= done:
-                yield end
-        if done == phase.n_updates:
-            return
-        model = self._learner.snapshot(self._state(before) if model is None else model)
+        keys = {end: self._outputs_key(before.prefix.feed(phase, end), out[:end]) for end in ends}
+        if phase.n_updates * self._learner.row_bytes < _LEAST_BYTES:
+            keys.clear()
+        kept = (
+            each for end in reversed(keys) if (each := self._cache.find(keys[end])) is not None
+        )
+        found = next(kept, None)
+        done = 0 if found is None else (len(found) - size) // out[:1].nbytes
+        if found is not None:
+            out[:done] = found[:-size].view(out.dtype).reshape(out[:done].shape)
+        model = self._learner.snapshot(self._state(before) if found is None else found[-size:])
         begin, seconds = done, 0.0
         try:
             for end in ends:
-                if end <= done:
-                    continue
-                began = perf_counter()
-                self._learner.test_then_train(model, cut(rows, begin, end), out[begin:end])
-                seconds += perf_counter() - began
-                with self._counting:
-                    self.n_updates += end - begin
-                begin = end
+                if end > done:
+                    began = perf_counter()
+                    self._learner.test_then_train(model, cut(rows, begin, end), out[begin:end])
+                    seconds += perf_counter() - began
+                    self._count(end - begin)
+                    begin = end
                 if end == phase.n_updates:
                     state.model.state = model
                 yield end
         finally:  # a walk that is left early may be resumed
-            if is_kept and begin > done:
-                fed_prefix, outputs = before.prefix.feed(phase, begin), out[:begin]
-                model.flags.writeable = False
-                self._cache.keep(self._key(fed_prefix), model, seconds)
-                kept = outputs.reshape(-1).view(np.uint8).copy()
-                kept.flags.writeable = False
-                self._cache.keep(self._outputs_key(fed_prefix, outputs), kept, seconds)
-
-    def _kept_outputs(
-        self, prefix: Prefix, phase: Phase, ends: Sequence[int], out: np.ndarray
-    ) -> tuple[int, np.ndarray | None]:
-        """Write the outputs for the first rows of a phase, as far as they are kept.
-
-        Return the number of these rows, and the state after them; None after the whole phase.
-        """
-        for end in reversed(ends):
-            fed_prefix = prefix.feed(phase, end)
-            outputs = out[:end]
-            kept = self._cache.find(self._outputs_key(fed_prefix, outputs))
-            if kept is None:
-                continue
-            model = None
-            if end < phase.n_updates:
-                model = self._cache.find(self._key(fed_prefix))
-                if model is None:
-                    continue
-            outputs[:] = kept.view(outputs.dtype).reshape(outputs.shape)
-            return end, model
-        return 0, None
+            if keys and begin > done:
+                outputs = out[:begin].reshape(-1).view(np.uint8)
+                kept_now = _frozen(np.concatenate((outputs, model)))
+                self._cache.keep(keys[begin], kept_now, seconds)
 
     def _outputs_key(self, prefix: Prefix, outputs: np.ndarray) -> Key:
-        return prefix.name, self._settings[-1], _OUTPUTS, outputs.nbytes
+        n_bytes = outputs.nbytes + self._learner.state_bytes
+        return prefix.name, self._settings[-1], _OUTPUTS, n_bytes
 
     def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
         """Test the folds of a node; return the row updates that the tree below it needs.
@@ -315,17 +290,14 @@ class SharedLearner:
                 plan, node, model, out, states, min(least, node.n_folds)
             )
             seconds = perf_counter() - began
-            with self._counting:
-                self.n_updates += n_updates
-            states.flags.writeable = False
+            self._count(n_updates)
             if keys:
                 each = [seconds * prefix.end / n_updates for prefix in prefixes.values()]
-                self._cache.keep_all(keys, states, each)
+                self._cache.keep_all(keys, _frozen(states), each)
             if node != plan.root:
                 outputs.array[:] = out[start:stop]
                 outputs.n_updates = n_updates
-                outputs.memory.flags.writeable = False
-                self._cache.keep(key, outputs.memory, seconds)
+                self._cache.keep(key, _frozen(outputs.memory), seconds)
             return n_updates
         finally:
             self._cache.release(key)
@@ -375,14 +347,22 @@ class SharedLearner:
         began = perf_counter()
         self._learner.update_part(state, prefix.phase, model.begin, prefix.end)
         seconds = perf_counter() - began
-        state.flags.writeable = False
+        self._count(prefix.end - model.begin)
+        self._cache.keep(key, _frozen(state), seconds)
+
+    def _count(self, n_updates: int) -> None:
         with self._counting:
-            self.n_updates += prefix.end - model.begin
-        self._cache.keep(key, state, seconds)
+            self.n_updates += n_updates
 
     def _key(self, prefix: Prefix) -> Key:
         settings = self._settings[bisect_left(self._breakpoints, prefix.n_seen)]
         return prefix.name, settings, self._learner.state_bytes
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    """Return an array that others will hold, too."""
+    array.flags.writeable = False
+    return array
 
 
 # A model is kept if its training phase reads at least so many bytes of rows. Then looking models
