@@ -19,8 +19,11 @@ import pytest
 
 from optuna_treecv import ModelCache
 from optuna_treecv.sharing.caches import StoredModelCache
+from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import stored_as
 from optuna_treecv.storage.model_store import Known
+
+KEY = Key(b"rows", b"folds", b"settings", b"unit", 3)
 
 
 def array(value, n_bytes=1000):
@@ -33,7 +36,7 @@ def test_what_is_kept_is_found():
     cache.keep("a", array(1), 1.0)
     assert cache.find("a")[0] == 1 and len(cache) == 1
     assert 1000 < cache.n_bytes < 3000
-    assert cache.has_any(["b", "a"]) and not cache.has_any(["b"])
+    assert cache.has("a") and not cache.has("b")
     cache.keep_all({0: "b", 1: "c"}, np.stack([array(2), array(3)]), [0.5, 0.5])
     assert [cache.find(key)[0] for key in "abc"] == [1, 2, 3]
 
@@ -222,7 +225,7 @@ class Vanishing:
     def __init__(self, error=None):
         self.error = error
         self.both_are_there = Barrier(2)
-        self.left = [Known(1, stored_as(("key", 3)))]
+        self.left = [Known(1, stored_as(KEY))]
 
     def news(self):
         left, self.left = self.left, []
@@ -237,13 +240,13 @@ class Vanishing:
 def test_two_threads_may_find_that_a_stored_model_is_gone():
     cache = StoredModelCache(ModelCache(), Vanishing())
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(cache.find, [("key", 3)] * 2)) == [None, None]
+        assert list(pool.map(cache.find, [KEY] * 2)) == [None, None]
 
 
 def test_a_claim_ends_when_the_store_fails():
     cache = StoredModelCache(ModelCache(), Vanishing(MemoryError()))
     with pytest.raises(MemoryError):
-        cache.claim(("key", 3))
+        cache.claim(KEY)
     assert not cache.memory._claims
 
 

@@ -376,11 +376,14 @@ def test_nan_equals_itself():
 
 def test_kept_scores_are_those_of_this_scikit_learn(monkeypatch):
     """Outputs come from this package alone."""
-    keys = Results(None, (b"trained",), b"targets")
-    f1, outputs = keys._key_of("f1_macro", 80), keys._key_of("outputs", 80)
+
+    def keys():
+        results = Results(None, b"rows", b"folds", b"trained", b"targets")
+        return results._key_of("f1_macro", 80), results._key_of("outputs", 80)
+
+    f1, outputs = keys()
     monkeypatch.setattr("optuna_treecv.sharing.results.SCORED_BY", b"another scikit-learn")
-    assert keys._key_of("f1_macro", 80) != f1
-    assert keys._key_of("outputs", 80) == outputs
+    assert keys()[0] != f1 and keys()[1] == outputs
 
 
 def test_functions_that_an_installed_function_returns(tmp_path, monkeypatch):

@@ -246,7 +246,7 @@ class Exact(WholeRepeat):
         if not self._is_missing(job, repeat):
             return None
         n_bytes = self.new_scores(job, repeat).n_bytes + job.bytes_kept * repeat.cut.n_tested
-        name = self.kept(job, repeat).name.hex() or str(id(job))
+        name = self.kept(job, repeat).name or str(id(job))
         return Missing(name, n_bytes * job.task.n_repeats)
 
     def _is_missing(self, job: Job, repeat: Repeat) -> bool:

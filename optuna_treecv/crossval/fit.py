@@ -56,9 +56,8 @@ from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
 from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.sharing.results import FoldResult
-from optuna_treecv.sharing.results import FoldResults
+from optuna_treecv.sharing.results import KeptScores
 from optuna_treecv.tree.plan import Node
 
 
@@ -194,11 +193,10 @@ class Fits:
         self._methods += kept
         self._fold_task = fold_task_of(job, repeat, self._metrics, kept)
         estimator = self._fold_task.estimator
-        data = task.data_name()
-        named = under_configuration(data[0]), data[1]
-        self._results = FoldResults(task.shared.cache, estimator, named, scoring)
+        data, cache = task.data_name(), task.shared.cache
+        self._kept = KeptScores.of(cache, data, b"", FIT.name, [estimator], scoring).at(())
         self._names = [b""] * repeat.cut.n_folds
-        if self._results.name or self._fold_task.beginnings is not None:
+        if self._kept.name or self._fold_task.beginnings is not None:
             cut, name = repeat.cut, data[0]
 
             def name_of_fold(chunk: int) -> bytes:
@@ -208,7 +206,7 @@ class Fits:
             names = ("names of folds", repeat.number)
             self._names = task.fact(names, lambda: [*map(name_of_fold, range(cut.n_folds))])
         if repeat.number == 0:
-            job.key = self._results.name
+            job.key = self._kept.name
             job.fingerprint = data[0].hex() if job.key else ""
         self._errors: dict[int, Exception] = {}
         # Where the columns end of the responses, which wait for the end.
@@ -336,16 +334,18 @@ class Fits:
 
     def find(self, chunk: int) -> FoldResult | None:
         """Return the result of a fold if it is kept."""
-        if not self._results.name:
+        if not self._kept.name:
             return None
         n_rows = len(self._cut.test_rows(chunk)) if self._width else 0
-        return self._results.find(self._names[chunk], (n_rows, self._width))
+        sizes = len(self._metrics), (n_rows, self._width)
+        numbers = self._kept.find(FoldResult.size(*sizes), self._names[chunk])
+        return None if numbers is None else FoldResult.of(numbers, *sizes)
 
     def _take(self, fitted: FoldResult, chunk: int) -> FoldResult:
         """Take note of a fit."""
         self._job.effort.n_updates += fitted.n_trained
         if not np.isnan(fitted.scores[self._by_fold]).any():
-            self._results.keep(self._names[chunk], fitted)
+            self._kept.keep(fitted.numbers(), fitted.seconds, self._names[chunk])
         return fitted
 
 

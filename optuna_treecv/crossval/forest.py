@@ -38,6 +38,7 @@ from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.sharing.keys import Key
 
 
 class Forest(WholeRepeat):
@@ -226,7 +227,7 @@ def _forest_for(job: Job, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool
     of_estimator = Limits.of(estimator)
     of_sums = FOREST.kept(job, repeat).of_sums
     cache = task.shared.memory if of_sums else None
-    key = of_sums, "forest", repeat.number, growth.seed
+    key = Key(of_sums, b"", b"", b"forest %d" % growth.seed)
     with task.growing:
         kept_forest: Trees | None = None if cache is None else cache.find(key)
         if kept_forest is not None and kept_forest.covers(of_estimator):

@@ -52,6 +52,7 @@ from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import content_key
+from optuna_treecv.sharing.keys import content_of
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import NoKey
@@ -508,7 +509,7 @@ class Task:
             rows = data.prepare(layout, repeat.cut.order)
             if self.shared.cache is not None and are_named:
                 # Digesting the rows is part of preparing them.
-                self.shared.identity(layout, rows, repeat.number, name or b"")
+                self.names_of(layout, rows, repeat.number, name or b"")
             seconds = perf_counter() - began
             return replace(rows, seconds=seconds + self._seconds if is_kept else seconds)
 
@@ -526,8 +527,24 @@ class Task:
 
         Also return whether later processes name them so too.
         """
-        return self.shared.data_name(
-            lambda: self._content(self.data.y_given), *self._name_of_metadata
+
+        def content() -> bytes | None:
+            parts = self._content(self.data.y_given), *self._name_of_metadata
+            return None if None in parts else digest(*filter(None, parts))
+
+        return self.shared.name_of("as given", content)
+
+    def names_of(
+        self, layout: RowLayout, rows: PreparedRows, repeat: int, steps: bytes
+    ) -> tuple[bytes, bytes]:
+        """Return names of prepared rows, and of the targets and weights they are scored with."""
+        counts = np.array([rows.n_features, 0 if rows.classes is None else len(rows.classes)])
+        of_rows = rows.X, rows.y, rows.weights, counts
+        of_scores = rows.targets, rows.classes, rows.score_weights
+        what = layout, repeat, steps
+        return (
+            self.shared.name_of((*what, "rows"), lambda: content_of(*of_rows))[0],
+            self.shared.name_of((*what, "scores"), lambda: content_of(*of_scores))[0],
         )
 
 

@@ -58,8 +58,6 @@ from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.sharing.results import Results
-from optuna_treecv.sharing.results import results_of
-from optuna_treecv.sharing.results import RowsIdentity
 from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Learner
@@ -222,9 +220,9 @@ class Trained(Engine):
         learner = bound.learner
         if job.cache is not None:
             if repeat.number == 0:
-                job.fingerprint = bound.identity.rows.hex()
+                job.fingerprint = bound.rows.hex()
                 job.key = "" if bound.results is None else bound.results.name
-            root = job.task.shared.root(bound.identity, repeat.number)
+            root = job.task.shared.root(bound.rows)
             # A shared learner keeps the states after parts of phases, at which early scores are
             # asked for. A learner that is trained on whole phases has no such states.
             if learner.phases_may_be_cut or not job.task.settings.is_early:
@@ -459,14 +457,14 @@ class Bound(NamedTuple):
     Attributes
     ----------
     learner : Learner
-    identity : RowsIdentity
-        The names of the rows.
+    rows : bytes
+        The name of the rows.
     results : Results or None
         Where the results are kept; None if the estimator has no key.
     """
 
     learner: Any
-    identity: RowsIdentity
+    rows: bytes
     results: Any
 
 
@@ -478,14 +476,15 @@ def bind(job: Job, repeat: Repeat, rows: PreparedRows) -> Bound:
     if repeat.number == 0 and job.bound is not None:
         return job.bound
     learner = job.learner(rows, job.responses, repeat)
-    identity = job.task.shared.identity(job.layout, rows, repeat.number, job.steps_name)
+    name, targets = job.task.names_of(job.layout, rows, repeat.number, job.steps_name)
     if isinstance(learner, CompiledLearner) and learner.weights_of_classes:
         _check_masses_of_classes(learner, repeat.cut)
     folds = repeat.key
     if not isinstance(job.estimator, CompiledEstimator):
         folds = under_configuration(folds)
-    results = results_of(learner, job.cache, identity, folds, job.engine.name)
-    bound = Bound(learner, identity, results)
+    method = job.engine.name.encode()
+    results = Results.of(learner, job.cache, name, folds, targets, method)
+    bound = Bound(learner, name, results)
     if repeat.number == 0:
         job.bound = bound
     return bound

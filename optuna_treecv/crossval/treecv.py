@@ -260,7 +260,7 @@ def _groups(jobs: Sequence[Job], repeat: Repeat) -> Iterable[dict[str, tuple[Job
         if bound is not None:
             learner = bound.learner
             settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
-            alike = bound.identity.rows, settings, job.n_epochs
+            alike = bound.rows, settings, job.n_epochs
             groups.setdefault(alike, {})[bound.results.name] = job, bound
     return groups.values()
 

@@ -17,11 +17,7 @@ from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import TestedRows
-from optuna_treecv.sharing.caches import keys_of
 from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import SCORED_BY
-from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.sharing.results import KeptScores
 from optuna_treecv.sharing.results import OUTPUTS_DIVERGED
 from optuna_treecv.sharing.results import RepeatScores
@@ -50,27 +46,23 @@ class WholeRepeat(Engine):
             of_plan = job.planned(("names", repeat.number), partial(self._kept, job, repeat))
             job.names[repeat.number] = kept = of_plan.at(self.point(job, repeat))
             if repeat.number == 0:
-                job.key, job.fingerprint = kept.name.hex(), kept.fingerprint
+                job.key, job.fingerprint = kept.name, kept.data.hex()
         return kept
 
     def _kept(self, job: Job, repeat: Repeat) -> KeptScores:
         """Return the same at no point yet."""
-        task, metrics = job.task, job.scoring.metrics
-        data, lasts = task.data_name()
-        cache, keys = keys_of(task.shared.cache, self.parts(job), lasts)
-        if keys is None:
-            return KeptScores()
-        data, order = under_configuration(data), repeat.cut.order
+        task, order = job.task, repeat.cut.order
         folds = task.fact(("folds", repeat.number), lambda: digest(repeat.key, order.tobytes()))
-        of_sums = digest(self.name.encode(), SCORED_BY, data, folds, *keys)
-        if cache is None or not all(metric.is_registered for metric in metrics):
-            return KeptScores(cache, of_sums)
-        names = tuple(encode(metric.name) for metric in metrics)
-        return KeptScores(cache, of_sums, names, data.hex())
+        cache, data = task.shared.cache, task.data_name()
+        return KeptScores.of(cache, data, folds, self.name, self.parts(job), job.scoring)
 
     def find(self, job: Job, repeat: Repeat) -> RepeatScores | None:
         """Return the scores if they are kept; those of single rows never are."""
-        return None if job.needs_rows else self.kept(job, repeat).find(_shape(job, repeat))
+        if job.needs_rows:
+            return None
+        shape = _shape(job, repeat)
+        numbers = self.kept(job, repeat).find(sum(RepeatScores.sizes(*shape)))
+        return None if numbers is None else RepeatScores(shape, numbers)
 
     def new_scores(self, job: Job, repeat: Repeat) -> RepeatScores:
         """Return scores that are to be filled in."""
@@ -115,7 +107,7 @@ class WholeRepeat(Engine):
             )
             n_needed = 0
         if keeps and not scores.was_kept:
-            self.kept(job, repeat).keep(scores, job.effort.seconds)
+            self.kept(job, repeat).keep(scores.numbers, job.effort.seconds)
 
 
 def _shape(job: Job, repeat: Repeat) -> tuple[int, int, bool]:

@@ -4,7 +4,9 @@ The keys of models end with the lengths of their arrays in bytes, for stores.
 """
 
 from collections.abc import Callable
+from collections.abc import Hashable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from heapq import heappop
 from heapq import heappush
@@ -48,7 +50,7 @@ class _Block:
         self.n_bytes = array.nbytes + _BLOCK_BYTES
         self.seconds = seconds
         self.priority = 0.0, 0  # and the tick at which it was set: the older block goes first
-        self.keys: list[Key] = []  # by which it is found
+        self.keys: list[Hashable] = []  # by which it is found
 
 
 class ModelCache:
@@ -88,11 +90,11 @@ class ModelCache:
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
         self.max_bytes = check_bytes("max_bytes", max_bytes)
         self.n_bytes = 0
-        self._kept: dict[Key, tuple[Any, _Block]] = {}  # arrays, and their blocks
+        self._kept: dict[Hashable, tuple[Any, _Block]] = {}  # arrays, and their blocks
         self._next_to_go: list[tuple[tuple[float, int], _Block]] = []
         self._level = 0.0  # the priority of the block that was dropped last
         self._ticks = count()
-        self._claims: dict[Key, Lock] = {}
+        self._claims: dict[Hashable, Lock] = {}
         self._lock = Lock()
 
     def __reduce__(self) -> "tuple[type[ModelCache], tuple[int]]":
@@ -107,7 +109,7 @@ class ModelCache:
         with self._lock:
             return len(self._kept)
 
-    def find(self, key: Key) -> Any:
+    def find(self, key: Hashable) -> Any:
         """Look up an array.
 
         Parameters
@@ -123,23 +125,12 @@ class ModelCache:
         with self._lock:
             return self._find(key)
 
-    def has_any(self, keys: Iterable[Key]) -> bool:
-        """Look up several keys at once.
-
-        Parameters
-        ----------
-        keys : iterable of tuple
-            As for ``find``.
-
-        Returns
-        -------
-        bool
-            Whether ``find`` would find an array for any of the keys.
-        """
+    def has(self, key: Hashable) -> bool:
+        """Return whether ``find`` would find an array, which is not read from a store."""
         with self._lock:
-            return any(self._find(key) is not None for key in keys)
+            return self._find(key) is not None
 
-    def keep(self, key: Key, array: Any, seconds: float) -> None:
+    def keep(self, key: Hashable, array: Any, seconds: float) -> None:
         """Keep an array, if it is worth its room.
 
         Parameters
@@ -156,7 +147,7 @@ class ModelCache:
             self._place(key, array, block)
             self._admit(block)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: Hashable) -> None:
         """Drop what is kept under a key, so that something else can take its place.
 
         Parameters
@@ -168,7 +159,7 @@ class ModelCache:
             if key in self._kept:
                 self._drop(self._kept[key][1])
 
-    def keep_all(self, keys: dict[int, Key], arrays: np.ndarray, seconds: list[float]) -> None:
+    def keep_all(self, keys: Mapping[int, Key], arrays: np.ndarray, seconds: list[float]) -> None:
         """Keep rows of an array, each under its own key; they are kept or dropped together.
 
         Parameters
@@ -186,7 +177,7 @@ class ModelCache:
                 self._place(of_row, arrays[i], block)
             self._admit(block)
 
-    def claim(self, key: Key) -> np.ndarray | None:
+    def claim(self, key: Hashable) -> np.ndarray | None:
         """Look up an array, or claim the right to make it.
 
         A thread that asks for a claimed array waits. If the owner releases its claim without
@@ -216,7 +207,7 @@ class ModelCache:
             with maker:
                 pass
 
-    def release(self, key: Key) -> None:
+    def release(self, key: Hashable) -> None:
         """Release a claim.
 
         Parameters
@@ -227,13 +218,13 @@ class ModelCache:
         with self._lock:
             self._claims.pop(key).release()
 
-    def _find(self, key: Key) -> Any:
+    def _find(self, key: Hashable) -> Any:
         array, block = self._kept.get(key, (None, None))
         if block is not None:
             self._touch(block)
         return array
 
-    def _place(self, key: Key, array: Any, block: _Block) -> None:
+    def _place(self, key: Hashable, array: Any, block: _Block) -> None:
         """Make a block findable under a key, unless the same array is there already."""
         if key not in self._kept:
             self._kept[key] = array, block
@@ -334,9 +325,8 @@ class StoredModelCache:
         array = self.memory.find(key)
         return self._fetch(key) if array is None else array
 
-    def has_any(self, keys: Iterable[Key]) -> bool:
-        keys = list(keys)
-        return self.memory.has_any(keys) or any(self._where(key) is not None for key in keys)
+    def has(self, key: Key) -> bool:
+        return self.memory.has(key) or self._where(key) is not None
 
     def claim(self, key: Key) -> np.ndarray | None:
         array = self.memory.claim(key)
@@ -355,7 +345,7 @@ class StoredModelCache:
         self.memory.keep(key, array, seconds)
         self._gather([(key, array, seconds)])
 
-    def keep_all(self, keys: dict[int, Key], arrays: np.ndarray, seconds: list[float]) -> None:
+    def keep_all(self, keys: Mapping[int, Key], arrays: np.ndarray, seconds: list[float]) -> None:
         self.memory.keep_all(keys, arrays, seconds)
         each = zip(keys.items(), seconds, strict=True)
         self._gather([(key, arrays[i], cost) for (i, key), cost in each])
@@ -430,16 +420,6 @@ class StoredModelCache:
 AnyCache = ModelCache | StoredModelCache
 
 
-def keep_scores(
-    cache: AnyCache, key: Key, array: np.ndarray, seconds: float, least_seconds: float
-) -> None:
-    """Keep fold scores; write them to a store at once if they took over ``least_seconds``."""
-    array.flags.writeable = False
-    cache.memory.keep(key, array, seconds)
-    if isinstance(cache, StoredModelCache) and seconds > least_seconds:
-        cache.write([(key, array, seconds)])
-
-
 def keys_of(
     cache: AnyCache | None, estimators: Sequence[Any], last: bool
 ) -> tuple[AnyCache | None, list[bytes] | None]:
@@ -448,14 +428,13 @@ def keys_of(
     A store only gets what later processes know by the same name: estimators of installed packages,
     on data whose name lasts. The keys are None where an estimator has none.
     """
-    of_memory = None if cache is None else cache.memory
-    places: list[tuple[AnyCache | None, list[Callable[[Any], bytes]]]] = [
-        (of_memory, [encode, lasting_key])  # functions have lasting keys only
-    ]
     if last and isinstance(cache, StoredModelCache):
-        places.insert(0, (cache, [lasting_key]))
-    for place, kinds in places:
-        keys = [key for one in estimators if (key := first_key(one, *kinds)) is not None]
-        if len(keys) == len(estimators):
-            return place, keys
-    return of_memory, None
+        if (lasting := _each(estimators, lasting_key)) is not None:
+            return cache, lasting
+    # Functions have lasting keys only.
+    return None if cache is None else cache.memory, _each(estimators, encode, lasting_key)
+
+
+def _each(values: Sequence[Any], *kinds: Callable[[Any], bytes]) -> list[bytes] | None:
+    keys = [key for value in values if (key := first_key(value, *kinds)) is not None]
+    return keys if len(keys) == len(values) else None

@@ -17,6 +17,7 @@ import struct
 import sys
 from threading import Lock
 from typing import Any
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -26,7 +27,6 @@ from xxhash import xxh3_128
 from optuna_treecv._kernels import FORMAT
 from optuna_treecv.learners.base import parameters_of
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.sharing.code import content_of_code
 from optuna_treecv.sharing.code import global_name
@@ -35,8 +35,6 @@ from optuna_treecv.sharing.code import is_code
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 
-#: Names, and at the end the length in bytes of the array that they name.
-Key = tuple[Any, ...]
 #: Returns a value as bytes.
 Encode = Callable[[Any], bytes]
 #: Returns as bytes what is neither plain data nor an estimator; its second argument encodes parts.
@@ -57,13 +55,34 @@ _PLAIN = "biufcmM"
 _REQUESTS = "_metadata_request"
 _KEPT_BY_CLONE = ("_sklearn_output_config", "_skl_callbacks")
 
-# Stands before weights among the arrays of rows, so that they are not taken for targets.
-_WEIGHTS = [np.array(["weights"])]
-
 # Code from outside this package may be different tomorrow under the same name. It is known by the
 # class in memory, so that its keys end with the process.
 _tokens: WeakKeyDictionary[type, bytes] = WeakKeyDictionary()
 _lock = Lock()
+
+
+class Key(NamedTuple):
+    """Names one thing that is kept, in memory or in a store.
+
+    Attributes
+    ----------
+    data : bytes
+        The rows; for a model, those it was trained on in their order.
+    folds : bytes
+        The folds, or one of them; empty for what no fold changes.
+    settings : bytes
+        The estimator, and whatever else acts on the result.
+    unit : bytes
+        What it is: a model, outputs, scores, sums, ....
+    n_bytes : int
+        Its length; 0 for what no store keeps.
+    """
+
+    data: bytes
+    folds: bytes
+    settings: bytes
+    unit: bytes
+    n_bytes: int = 0
 
 
 class NoKey(TypeError):
@@ -80,7 +99,7 @@ def digest(*parts: bytes) -> bytes:
 
 def stored_as(key: Key) -> bytes:
     """Return the bytes that represent a key in a store."""
-    return digest(*(part if isinstance(part, bytes) else encode(part) for part in key))
+    return digest(*key[:-1], encode(key.n_bytes))
 
 
 def is_ours(kind: type) -> bool:
@@ -276,35 +295,12 @@ def _encode_object(value: Any, inner: Encode) -> bytes:
     return b"o" + digest(inner(type(value)), *map(inner, pickled[1:3]))
 
 
-def fingerprint(rows: PreparedRows) -> bytes | None:
-    """Return a digest of prepared rows in their final order, their targets and weights.
-
-    None if they hold Python objects.
-    """
-    parts = [_arrays(rows.X), _arrays(rows.y)]
-    if rows.weights is not None:
-        parts.append([*_WEIGHTS, rows.weights])
-    if None in parts:
+def content_of(*data: Any) -> bytes | None:
+    """Return a digest of prepared rows, targets or weights; None if they hold Python objects."""
+    each = [_arrays(one) for one in data]
+    if None in each:
         return None
-    n_classes = 0 if rows.classes is None else len(rows.classes)
-    return digest(
-        struct.pack("<qq", rows.n_features, n_classes),
-        *(content_of_array(array) for arrays in parts if arrays for array in arrays),
-    )
-
-
-def targets_key(rows: PreparedRows) -> bytes | None:
-    """Return a digest of the targets that predictions are compared with, and of their weights.
-
-    None if they hold Python objects.
-    """
-    targets, classes = _arrays(rows.targets), _arrays(rows.classes)
-    if targets is None or classes is None:
-        return None
-    arrays = targets + classes
-    if rows.score_weights is not None:
-        arrays += [*_WEIGHTS, rows.score_weights]
-    return digest(*map(content_of_array, arrays))
+    return digest(*(digest(*map(content_of_array, arrays or ())) for arrays in each))
 
 
 def token() -> bytes:

@@ -7,6 +7,8 @@ all folds, keep the scores of all folds as one block, and the sums behind them.
 
 from collections.abc import Callable
 from collections.abc import Generator
+from collections.abc import Hashable
+from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from functools import partial
@@ -21,28 +23,24 @@ import numpy as np
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import MOST_ROWS
-from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.scoring.at_leaves import COUNT_BYTES
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.sharing.caches import AnyCache
-from optuna_treecv.sharing.caches import keep_scores
 from optuna_treecv.sharing.caches import keys_of
 from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import fingerprint
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import SCORED_BY
 from optuna_treecv.sharing.keys import settings_key
-from optuna_treecv.sharing.keys import targets_key
 from optuna_treecv.sharing.keys import token
+from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.tree.plan import Learner
 
@@ -51,21 +49,6 @@ from optuna_treecv.tree.plan import Learner
 # ``average_start``, adds some for each of its values.
 _MOST_ROOTS = 8
 _MOST_PREFIXES = 2**14
-
-
-class RowsIdentity(NamedTuple):
-    """Names of prepared rows.
-
-    Attributes
-    ----------
-    rows : bytes
-        The name of the rows that models are trained on.
-    targets : bytes or None
-        The name of what predictions are compared with; None if that has no name.
-    """
-
-    rows: bytes
-    targets: bytes | None
 
 
 class SharedBetweenRuns:
@@ -82,9 +65,8 @@ class SharedBetweenRuns:
     def __init__(self, cache: AnyCache | None, with_others: bool) -> None:
         self.cache = cache
         self._with_others = with_others
-        self._identities: dict[tuple[RowLayout, int, bytes], RowsIdentity] = {}
-        self._roots: dict[tuple[bytes, int], Prefix] = {}
-        self._data_name: tuple[bytes, bool] | None = None
+        self._names: dict[Hashable, tuple[bytes, bool]] = {}
+        self._roots: dict[bytes, Prefix] = {}
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -95,38 +77,21 @@ class SharedBetweenRuns:
         """The cache of this process, without a store behind it."""
         return None if self.cache is None else self.cache.memory
 
-    def identity(
-        self, layout: RowLayout, rows: PreparedRows, repeat: int, steps: bytes = b""
-    ) -> RowsIdentity:
-        """Return the names of rows that were prepared after some steps."""
-        with self._lock:
-            if (layout, repeat, steps) not in self._identities:
-                rows_digest = fingerprint(rows) if self._with_others else None
-                targets = targets_key(rows) if rows_digest else b""
-                self._identities[layout, repeat, steps] = RowsIdentity(
-                    rows_digest or token(), targets
-                )
-            return self._identities[layout, repeat, steps]
-
-    def data_name(
-        self, content: Callable[[], bytes | None], *names: bytes | None
-    ) -> tuple[bytes, bool]:
-        """Return a name for rows as given, and whether later processes name them so too.
+    def name_of(self, what: Hashable, content: Callable[[], bytes | None]) -> tuple[bytes, bool]:
+        """Return a name of data, and whether later processes name them so too.
 
         Parameters
         ----------
+        what : hashable
+            The same for the same data of this evaluation, which are read once.
         content : callable
-            () -> the digest of the rows as given; None if they have none.
-        *names : bytes or None
-            Names of what else belongs to them; None for what has no name.
+            () -> their digest; None if they have none.
         """
         with self._lock:
-            if self._data_name is None:
+            if what not in self._names:
                 name = content() if self._with_others else None
-                if name is not None and names:
-                    name = None if None in names else digest(name, *filter(None, names))
-                self._data_name = name or token(), name is not None
-            return self._data_name
+                self._names[what] = name or token(), name is not None
+            return self._names[what]
 
     def beginnings(self, n_workers: int) -> "Beginnings":
         """Return the cache of fitted beginnings of Pipelines, for this process and its workers."""
@@ -134,17 +99,17 @@ class SharedBetweenRuns:
         assert memory is not None
         return Beginnings(memory, memory.max_bytes // n_workers)
 
-    def root(self, identity: RowsIdentity, repeat: int) -> Prefix:
-        """Return the empty prefix over the rows of a repeat.
+    def root(self, rows: bytes) -> Prefix:
+        """Return the empty prefix over the rows of this name.
 
         Those of a few repeats are kept. They are only looked up faster: a new one has the same
         name.
         """
         with self._lock:
-            root = self._roots.pop((identity.rows, repeat), None)
+            root = self._roots.pop(rows, None)
             if root is None or root.n_prefixes[0] > _MOST_PREFIXES:
-                root = Prefix(identity.rows)
-            self._roots[identity.rows, repeat] = root
+                root = Prefix(rows)
+            self._roots[rows] = root
             if len(self._roots) > _MOST_ROOTS:
                 del self._roots[next(iter(self._roots))]
             return root
@@ -166,30 +131,50 @@ class Results:
     Parameters
     ----------
     cache : ModelCache, StoredModelCache or None
-    key : tuple of bytes
-        Everything that the outputs depend on.
-    targets : bytes or None
-        A digest of the targets, on which scores depend too; None: scores are not kept.
+    data, folds, settings : bytes
+        The names of all that the outputs depend on.
+    targets : bytes
+        The name of the targets and their weights, on which scores depend too.
     """
 
     def __init__(
-        self, cache: AnyCache | None, key: tuple[bytes, ...], targets: bytes | None
+        self, cache: AnyCache | None, data: bytes, folds: bytes, settings: bytes, targets: bytes
     ) -> None:
         self._cache = cache
-        self._key = key
-        self._targets = targets
+        self._names = data, folds, settings
+        self._of_scores = digest(SCORED_BY, targets)
+
+    @classmethod
+    def of(
+        cls, learner: Learner, cache: AnyCache | None, data: bytes, folds: bytes, *others: bytes
+    ) -> "Results | None":
+        """Return the results of a learner; None if it has no key.
+
+        ``others`` are the names of the targets and of the method.
+        """
+        targets, method = others
+        try:
+            if isinstance(learner, CompiledLearner):
+                settings = settings_key(learner, MOST_ROWS)
+            elif isinstance(learner, Adapter):
+                settings = encode(learner.fresh) + encode(learner.response_methods)
+            else:
+                return None
+        except NoKey:
+            return None
+        return cls(cache, data, folds, digest(settings, method), targets)
 
     @cached_property
     def name(self) -> str:
         """The digest of the rows, the settings, the folds and the method, in hexadecimal."""
-        return digest(*self._key).hex()
+        return digest(*self._names).hex()
 
     def take(self, leaves: Leaves) -> int | None:
         """Fill in the results if they are kept; return the row updates that they took."""
         results, memories = leaves.results(), {}
         for name, result in results.items():  # outputs are the largest, and come last
             key = self._key_of(name, len(result.memory))
-            memory = None if self._cache is None or key is None else self._cache.find(key)
+            memory = None if self._cache is None else self._cache.find(key)
             if memory is None:
                 continue
             memories[name] = memory
@@ -202,55 +187,25 @@ class Results:
     def has_outputs(self, n_bytes: int) -> bool:
         """Return whether outputs of that many bytes are kept, without reading them."""
         key = self._key_of("outputs", n_bytes + COUNT_BYTES)
-        return self._cache is not None and key is not None and self._cache.has_any([key])
+        return self._cache is not None and self._cache.has(key)
 
     def to_write(self, outputs: ArrayThenCount, seconds: float) -> tuple[Key, np.ndarray, float]:
         """Return outputs in the form that ``StoredModelCache.write`` takes."""
-        key = self._key_of("outputs", len(outputs.memory))
-        assert key is not None  # only scores may have none
-        return key, outputs.memory, seconds
+        return self._key_of("outputs", len(outputs.memory)), outputs.memory, seconds
 
     def keep(self, leaves: Leaves, n_updates: int, seconds: float) -> None:
         """Keep the results that were not kept yet, with their row updates and seconds."""
+        if self._cache is None:
+            return
         for name, results in leaves.to_keep().items():
-            key = self._key_of(name, len(results.memory))
-            if self._cache is not None and key is not None:
-                results.n_updates = n_updates
-                results.memory.flags.writeable = False
-                self._cache.keep(key, results.memory, seconds)
+            results.n_updates = n_updates
+            results.memory.flags.writeable = False
+            self._cache.keep(self._key_of(name, len(results.memory)), results.memory, seconds)
 
-    def _key_of(self, name: str, n_bytes: int) -> Key | None:
+    def _key_of(self, name: str, n_bytes: int) -> Key:
         """Return the key of a result; for scores it covers the targets and the scoring code."""
-        if name == "outputs":
-            return *self._key, b"", encode(name), n_bytes
-        if self._targets is None:
-            return None
-        return *self._key, digest(SCORED_BY, self._targets), encode(name), n_bytes
-
-
-def results_of(
-    learner: Learner,
-    cache: AnyCache | None,
-    identity: RowsIdentity,
-    folds: bytes,
-    method: str,
-) -> Results | None:
-    """Return the results of a learner on some folds; None if the learner has no key."""
-    try:
-        if isinstance(learner, CompiledLearner):
-            settings = settings_key(learner, MOST_ROWS)
-        elif isinstance(learner, Adapter):
-            settings = encode(learner.fresh) + encode(learner.response_methods)
-        else:
-            return None
-    except NoKey:
-        return None
-    key = identity.rows, digest(settings), folds, encode(method)
-    return Results(cache, key, identity.targets)
-
-
-# Shorter fits are not written, as a store takes about a millisecond for each.
-_SECONDS_TO_WRITE = 1e-3
+        unit = b"outputs" if name == "outputs" else digest(self._of_scores, encode(name))
+        return Key(*self._names, unit, n_bytes)
 
 
 class FoldResult(NamedTuple):
@@ -278,76 +233,23 @@ class FoldResult(NamedTuple):
     n_trained: int
     seconds: float = 0.0
 
+    @classmethod
+    def of(cls, numbers: np.ndarray, n_metrics: int, shape: tuple[int, int]) -> "FoldResult":
+        """Return the result that has these numbers, with responses of the given shape."""
+        ends = np.cumsum([n_metrics, SPREAD_SIZE * n_metrics, 2])
+        scores, spreads, (has_diverged, n_trained), responses = np.split(numbers, ends)
+        spreads = spreads.reshape(n_metrics, SPREAD_SIZE)
+        return cls(scores, spreads, responses.reshape(shape), bool(has_diverged), int(n_trained))
 
-class FoldResults:
-    """The results of one estimator's folds, in the cache or to be put there.
+    def numbers(self) -> np.ndarray:
+        """Return all but the seconds as an array of float64."""
+        facts = [self.has_diverged, self.n_trained]
+        return np.concatenate([self.scores, self.spreads.ravel(), facts, self.responses.ravel()])
 
-    The store only gets results that later processes find by the same name: those of estimators of
-    installed packages, on data that can be named by their content.
-
-    Parameters
-    ----------
-    cache : ModelCache, StoredModelCache or None
-    estimator : estimator
-        With all its seeds.
-    data : (bytes, bool)
-        The name of the data, and whether later processes give them the same name.
-    scoring : Scoring
-    """
-
-    def __init__(
-        self,
-        cache: AnyCache | None,
-        estimator: Any,
-        data: tuple[bytes, bool],
-        scoring: Scoring,
-    ) -> None:
-        self._cache: AnyCache | None = None
-        self._settings: bytes | None = None
-        self._n_metrics = len(scoring.metrics)
-        if cache is None or not all(metric.is_registered for metric in scoring.metrics):
-            return
-        data_name, lasts = data
-        self._cache, settings = keys_of(cache, [estimator], lasts)
-        if settings is not None:
-            names = (encode(metric.name) for metric in scoring.metrics)
-            self._settings = digest(b"fit", SCORED_BY, data_name, *settings, *names)
-
-    @property
-    def name(self) -> str:
-        """The digest of the estimator, the data and the metrics in hexadecimal; "" without one."""
-        return "" if self._settings is None else self._settings.hex()
-
-    def find(self, fold: bytes, shape: tuple[int, int]) -> FoldResult | None:
-        """Return the result of a fold, with responses of the given shape, if it is kept."""
-        n_scores, n_spreads = self._n_metrics, SPREAD_SIZE * self._n_metrics
-        n_numbers = n_scores + n_spreads + 1 + shape[0] * shape[1]
-        if self._cache is None or self._settings is None:
-            return None
-        array = self._cache.find((self._settings, fold, 8 * n_numbers + COUNT_BYTES))
-        if array is None:
-            return None
-        kept = ArrayThenCount((n_numbers,))
-        kept.take(array)
-        ends = np.cumsum([n_scores, n_spreads, 1])
-        scores, spreads, diverged, responses = np.split(kept.array, ends)
-        return FoldResult(
-            scores,
-            spreads.reshape(n_scores, SPREAD_SIZE),
-            responses.reshape(shape),
-            bool(diverged[0]),
-            kept.n_updates,
-        )
-
-    def keep(self, fold: bytes, result: FoldResult) -> None:
-        """Keep the result of a fold, and write it to the store at once."""
-        if self._cache is None or self._settings is None:
-            return
-        spreads, responses = result.spreads.ravel(), result.responses.ravel()
-        parts = result.scores, spreads, [result.has_diverged], responses
-        memory = ArrayThenCount.of(np.concatenate(parts), result.n_trained).memory
-        key = self._settings, fold, memory.nbytes
-        keep_scores(self._cache, key, memory, result.seconds, _SECONDS_TO_WRITE)
+    @staticmethod
+    def size(n_metrics: int, shape: tuple[int, int]) -> int:
+        """Return how many numbers a result has."""
+        return (1 + SPREAD_SIZE) * n_metrics + 2 + shape[0] * shape[1]
 
 
 # The cache of a worker process, which all tasks that it gets share.
@@ -413,7 +315,7 @@ class Beginnings:
             self._name = None
         if self._name is None:
             return fit_transform(step, X, *args, **options)
-        key = (self._name, 0)
+        key = Key(self._name, b"", b"", b"beginning")
         pickled = self.kept.find(key)
         if pickled is not None:
             return pickle.loads(pickled.data)
@@ -433,9 +335,6 @@ def _in_this_process(max_bytes: int) -> Beginnings:
         _of_this_process[:] = [ModelCache(max_bytes)]
     return Beginnings(_of_this_process[0], max_bytes)
 
-
-# Scores that took less time are not written, as a store takes about a millisecond for each.
-_SECONDS_OF_REPEAT = 2e-3
 
 #: In ``RepeatScores.diverged``.
 OUTPUTS_DIVERGED = 2
@@ -532,7 +431,7 @@ class KeptSums:
 
     def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
         """Return the kept array of a name, or make and keep it."""
-        key: Key = self._name, encode(name), 8 * size
+        key = Key(self._name, b"", b"", b"sums " + name.encode(), 8 * size)
         if key not in self._held:
             memory = None if self._cache is None else self._cache.find(key)
             if memory is None:
@@ -546,45 +445,96 @@ class KeptSums:
         return self._held[key]
 
 
+# Scores that took less time are not written, as a store takes about a millisecond for each.
+_SECONDS_TO_WRITE = 2e-3
+
+
 class KeptScores(NamedTuple):
-    """The cache of an estimator's scores on a repeat, and their name in it.
+    """Where the scores of an estimator are kept, of a repeat or of single folds, and by what name.
 
     Attributes
     ----------
     cache : ModelCache, StoredModelCache or None
         One in memory where later processes do not know the scores by the same name.
+    data, folds : bytes
+        The names of the rows and of the folds; of single folds, that of one is given later.
     of_sums : bytes
         The name of the sums, which do not depend on the point and the scoring; empty: they are
         not kept.
     metrics : tuple of bytes
         The names of the metrics; empty: the scores are not kept.
-    fingerprint : str
-        The name of the rows; empty if the scores are not kept.
-    name : bytes
-        The name of the scores; empty: they are not kept.
+    settings : bytes
+        The name of the estimator and the scoring; empty: the scores are not kept.
     """
 
     cache: AnyCache | None = None
+    data: bytes = b""
+    folds: bytes = b""
     of_sums: bytes = b""
     metrics: tuple[bytes, ...] = ()
-    fingerprint: str = ""
-    name: bytes = b""
+    settings: bytes = b""
+
+    @classmethod
+    def of(
+        cls,
+        cache: AnyCache | None,
+        data: tuple[bytes, bool],
+        folds: bytes,
+        engine: str,
+        parts: Sequence[Any],
+        scoring: Scoring,
+    ) -> "KeptScores":
+        """Return where an engine keeps the scores of an estimator, without its point.
+
+        Parameters
+        ----------
+        cache : ModelCache, StoredModelCache or None
+        data : (bytes, bool)
+            The name of the rows, and whether later processes give them the same name.
+        folds : bytes
+        engine : str
+        parts : sequence of estimator
+            The parts of the estimator, with all their seeds.
+        scoring : Scoring
+        """
+        rows = under_configuration(data[0])
+        cache, keys = keys_of(cache, parts, data[1])
+        if keys is None:
+            return cls()
+        of_sums = digest(engine.encode(), SCORED_BY, rows, folds, *keys)
+        if cache is None or not all(metric.is_registered for metric in scoring.metrics):
+            return cls(cache, of_sums=of_sums)
+        names = tuple(encode(metric.name) for metric in scoring.metrics)
+        return cls(cache, rows, folds, of_sums, names)
 
     def at(self, point: Any) -> "KeptScores":
         """Return the same for the estimator that has these values of the point's parameters."""
         if not self.metrics:
             return self
-        return self._replace(name=digest(self.of_sums, encode(point), *self.metrics))
+        return self._replace(settings=digest(self.of_sums, encode(point), *self.metrics))
 
-    def find(self, shape: tuple[int, int, bool]) -> RepeatScores | None:
-        """Return the scores of this shape if they are kept, see ``RepeatScores``."""
-        if self.cache is None or not self.name:
+    @property
+    def name(self) -> str:
+        """The digest of all names in hexadecimal; "" if the scores are not kept."""
+        return self.settings.hex()
+
+    def find(self, n_numbers: int, fold: bytes = b"") -> np.ndarray | None:
+        """Return so many numbers, float64, if they are kept."""
+        if self.cache is None or not self.settings:
             return None
-        memory = self.cache.find((self.name, 8 * sum(RepeatScores.sizes(*shape))))
-        return None if memory is None else RepeatScores(shape, memory.view(np.float64))
+        memory = self.cache.find(self._key(fold, 8 * n_numbers))
+        return None if memory is None else memory.view(np.float64)
 
-    def keep(self, scores: RepeatScores, seconds: float) -> None:
-        """Keep scores with the seconds that they took."""
-        if self.cache is not None and self.name:
-            memory = scores.numbers.view(np.uint8)
-            keep_scores(self.cache, (self.name, len(memory)), memory, seconds, _SECONDS_OF_REPEAT)
+    def keep(self, numbers: np.ndarray, seconds: float, fold: bytes = b"") -> None:
+        """Keep numbers with the seconds that they took, and write them to a store at once."""
+        if self.cache is None or not self.settings:
+            return
+        memory = numbers.view(np.uint8)
+        memory.flags.writeable = False
+        key = self._key(fold, len(memory))
+        self.cache.memory.keep(key, memory, seconds)
+        if isinstance(self.cache, StoredModelCache) and seconds > _SECONDS_TO_WRITE:
+            self.cache.write([(key, memory, seconds)])
+
+    def _key(self, fold: bytes, n_bytes: int) -> Key:
+        return Key(self.data, fold or self.folds, self.settings, b"scores", n_bytes)

@@ -37,9 +37,6 @@ from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
 
-# Marks keys of a model's outputs for rows before it is trained on them, and its state then.
-_OUTPUTS = b"said of each row before it acts"
-
 # A subtree is walked in one call if its states fill at most this part of the cache, and if it
 # reads at most so many bytes of rows, which takes about a second.
 _CACHE_PER_CALL = 1 / 16
@@ -222,7 +219,7 @@ class SharedLearner:
 
     def _outputs_key(self, prefix: Prefix, outputs: np.ndarray) -> Key:
         n_bytes = outputs.nbytes + self._learner.state_bytes
-        return prefix.name, self._settings[-1], _OUTPUTS, n_bytes
+        return Key(prefix.name, b"", self._settings[-1], b"outputs before they act", n_bytes)
 
     def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
         """Test the folds of a node; return the row updates that the tree below it needs.
@@ -269,8 +266,8 @@ class SharedLearner:
         """
         start, stop = plan.rows(node)
         outputs = ArrayThenCount(out[start:stop].shape, out.dtype)
-        name = state.model.prefix.name, self._settings[-1], self._plan_key(plan)
-        key = *name, len(outputs.memory)
+        name, folds = state.model.prefix.name, self._plan_key(plan)
+        key = Key(name, folds, self._settings[-1], b"outputs below", len(outputs.memory))
         memory = self._cache.claim(key)
         if memory is not None:
             outputs.take(memory)
@@ -281,7 +278,7 @@ class SharedLearner:
             n_kept = max(1, count_nodes(node.n_folds, least))
             prefixes = prefixes_below(state.model.prefix, plan, node, least)
             keys = {i: self._key(prefix) for i, prefix in prefixes.items()}
-            if self._cache.has_any(keys.values()):
+            if any(map(self._cache.has, keys.values())):
                 return None
             model = self._state(state.model)
             began = perf_counter()
@@ -356,7 +353,7 @@ class SharedLearner:
 
     def _key(self, prefix: Prefix) -> Key:
         settings = self._settings[bisect_left(self._breakpoints, prefix.n_seen)]
-        return prefix.name, settings, self._learner.state_bytes
+        return Key(prefix.name, b"", settings, b"model", self._learner.state_bytes)
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
