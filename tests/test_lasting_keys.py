@@ -7,6 +7,7 @@ from fractions import Fraction
 from hashlib import sha256
 import importlib
 from importlib.metadata import version
+import shutil
 import sys
 
 from hypothesis import given
@@ -216,30 +217,32 @@ def test_keys_within_a_process_know_foreign_classes_by_a_token():
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """Return a function that installs a distribution and imports its modules."""
-    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
 
-    def install(modules, version="1.0", name="made-up", record=None, direct_url=None, base=""):
-        about = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+    def install(modules, version="1.0", name="made-up", direct_url=None, base="", at=folder):
+        about = folder / f"{name.replace('-', '_')}-{version}.dist-info"
         about.mkdir()
         (about / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
         if direct_url is not None:
             (about / "direct_url.json").write_text(direct_url)
         lines = []
         for module in modules:
-            path = tmp_path / (module.replace(".", "/") + ".py")
+            path = at / (module.replace(".", "/") + ".py")
             path.parent.mkdir(exist_ok=True)
             path.write_text(f"{base}\nclass Model({'Base' if base else ''}): pass\n")
             lines.append(f"{module.replace('.', '/')}.py,sha256=0,1\n")
             sys.modules.pop(module, None)
-        (about / "RECORD").write_text("".join(lines) if record is None else record)
-        code._packages.cache_clear()
-        code.installed_version.cache_clear()
+        (about / "RECORD").write_text("".join(lines))
+        for cached in (code._packages, code.installed_version, code.is_fixed):
+            cached.cache_clear()
         importlib.invalidate_caches()
         return [importlib.import_module(module).Model for module in modules]
 
     yield install
-    code._packages.cache_clear()
-    code.installed_version.cache_clear()
+    for cached in (code._packages, code.installed_version, code.is_fixed):
+        cached.cache_clear()
     for module in [name for name in sys.modules if name.startswith("made_up")]:
         del sys.modules[module]
 
@@ -248,14 +251,15 @@ def test_another_version_is_another_key(installed, tmp_path):
     (old,) = installed(["made_up_versions"])
     first = lasting_key(old())
     assert b"made-up 1.0" in lasting_key(old)
-    (tmp_path / "made_up-1.0.dist-info" / "RECORD").unlink()
+    shutil.rmtree(tmp_path / "site-packages" / "made_up-1.0.dist-info")
     (new,) = installed(["made_up_versions"], "1.1")
     assert lasting_key(new()) != first
 
 
-def test_an_editable_installation_has_no_key(installed):
+def test_an_editable_installation_has_no_key(installed, tmp_path, monkeypatch):
     source = '{"url": "file:///src", "dir_info": {"editable": true}}'
-    (model,) = installed(["made_up_editable"], direct_url=source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (model,) = installed(["made_up_editable"], direct_url=source, at=tmp_path)
     with pytest.raises(NoKey, match="editable"):
         lasting_key(model())
 
@@ -265,17 +269,10 @@ def test_a_local_installation_is_known_by_its_files(installed, tmp_path):
     source = '{"url": "file:///src", "dir_info": {}}'
     (model,) = installed(["made_up_local"], direct_url=source)
     first = lasting_key(model())
-    record = tmp_path / "made_up-1.0.dist-info" / "RECORD"
+    record = tmp_path / "site-packages" / "made_up-1.0.dist-info" / "RECORD"
     record.write_text(record.read_text().replace("sha256=0", "sha256=1"))
     code.installed_version.cache_clear()
     assert lasting_key(model()) != first
-
-
-def test_a_checkout_on_the_path_has_no_key(installed):
-    """It may have metadata from when it was built, but no list of installed files."""
-    (model,) = installed(["made_up_checkout"], record="")
-    with pytest.raises(NoKey, match="from no installed distribution"):
-        lasting_key(model())
 
 
 def test_a_folder_that_hides_an_installed_package_has_no_key(installed, tmp_path, monkeypatch):
@@ -284,6 +281,8 @@ def test_a_folder_that_hides_an_installed_package_has_no_key(installed, tmp_path
     (tmp_path / "here" / "made_up_hidden.py").write_text("class Model: pass")
     monkeypatch.syspath_prepend(str(tmp_path / "here"))
     del sys.modules["made_up_hidden"]
+    code.is_fixed.cache_clear()
+    code.installed_version.cache_clear()
     model = importlib.import_module("made_up_hidden").Model
     with pytest.raises(NoKey, match="from no installed distribution"):
         lasting_key(model)

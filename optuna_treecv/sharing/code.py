@@ -13,10 +13,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import Distribution
-from importlib.metadata import distributions
+from importlib.metadata import distribution
 from importlib.metadata import packages_distributions
-import json
 from operator import attrgetter
 from pathlib import Path
 import platform
@@ -155,11 +153,10 @@ def global_name(value: Any, name: str | None = None) -> tuple[str, str] | None:
 
 @cache
 def installed_version(module: str) -> str | None:
-    """Return the name and version of the distribution that a module was installed from.
+    """Return the names and versions of the distributions that a module may be from.
 
-    None if the code of the module may change under one version: in scripts, in notebooks, in
-    checkouts on the path and in editable installations. None also where the installer did not
-    write down which files it installed (the packages of Debian).
+    None if its code may change under one version: in scripts, in notebooks, in checkouts on the
+    path and in editable installations.
 
     Parameters
     ----------
@@ -167,34 +164,17 @@ def installed_version(module: str) -> str | None:
         The name of an imported module.
     """
     top = module.partition(".")[0]
-    if top == "builtins":
+    if not is_fixed(module) or top == "__main__":
+        return None
+    if top in sys.stdlib_module_names:
         return f"Python {platform.python_version()}"
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:
-        return None
-    # "a.b" is a/b.py, or a/b/__init__.py if it is a package.
-    depth = module.count(".") + 1 + hasattr(sys.modules[module], "__path__")
-    path = "/".join(Path(file).parts[-depth:])
-    for name in dict.fromkeys(_packages().get(top, ())):
-        for distribution in distributions(name=name):
-            # Several distributions may share a top-level package, and a folder on the path may
-            # hide an installed package of the same name. So the file itself is looked up.
-            record = distribution.read_text("RECORD") or ""
-            installed = Path(str(distribution.locate_file(path)))
-            is_named = f"\n{path}," in f"\n{record}"
-            if is_named and installed.exists() and installed.samefile(file):
-                return _version(distribution)
-    return None
+    return ", ".join(sorted({_version(name) for name in _packages().get(top, ())})) or None
 
 
-def _version(distribution: Distribution) -> str | None:
-    name_and_version = f"{distribution.metadata['Name']} {distribution.version}"
-    source = distribution.read_text("direct_url.json")
-    if source is None:
-        return name_and_version
-    if json.loads(source).get("dir_info", {}).get("editable"):
-        return None
-    # Not from a package index, so that other code may be installed under the same version. The
-    # record holds a hash of each file.
-    record = distribution.read_text("RECORD") or ""
-    return f"{name_and_version} {sha256(record.encode()).hexdigest()}"
+def _version(name: str) -> str:
+    installed = distribution(name)
+    # What is not from a package index may be other code under the same version. The record holds
+    # a hash of each file.
+    record = installed.read_text("RECORD") if installed.read_text("direct_url.json") else None
+    of_files = sha256(record.encode()).hexdigest() if record else ""
+    return f"{name} {installed.version} {of_files}".rstrip()

@@ -195,27 +195,18 @@ def _index(index: Any) -> bytes:
 
 def _column(values: Any) -> bytes:
     """Return a digest of an array of pandas."""
-    pandas = sys.modules["pandas"]
-    arrays = pandas.arrays
     dtype = values.dtype
-    parts: list[bytes]
-    if isinstance(values, arrays.NumpyExtensionArray):
-        parts = [_array(values.to_numpy())]
-    elif isinstance(dtype, pandas.CategoricalDtype):
-        categories = _column(values.categories.array)
-        parts = [encode(values.ordered), categories, _array(np.asarray(values.codes))]
-    elif isinstance(dtype, pandas.StringDtype):
-        parts = [_array(values.to_numpy(dtype=object))]
-    elif isinstance(values, (arrays.IntegerArray, arrays.FloatingArray, arrays.BooleanArray)):
-        numbers = values.to_numpy(dtype=dtype.numpy_dtype, na_value=0)
-        parts = [_array(numbers), _array(values.isna())]
-    elif isinstance(dtype, pandas.SparseDtype):
-        places = values.sp_index.to_int_index().indices
-        parts = [encode(len(values)), _array(np.asarray(values.sp_values)), _array(places)]
-    elif isinstance(dtype, pandas.IntervalDtype):
+    if hasattr(values, "categories") and hasattr(values, "codes"):
+        categories, codes = _column(values.categories.array), _array(np.asarray(values.codes))
+        parts = [encode(values.ordered), categories, codes]
+    elif hasattr(dtype, "closed"):  # intervals
         parts = [_column(values.left.array), _column(values.right.array)]
     elif hasattr(values, "asi8"):  # datetimes, durations and periods count ticks
         parts = [_array(values.asi8)]
+    elif hasattr(values, "sp_values"):
+        parts = [encode(values.fill_value), _array(values.to_dense())]
+    elif hasattr(values, "to_numpy"):  # with NA where a value is missing
+        parts = [_array(values.to_numpy())]
     else:
         raise NoKey(f"Columns of type {dtype} have no digest.")
     return digest(encode(str(dtype)), *parts)
