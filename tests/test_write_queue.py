@@ -98,10 +98,11 @@ def test_a_forked_process_has_a_queue_of_its_own():
 
 def test_what_was_put_is_done_before_python_exits(tmp_path):
     script = """
-import threading
+import threading, time
 from optuna_treecv.storage.model_store import WriteQueue
-queue = WriteQueue()
-queue.put(threading.main_thread().join)
+queue, ends = WriteQueue(), threading.Event()
+queue.put(lambda: (ends.wait(), time.sleep(0.2)))
+threading._register_atexit(ends.set)  # called first at the end
 queue.put(lambda: print("written", flush=True))
 print("end", flush=True)
 raise SystemExit(3)

@@ -3,11 +3,11 @@
 This module does not interpret the bytes, and never executes any of them.
 """
 
-from collections import deque
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextlib import suppress
 from functools import partial
@@ -429,16 +429,15 @@ _MOST_BYTES = 2**27
 class WriteQueue:
     """Jobs that are done one after the other in a thread, in the order in which they were put.
 
-    The thread ends when nothing is left to do. Python waits for it before it exits, so nothing
-    that was put is lost. In a forked process the queue begins empty.
+    Python waits for them before it exits, so nothing that was put is lost. In a forked process the
+    queue begins empty.
     """
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._jobs: deque[tuple[Callable[[], object], int]] = deque()
         self._n_bytes = 0  # of the jobs that are not done
-        self._is_running = False
         self._changed = Condition()
+        self._thread = ThreadPoolExecutor(1, "treecv-store")
 
     def __reduce__(self) -> "tuple[type[WriteQueue], tuple[()]]":
         return WriteQueue, ()
@@ -459,34 +458,22 @@ class WriteQueue:
             self._changed.wait_for(
                 lambda: self._n_bytes == 0 or self._n_bytes + n_bytes <= _MOST_BYTES
             )
-            self._jobs.append((job, n_bytes))
             self._n_bytes += n_bytes
-            if not self._is_running:
-                self._is_running = True
-                Thread(target=self._run, name="treecv-store").start()
+            self._thread.submit(self._do, job, n_bytes)
 
     def wait(self) -> None:
-        """Wait until all jobs are done."""
+        """Wait until all jobs are done that have been put."""
         if self._pid == os.getpid():
-            with self._changed:
-                self._changed.wait_for(lambda: not self._is_running)
+            self._thread.submit(int).result()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                if not self._jobs:
-                    self._is_running = False
-                    self._changed.notify_all()
-                    return
-                job, n_bytes = self._jobs.popleft()
-            try:
-                job()
-            except Exception as error:  # noqa: BLE001  # a store never stops a study
-                # Warnings may be errors, but later jobs must not wait for ever.
-                with suppress(RuntimeWarning):
-                    text = f"a write to the store failed: {error!r}."
-                    warnings.warn(text, RuntimeWarning, stacklevel=2)
-            del job  # and the memory that it holds
-            with self._changed:
-                self._n_bytes -= n_bytes
-                self._changed.notify_all()
+    def _do(self, job: Callable[[], object], n_bytes: int) -> None:
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001  # a store never stops a study
+            # Warnings may be errors, but later jobs must not wait for ever.
+            with suppress(RuntimeWarning):
+                text = f"a write to the store failed: {error!r}."
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+        with self._changed:
+            self._n_bytes -= n_bytes
+            self._changed.notify_all()
