@@ -6,8 +6,8 @@ It prints one line per event:
 * "walks N": it evaluates N points side by side. With "stuck" it never ends. With "meets" the first
   walk begins when it reads another line, so that another worker comes while leases are held.
 * "waits": it waits for another worker.
-* "left N": at the end, the row updates of results that still wait for a trial in this worker,
-  because a trial of another worker has used them.
+* "trained N": at the end, the row updates that this worker has done, counted where models are
+  trained.
 """
 
 import sys
@@ -19,6 +19,7 @@ import optuna
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval import treecv
+from optuna_treecv.learners.compiled import KernelTrainer
 from optuna_treecv.storage import model_store
 
 GRID = {"alpha": [0.0, 1e-4, 1e-2, 1.0], "step_size": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]}
@@ -34,6 +35,27 @@ def make_objective(store=None, **options):
 
 def say(*words):
     print(*words, flush=True)
+
+
+def count_trained():
+    """Return a list of the row updates that models are trained with from now on."""
+    trained = []
+
+    def count(method, n_rows):
+        def train(self, *args):
+            done = method(self, *args)
+            trained.append(n_rows(done, *args) * len(getattr(self, "learners", [self])))
+            return done
+
+        setattr(KernelTrainer, method.__name__, train)
+
+    def length(rows):
+        return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+    count(KernelTrainer.walk_subtree, lambda done, *_: done)
+    count(KernelTrainer.replay, lambda _, state, rows: length(rows))
+    count(KernelTrainer.test_then_train, lambda _, state, rows, out: length(rows))
+    return trained
 
 
 def main(storage, store, how=""):
@@ -53,6 +75,7 @@ def main(storage, store, how=""):
         wait(self, name)
 
     treecv._evaluate_group, model_store.Leases.wait = say_and_walk, say_and_wait
+    trained = count_trained()
     objective = make_objective(store)
     study = optuna.load_study(
         study_name="grid", storage=storage, sampler=objective.grid_sampler(seed=0)
@@ -60,14 +83,7 @@ def main(storage, store, how=""):
     say("ready")
     sys.stdin.readline()
     study.optimize(objective)
-    say(
-        "left",
-        sum(
-            ahead.outputs.n_updates
-            for job in objective._batches._jobs_ahead
-            for ahead in job.ahead.values()
-        ),
-    )
+    say("trained", sum(trained))
 
 
 if __name__ == "__main__":

@@ -216,12 +216,16 @@ class Effort:
         The rows trained on.
     n_needed : int
         The rows of all trainings, whether they were done or were done already.
+    n_ahead : int
+        Those of results that a batch has written to the store: the first trial that is recorded
+        there with them counts them as ``n_updates``.
     seconds, seconds_prepare : float
         The time of the evaluation, and the time in which the rows were prepared.
     """
 
     n_updates: int = 0
     n_needed: int = 0
+    n_ahead: int = 0
     seconds: float = 0.0
     seconds_prepare: float = 0.0
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -129,6 +130,9 @@ class Job:
     ahead : dict
         By repeat, the results that were computed before it is iterated over, with their
         ``n_bytes``. They go when they are used, or with the job.
+    ahead_since : datetime or None
+        The time from which on trials of other processes may have counted ``Effort.n_ahead``; None:
+        at any time.
     bound : Bound or None
         This job bound to the rows of the first repeat.
     names : dict
@@ -189,6 +193,7 @@ class Job:
         if self.engine.trains_further:
             self.cache = self.task.shared.cache_for(self.estimator)
         self.ahead: dict[int, Any] = {}
+        self.ahead_since: datetime | None = None
         self.bound: Any = None
         self.names: dict[int, Any] = {}
         self.is_leased = False

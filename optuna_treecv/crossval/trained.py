@@ -5,6 +5,7 @@ from collections.abc import Collection
 from collections.abc import Generator
 from copy import deepcopy
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from typing import NamedTuple
 
@@ -365,6 +366,10 @@ class Training:
         self.ahead: Ahead | None = job.ahead.pop(repeat.number, None)
         self.n_walked = self.n_needed = 0
         self.n_before = 0
+        if self.ahead is not None and self.ahead.since is not None:
+            job.effort.n_ahead, job.ahead_since = self.ahead.n_updates, self.ahead.since
+        elif self.ahead is not None:
+            self.n_before = self.ahead.n_updates
         self.is_training = False
         self.first_pass: Any = None
 
@@ -378,21 +383,22 @@ class Training:
     def take_results(self) -> int | None:
         """Fill the leaves with results that are there, and return the row updates that they took.
 
-        Return None if models must be trained. Outputs that were computed together with other jobs
-        count as trained now, though they may be in the store by now.
+        Return None if models must be trained.
         """
         if self.results is None:  # the estimator has no key
             return None
         if self.ahead is None:
-            return self.results.take(self.leaves)
+            n_updates = self.results.take(self.leaves)
+            if n_updates is not None and n_updates < 0:  # from the batch of another process
+                n_updates = self.job.effort.n_ahead = -n_updates
+            return n_updates
         # The other jobs went on without this one, as its early scores had lost. Its pruner has let
         # it live all the same.
         if self.leaves.at_leaf or self.ahead.outputs is None:
             return None
         self.leaves.outputs = self.ahead.outputs
         self.job.effort.seconds += self.ahead.seconds
-        self.n_before = self.ahead.outputs.n_updates
-        return self.n_before
+        return self.ahead.outputs.n_updates
 
     def responses(self, tested: Node) -> dict[str, np.ndarray]:
         """Return the responses that outlive the evaluation, once the last folds are tested.
@@ -430,9 +436,12 @@ class Ahead:
     lost_at : int or None
         The step at which it lost against others; None if its folds are evaluated.
     n_updates : int
-        The rows trained on for early scores.
+        The rows trained on.
     outputs : ArrayThenCount or None
         None: the folds were not evaluated, since the early scores lost.
+    since : datetime or None
+        The time from which on other processes may have found the outputs in the store; None if
+        they are not written there.
     seconds : float
     """
 
@@ -441,6 +450,7 @@ class Ahead:
     lost_at: int | None = None
     n_updates: int = 0
     outputs: ArrayThenCount | None = None
+    since: datetime | None = None
     seconds: float = 0.0
 
     @property

@@ -12,6 +12,8 @@ from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from datetime import UTC
 from functools import partial
 from math import log2
 from time import perf_counter
@@ -299,7 +301,7 @@ def _evaluate_group(
     members: list[tuple[Job, Bound]], number: int, watch: Watch | None, are_leased: bool
 ) -> None:
     """Compute the outputs of a group on the repeat with this number, in one walk."""
-    began = perf_counter()
+    began, since = perf_counter(), datetime.now(UTC)
     first = members[0][0]
     repeat, n_threads = first.repeats[number], first.task.settings.n_threads
     learners = [bound.learner for _, bound in members]
@@ -308,25 +310,28 @@ def _evaluate_group(
         lanes = EarlyLanes(repeat.plan, learners, first.scoring.first, n_threads, watch)
         out, tested = lanes.evaluate()
         ahead = lanes.ahead
-        counts = [ahead[i].n_updates for i in tested]
     else:
         plan, learner = repeat.plan, Lanes(learners)
         out = np.empty((len(members) * plan.n_rows, learner.n_outputs), learner.dtype)
         n_updates = walk_lanes(plan, learner, out, repeat.blocks, n_threads)
         tested = list(range(len(members)))
-        counts = [n_updates for _ in members]
+        for one in ahead:
+            one.n_updates = n_updates
     seconds = (perf_counter() - began) / len(members)
+    counts = [ahead[i].n_updates for i in tested]
     for i, outputs in zip(tested, _cut(out, counts), strict=True):
         if ahead[i].lost_at is None:
-            ahead[i].outputs = outputs
+            ahead[i].outputs, ahead[i].since = outputs, since if are_leased else None
     for results, (job, _) in zip(ahead, members, strict=True):
         results.seconds = seconds
         job.ahead[number] = results
     if are_leased:
         cache = first.task.shared.cache
         assert isinstance(cache, StoredModelCache)
-        cache.write(
-            bound.results.to_write(results.outputs, results.seconds)
+        cache.write(  # a negative count says that no trial has counted these row updates yet
+            bound.results.to_write(
+                ArrayThenCount.of(results.outputs.array, -results.n_updates), results.seconds
+            )
             for results, (_, bound) in zip(ahead, members, strict=True)
             if results.outputs is not None
         )
@@ -388,8 +393,6 @@ class FirstPass:
 
     def _replayed(self, ahead: Ahead, is_large: bool) -> Generator[Early]:
         """Yield what was computed together with other jobs, until it lost against them."""
-        if ahead.lost_at is not None:
-            self._training.n_before = ahead.n_updates
         assert ahead.progressive is not None
         for n_rows, step in steps_of_spine(self._plan).items():
             if n_rows > ahead.progressive.n_rows:

@@ -43,7 +43,9 @@ def record(
     evaluation: Mapping[str, Any],
     scores: np.ndarray,
     further: Sequence[tuple[Mapping[str, Any], np.ndarray]] = (),
-) -> bool:
+    n_ahead: int = 0,
+    since: datetime | None = None,
+) -> int | None:
     """Write an evaluation and its fold scores in one transaction.
 
     A database that fails is left alone for a while, after one warning.
@@ -57,11 +59,16 @@ def record(
         NaN for a fold without a score, which gets no row.
     further : sequence of (dict, ndarray)
         The same for the trial's other scores.
+    n_ahead : int
+        Saved row updates that this evaluation counts as done, unless one with the same key has
+        done so.
+    since : datetime or None
+        Earlier evaluations do not count.
 
     Returns
     -------
-    bool
-        Whether they were written.
+    int or None
+        The row updates that the evaluation counts as done; None if nothing was written.
     """
     each = [(evaluation, scores), *further]
     values = [{name: _sql_value(value) for name, value in one.items()} for one, _ in each]
@@ -76,15 +83,29 @@ def record(
         elif folds:
             rows += [{"run": run, "fold": fold, "score": float(array[fold])} for fold in folds]
 
-    def write(connection: sa.Connection) -> bool:
-        connection.execute(sa.insert(EVALUATIONS), values)
+    def write(connection: sa.Connection) -> int:
+        first = dict(values[0])
+        if n_ahead and not _is_counted(connection, first["key"], since):
+            first["n_updates"] += n_ahead
+            first["n_updates_saved"] = max(0, first["n_updates_saved"] - n_ahead)
+        connection.execute(sa.insert(EVALUATIONS), [first, *values[1:]])
         if rows:
             connection.execute(sa.insert(FOLD_SCORES), rows)
         if blocks:
             connection.execute(sa.insert(FOLD_SCORE_BLOCKS), blocks)
-        return True
+        return int(first["n_updates"])
 
-    return database.attempt(write, False, without="records of evaluations", write=True)
+    return database.attempt(write, None, without="records of evaluations", write=True)
+
+
+def _is_counted(connection: sa.Connection, key: str, since: datetime | None) -> bool:
+    """Return whether an evaluation with this key has counted row updates; others wait to ask."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int(key[:15], 16))))
+    query = sa.select(EVALUATIONS.c.run).where(EVALUATIONS.c.key == key)
+    if since is not None:
+        query = query.where(EVALUATIONS.c.created_at >= since)
+    return connection.scalar(query.where(EVALUATIONS.c.n_updates > 0).limit(1)) is not None
 
 
 def read_evaluations(

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -199,7 +200,7 @@ def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:
         name: float(f"{score:.6g}") for name, score in scores.items() if score is not None
     }
     facts["folds_scored"] = job.book.n_scored
-    facts["n_updates"] = result.n_updates
+    facts["n_updates"] = result.n_updates + job.total.n_ahead
     facts["method"] = result.method
     facts["seconds"] = round(result.seconds, 6)
     if result.diverged_folds:
@@ -209,15 +210,18 @@ def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:
         written = _record_in_store(trial, job, result, database)
         facts["seconds_store"] = round(perf_counter() - began, 6)
         if written is not None:
-            facts["run"] = written
+            facts["run"], facts["n_updates"] = written
     trial.set_user_attr(TRIAL_ATTRIBUTE, facts)
-    return result
+    saved = max(0, result.n_updates_saved - (facts["n_updates"] - result.n_updates))
+    return replace(result, n_updates=facts["n_updates"], n_updates_saved=saved)
 
 
-def _record_in_store(trial: Any, job: Job, result: CVResult, database: Database) -> str | None:
-    """Write a row for each score, the first optimised one first; return its name if all are there.
+def _record_in_store(
+    trial: Any, job: Job, result: CVResult, database: Database
+) -> tuple[str, int] | None:
+    """Write a row for each score, the first optimised one first.
 
-    The work stands in the row of that score alone, so that sums over rows are right.
+    Return its name and the row updates that it counts, or None if nothing was written. The work stands in the row of that score alone, so that sums over rows are right.
     """
     scoring = job.scoring
     first = scoring.optimized[0]
@@ -242,4 +246,5 @@ def _record_in_store(trial: Any, job: Job, result: CVResult, database: Database)
             **{name: getattr(result, name) if number == first else 0 for name in _WORK},
         )
         rows.append((row, job.fold_scores(number)))
-    return run if record(database, *rows[0], rows[1:]) else None
+    n_updates = record(database, *rows[0], rows[1:], job.total.n_ahead, job.ahead_since)
+    return None if n_updates is None else (run, n_updates)
