@@ -63,6 +63,10 @@ def pruned(study):
     return [trial.number for trial in study.trials if trial.state == TrialState.PRUNED]
 
 
+def n_updates(study):
+    return sum(trial.user_attrs["treecv"]["n_updates"] for trial in study.trials)
+
+
 # The decision.
 
 
@@ -339,9 +343,8 @@ def test_lanes_race_in_their_batch(estimator, cv, weighted, batch_size):
             reported = trial.intermediate_values
             assert reported
             assert reported.items() <= alone.intermediate_values.items()
-            assert (
-                trial.user_attrs["treecv"]["n_updates"] < alone.user_attrs["treecv"]["n_updates"]
-            )
+    # One that loses to the best trial so far, and not in its batch, was trained in full.
+    assert not pruned(race) or n_updates(race) < n_updates(none)
 
 
 class Drops:
