@@ -357,6 +357,16 @@ def test_a_study_reads_the_rows_once():
         assert fresh.mean == pytest.approx(trial.value, rel=1e-12)
 
 
+@pytest.mark.parametrize("batch_size", [1, 2, 32])
+def test_a_grid_counts_the_rows_once(batch_size):
+    rows, y, _ = numbers(n_rows=2000)
+    grid = {"alpha": [1.0, 2.0, 3.0, 4.0]}
+    objective = treecv_objective(Ridge(), rows, y, param_grid=grid, batch_size=batch_size)
+    study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
+    study.optimize(objective)
+    assert [one.user_attrs["treecv"]["n_updates"] for one in study.trials] == [2000, 0, 0, 0]
+
+
 def test_a_grid_is_one_call(monkeypatch):
     calls = []
 

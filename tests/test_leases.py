@@ -591,6 +591,22 @@ def test_a_later_study_reads_all_points(store_url, walks):
     assert evaluation_of(store_url, trial).n_updates_saved == expected.n_updates
 
 
+def test_the_next_trial_counts_a_batch_whose_trial_is_lost(store_url, monkeypatch, walks):
+    """Each row update of the batch counts once, and for no later study."""
+    lost, objective = make_objective(store_url, batch_size=24), make_objective(store_url)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr("optuna_treecv.study.objective.record_trial", lambda *_: 1 / 0)
+        lost(trial_at(lost, all_params(lost)[0]))
+    study = study_of(objective)
+    study.optimize(objective)
+    assert len(walks) == 1
+    assert_as_alone(store_url, study.trials)
+    for again in (lost, objective, make_objective(store_url)):
+        later = study_of(again)
+        later.optimize(again)
+        assert len(later.trials) == 24 and n_updates(later.trials) == 0
+
+
 def test_threads_of_two_studies(store_url, walks):
     objectives = [make_objective(store_url) for _ in range(2)]
     studies = [study_of(objective) for objective in objectives]

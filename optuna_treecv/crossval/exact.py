@@ -300,11 +300,13 @@ class Exact(WholeRepeat):
                 for one, of_point in zip(scores, of_points, strict=True):
                     one.scores[:], one.diverged[:] = of_point, 0
         seconds = (perf_counter() - began) / len(every)
+        is_read = sums.were_there and not self.reads_again
         for one in every:
             one.seconds = seconds
             one.seconds_prepare = rows.seconds
             one.needed[0] = chunks.n_read
-            one.n_updates = 0 if sums.were_there and not self.reads_again else chunks.n_read
+            one.n_updates = 0 if is_read else chunks.n_read
+            is_read = not self.reads_again  # the first point has read the rows for all
         return every
 
     def _score_outputs(
