@@ -12,7 +12,9 @@ import optuna
 from optuna.distributions import FloatDistribution
 from optuna.storages import RDBStorage
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import SGDClassifier
+from sklearn.tree import DecisionTreeClassifier
 from sqlalchemy import create_engine
 from sqlalchemy import delete
 from sqlalchemy import event
@@ -23,6 +25,7 @@ from sqlalchemy import update
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels import FORMAT
@@ -39,6 +42,7 @@ from optuna_treecv.storage.tables import MODELS
 STEP = {"step_size": FloatDistribution(1e-3, 1.0, log=True)}
 AT = {"step_size": 0.1}
 ALPHAS = [0.0, 1e-3, 1e-2, 0.1, 1.0]
+ALPHAS_OF_GRID = np.geomspace(1e-3, 1.0, 16).tolist()
 
 
 @pytest.fixture(autouse=True)
@@ -162,6 +166,46 @@ def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
         assert len(commits) >= 5
         counts.append(len(commits) / 5)
     assert counts[0] - counts[1] <= 8 + 2
+
+
+@pytest.mark.usefixtures("_real_queue")
+@pytest.mark.parametrize(
+    ("estimator", "options"),
+    [
+        (PegasosClassifier(), {"param_distributions": {"alpha": FloatDistribution(1e-3, 1.0)}}),
+        (
+            PegasosClassifier(),
+            {
+                "param_distributions": None,
+                "param_grid": {"alpha": ALPHAS_OF_GRID},
+                "batch_size": 8,
+            },
+        ),
+        (LogisticRegression(), {"param_distributions": {"C": FloatDistribution(1e-3, 1.0)}}),
+        (
+            DecisionTreeClassifier(random_state=0),
+            {"param_distributions": {"min_samples_leaf": FloatDistribution(0.01, 0.4)}},
+        ),
+    ],
+)
+def test_a_worker_takes_two_connections_and_two_commits_per_trial(
+    store_url, monkeypatch, estimator, options
+):
+    monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_WRITE", 2.0)
+    objective = objective_with(store_url, make(1000), estimator, cv=10, **options)
+    objective._database.close()  # it has made the tables
+    connections, commits = [], []
+    event.listen(objective._database.engine, "connect", lambda *args: connections.append(args))
+    event.listen(objective._database.engine, "commit", commits.append)
+    is_grid = "param_grid" in options
+    sampler = objective.grid_sampler() if is_grid else optuna.samplers.RandomSampler(seed=0)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(objective, n_trials=None if is_grid else 8)
+    objective._task.shared.cache._store.queue.wait()
+    n_trials = len(study.trials)
+    assert n_trials >= 8
+    assert 1 <= len(connections) <= 2
+    assert n_trials <= len(commits) <= 2 * n_trials
 
 
 @pytest.mark.parametrize("cv", [8, 1100])

@@ -223,7 +223,8 @@ class Fits:
         scores, spreads = np.full(shape, np.nan), unknown_spreads(*shape)
         diverged = np.zeros(self._cut.n_folds, bool)
         of_all = FoldScores(scores[: self._n_metrics], diverged, spreads[: self._n_metrics])
-        with closing(self._fits(missing, self._task.settings.n_jobs)) as fits:
+        fitting = closing(self._fits(missing, self._task.settings.n_jobs))
+        with closing(self._kept), fitting as fits:
             for block in self._repeat.blocks:
                 n_rows = 0
                 for chunk in range(block.first, block.last):

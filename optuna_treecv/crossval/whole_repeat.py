@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Generator
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -107,7 +108,8 @@ class WholeRepeat(Engine):
             )
             n_needed = 0
         if keeps and not scores.was_kept:
-            self.kept(job, repeat).keep(scores.numbers, job.effort.seconds)
+            with closing(self.kept(job, repeat)) as kept:
+                kept.keep(scores.numbers, job.effort.seconds)
 
 
 def _shape(job: Job, repeat: Repeat) -> tuple[int, int, bool]:

@@ -312,11 +312,13 @@ class StoredModelCache:
             Whether another run may have the same parameters. Otherwise what is not written yet is
             forgotten: it could only have helped a later run to go on after this one was killed.
         """
-        with self._lock:
-            pending, self._pending = self._pending, []
-            seconds, self._seconds = self._seconds, 0.0
+        pending, seconds = self._taken()
         if comes_again:
             (self if self._of_all is None else self._of_all)._collect(pending, seconds)
+
+    def flush(self) -> None:
+        """Write what is collected."""
+        self._write(self._taken()[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredModelCache, (self.memory, self._store)
@@ -410,10 +412,15 @@ class StoredModelCache:
         with self._lock:
             self._pending += pending
             self._seconds += seconds
-            if self._seconds < _SECONDS_PER_WRITE:
-                return
-            due, self._pending, self._seconds = self._pending, [], 0.0
-        self._write(due)
+            is_due = self._seconds >= _SECONDS_PER_WRITE
+        if is_due:
+            self.flush()
+
+    def _taken(self) -> tuple[list[Kept], float]:
+        with self._lock:
+            taken = self._pending, self._seconds
+            self._pending, self._seconds = [], 0.0
+            return taken
 
 
 #: A cache of models, with or without a store.

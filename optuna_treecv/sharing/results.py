@@ -445,10 +445,6 @@ class KeptSums:
         return self._held[key]
 
 
-# Scores that took less time are not written, as a store takes about a millisecond for each.
-_SECONDS_TO_WRITE = 2e-3
-
-
 class KeptScores(NamedTuple):
     """Where the scores of an estimator are kept, of a repeat or of single folds, and by what name.
 
@@ -501,6 +497,8 @@ class KeptScores(NamedTuple):
         cache, keys = keys_of(cache, parts, data[1])
         if keys is None:
             return cls()
+        if isinstance(cache, StoredModelCache):
+            cache = cache.of_run()
         of_sums = digest(engine.encode(), SCORED_BY, rows, folds, *keys)
         if cache is None or not all(metric.is_registered for metric in scoring.metrics):
             return cls(cache, of_sums=of_sums)
@@ -526,15 +524,16 @@ class KeptScores(NamedTuple):
         return None if memory is None else memory.view(np.float64)
 
     def keep(self, numbers: np.ndarray, seconds: float, fold: bytes = b"") -> None:
-        """Keep numbers with the seconds that they took, and write them to a store at once."""
-        if self.cache is None or not self.settings:
-            return
-        memory = numbers.view(np.uint8)
-        memory.flags.writeable = False
-        key = self._key(fold, len(memory))
-        self.cache.memory.keep(key, memory, seconds)
-        if isinstance(self.cache, StoredModelCache) and seconds > _SECONDS_TO_WRITE:
-            self.cache.write([(key, memory, seconds)])
+        """Keep numbers with the seconds that they took."""
+        if self.cache is not None and self.settings:
+            memory = numbers.view(np.uint8)
+            memory.flags.writeable = False
+            self.cache.keep(self._key(fold, len(memory)), memory, seconds)
+
+    def close(self) -> None:
+        """Write to the store what is not written yet."""
+        if isinstance(self.cache, StoredModelCache):
+            self.cache.flush()
 
     def _key(self, fold: bytes, n_bytes: int) -> Key:
         return Key(self.data, fold or self.folds, self.settings, b"scores", n_bytes)

@@ -221,7 +221,8 @@ def _record_in_store(
 ) -> tuple[str, int] | None:
     """Write a row for each score, the first optimised one first.
 
-    Return its name and the row updates that it counts, or None if nothing was written. The work stands in the row of that score alone, so that sums over rows are right.
+    Return its name and the row updates that it counts, or None if nothing was written. The work
+    stands in the row of that score alone, so that sums over rows are right.
     """
     scoring = job.scoring
     first = scoring.optimized[0]
