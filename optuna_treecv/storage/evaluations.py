@@ -103,9 +103,10 @@ def _is_counted(connection: sa.Connection, key: str, since: datetime | None) -> 
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int(key[:15], 16))))
     query = sa.select(EVALUATIONS.c.run).where(EVALUATIONS.c.key == key)
-    if since is not None:
-        query = query.where(EVALUATIONS.c.created_at >= since)
-    return connection.scalar(query.where(EVALUATIONS.c.n_updates > 0).limit(1)) is not None
+    is_since = sa.true() if since is None else EVALUATIONS.c.created_at >= since
+    return (
+        connection.scalar(query.where(EVALUATIONS.c.n_updates > 0, is_since).limit(1)) is not None
+    )
 
 
 def read_evaluations(
