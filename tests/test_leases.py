@@ -21,6 +21,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from processes import Script
 import pytest
+from sqlalchemy import delete
 from sqlalchemy import event
 from sqlalchemy import insert
 from sqlalchemy import select
@@ -591,6 +592,7 @@ def test_a_later_study_reads_all_points(store_url, walks):
     assert evaluation_of(store_url, trial).n_updates_saved == expected.n_updates
 
 
+@pytest.mark.slow
 def test_the_next_trial_counts_a_batch_whose_trial_is_lost(store_url, monkeypatch, walks):
     """Each row update of the batch counts once, and for no later study."""
     lost, objective = make_objective(store_url, batch_size=24), make_objective(store_url)
@@ -605,6 +607,20 @@ def test_the_next_trial_counts_a_batch_whose_trial_is_lost(store_url, monkeypatc
         later = study_of(again)
         later.optimize(again)
         assert len(later.trials) == 24 and n_updates(later.trials) == 0
+
+
+@pytest.mark.slow
+def test_a_later_study_counts_what_it_trains_anew(store_url, walks):
+    objective = make_objective(store_url)
+    study_of(objective).optimize(objective)
+    with objective._database.writing() as session:
+        session.execute(delete(MODELS))
+    del walks[:]
+    again = make_objective(store_url)
+    study = study_of(again)
+    study.optimize(again)
+    assert walks
+    assert_as_alone(store_url, study.trials)
 
 
 def test_threads_of_two_studies(store_url, walks):

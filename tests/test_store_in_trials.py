@@ -168,6 +168,7 @@ def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
     assert counts[0] - counts[1] <= 8 + 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_real_queue")
 @pytest.mark.parametrize(
     ("estimator", "options"),

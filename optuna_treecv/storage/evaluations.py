@@ -102,11 +102,10 @@ def _is_counted(connection: sa.Connection, key: str, since: datetime | None) -> 
     """Return whether an evaluation with this key has counted row updates; others wait to ask."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int(key[:15], 16))))
-    query = sa.select(EVALUATIONS.c.run).where(EVALUATIONS.c.key == key)
-    is_since = sa.true() if since is None else EVALUATIONS.c.created_at >= since
-    return (
-        connection.scalar(query.where(EVALUATIONS.c.n_updates > 0, is_since).limit(1)) is not None
-    )
+    counted = [EVALUATIONS.c.key == key, EVALUATIONS.c.n_updates > 0]
+    if since is not None:
+        counted.append(EVALUATIONS.c.created_at >= since)
+    return connection.scalar(sa.select(EVALUATIONS.c.run).where(*counted).limit(1)) is not None
 
 
 def read_evaluations(
