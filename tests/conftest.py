@@ -200,7 +200,7 @@ class FilledStudy:
             created_at=datetime(2026, 1, 1, tzinfo=UTC) - timedelta(seconds=number),
             **fields,
         )
-        assert record(self.database, row, scores)
+        assert record(self.database, row, scores) is not None
 
 
 @pytest.fixture

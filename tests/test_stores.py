@@ -374,7 +374,7 @@ def test_a_folder_that_is_deleted_while_in_use(tmp_path, make_evaluation, retry_
         assert not record(store.database, make_evaluation(), np.zeros(10))
     assert [str(one.message).split("; trials")[1] for one in w] == [
         " go on with the file that is at its path now, without what was stored before.",
-        " go on without it.",
+        " go on without writing to it.",
     ]
     folder.mkdir()
     retry_now(store.database)

@@ -492,8 +492,7 @@ def bind(job: Job, repeat: Repeat, rows: PreparedRows) -> Bound:
     folds = repeat.key
     if not isinstance(job.estimator, CompiledEstimator):
         folds = under_configuration(folds)
-    method = job.engine.name.encode()
-    results = Results.of(learner, job.cache, name, folds, targets, method)
+    results = Results.of(learner, job.engine.name, job.cache, name, folds, targets)
     bound = Bound(learner, name, results)
     if repeat.number == 0:
         job.bound = bound

@@ -146,13 +146,15 @@ class Results:
 
     @classmethod
     def of(
-        cls, learner: Learner, cache: AnyCache | None, data: bytes, folds: bytes, *others: bytes
+        cls,
+        learner: Learner,
+        method: str,
+        cache: AnyCache | None,
+        data: bytes,
+        folds: bytes,
+        targets: bytes,
     ) -> "Results | None":
-        """Return the results of a learner; None if it has no key.
-
-        ``others`` are the names of the targets and of the method.
-        """
-        targets, method = others
+        """Return the results of a learner that a method trains; None if it has no key."""
         try:
             if isinstance(learner, CompiledLearner):
                 settings = settings_key(learner, MOST_ROWS)
@@ -162,7 +164,7 @@ class Results:
                 return None
         except NoKey:
             return None
-        return cls(cache, data, folds, digest(settings, method), targets)
+        return cls(cache, data, folds, digest(settings, method.encode()), targets)
 
     @cached_property
     def name(self) -> str:

@@ -182,26 +182,17 @@ class ModelStore:
 
         Both happen in one transaction.
         """
-        new = {one.key: one for one in kept}
-        there: set[bytes] = self.database.attempt(
-            lambda connection: self._there(connection, new), set(), without=_SHARED_MODELS
-        )
         rows = {}
-        for key, payload, seconds in new.values():
-            if key not in there and payload.nbytes + _HEADER.size <= self.max_bytes:
+        for key, payload, seconds in kept:
+            if payload.nbytes + _HEADER.size <= self.max_bytes:
                 packed = _pack(key, payload)
-                rows[key] = {
-                    "key": key,
-                    "n_bytes": len(packed),
-                    "seconds": seconds,
-                    "payload": packed,
-                }
+                cost = {"n_bytes": len(packed), "seconds": seconds}
+                rows[key] = {"key": key, **cost, "payload": packed}
 
         def add(connection: sa.Connection) -> None:
-            for key in self._there(connection, rows):  # written meanwhile
-                del rows[key]
-            if rows:
-                connection.execute(sa.insert(MODELS), list(rows.values()))
+            there = self._there(connection, rows)
+            if new := [row for key, row in rows.items() if key not in there]:
+                connection.execute(sa.insert(MODELS), new)
                 evict(connection, self.max_bytes)
 
         if rows:
