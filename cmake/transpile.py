@@ -23,9 +23,11 @@ from Cython.Compiler.Main import main
 SHARED = "_cyutility"
 # Without the source in comments, a C file stays the same if only comments change, or line numbers.
 OPTIONS = ["-X", "freethreading_compatible=True", "-X", "emit_code_comments=False"]
+# Annotations declare nothing in C: they are for the stubs (tests/stubs.py).
 KERNEL_OPTIONS = [
     *("-X", "boundscheck=False", "-X", "wraparound=False", "-X", "cdivision=True"),
     *("-X", "initializedcheck=False", "-X", "auto_pickle=False"),
+    *("-X", "annotation_typing=False"),
 ]
 READ = re.compile(
     r'^\s*(?:from\s+([\w.]+)\s+cimport\b|cimport\s+([\w.]+)|include\s+"([^"]+)")', re.MULTILINE

@@ -54,7 +54,7 @@ from optuna_treecv._kernels.split_search cimport Split
 
 
 #: The NumPy type of a record.
-RECORD = np.dtype([
+RECORD: np.dtype = np.dtype([
     ("decrease", np.float64), ("left", np.int32), ("right", np.int32), ("feature", np.int32), ("left_set", np.int32),
     ("n_rows", np.int32), ("depth", np.int32), ("tree", np.int16), ("bin", np.uint8), ("missing_left", np.uint8),
     ("parent", np.int32), ("node", np.int32),
@@ -486,9 +486,9 @@ cdef void grow_all(Forest *forest, const int64_t *bounds, uint64_t seed, Count o
 
 def grow(
     const uint8_t [:, ::1] bins,                # IN, (n_features, n_rows)
-    const int32_t [::1] classes,                # IN, (n_rows,), or None
-    const int64_t [::1] targets,                # IN, (n_rows,), or None
-    const int64_t [::1] weights,                # IN, (n_rows,), or None: all 1
+    const int32_t [::1] classes or None,        # IN, (n_rows,)
+    const int64_t [::1] targets or None,        # IN, (n_rows,)
+    const int64_t [::1] weights or None,        # IN, (n_rows,); None: all 1
     const int32_t [::1] n_bins,                 # IN, (n_features,), without the one of missing values
     const uint8_t [::1] has_missing,            # IN, (n_features,)
     const uint8_t [::1] is_categorical,         # IN, (n_features,)
@@ -504,7 +504,7 @@ def grow(
     double unit,                                # of a decrease
     uint64_t seed,                              # of ties between features
     int32_t [::1] leaf,                         # OUT, (n_rows,), the record where a row of a fold ends
-):
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
     """Grow the trees of all folds together.
 
     Returns

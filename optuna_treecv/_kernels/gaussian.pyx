@@ -203,6 +203,6 @@ cdef class Gaussian(Kernel):
         )
 
     @property
-    def model_type(self):
+    def model_type(self) -> str:
         """The type of the numbers in a model."""
         return "f8"

@@ -170,7 +170,7 @@ cdef class KMeans(Kernel):
         model_bytes = n_clusters * self.learner.width * self.itemsize
         self.set_sizes(sizeof(Head), 8 * n_clusters + model_bytes, model_bytes)
 
-    def counts(self, const unsigned char [::1] state):
+    def counts(self, const unsigned char [::1] state) -> list[int] | list[float]:
         """Return the sum of the weights of the rows that each centre has won: ints if all sums are whole numbers."""
         self.check_state(state)
         masses = [masses_in(&self.learner, &state[0])[c] for c in range(self.n_clusters)]

@@ -6,6 +6,11 @@ VECTOR_BYTES: int
 MOST: int
 
 class LanesKernel(Kernel):
+    def start(self, state: np.ndarray) -> None: ...
     def take(
-        self, source: LanesKernel, state: np.ndarray, models: np.ndarray, out: np.ndarray
+        self,
+        source: LanesKernel,
+        state: np.ndarray,
+        models: np.ndarray,
+        out: np.ndarray,
     ) -> None: ...

@@ -15,8 +15,8 @@ from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
 #: The bytes of a vector of lanes, and the largest number of lanes of a kernel.
-VECTOR_BYTES = LANE_BYTES
-MOST = MOST_LANES
+VECTOR_BYTES: int = LANE_BYTES
+MOST: int = MOST_LANES
 
 
 cdef dispatched slopes_of_row(

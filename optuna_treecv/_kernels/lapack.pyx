@@ -15,7 +15,7 @@ from scipy.linalg.cython_lapack cimport dsytrd
 from scipy.linalg.cython_lapack cimport dtrtri
 
 
-def tridiagonal(a):
+def tridiagonal(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Reduce a symmetric matrix to a tridiagonal one, T = Q'AQ (dsytrd).
 
     Parameters
@@ -39,7 +39,7 @@ def tridiagonal(a):
     return reflectors, diagonal, beside, tau
 
 
-def rotate(reflectors, tau, b, transposed):
+def rotate(reflectors: np.ndarray, tau: np.ndarray, b: np.ndarray, bint transposed) -> np.ndarray:
     """Return Q'b, or Qb, of ``tridiagonal`` (dormqr).
 
     Parameters
@@ -65,7 +65,7 @@ def rotate(reflectors, tau, b, transposed):
     return rotated
 
 
-def solve_tridiagonal(diagonal, beside, b):
+def solve_tridiagonal(diagonal: np.ndarray, beside: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return T^-1 b and the pivots for a positive definite, tridiagonal T (dptsv); the pivots are 0 if it is not.
 
     Parameters
@@ -85,7 +85,7 @@ def solve_tridiagonal(diagonal, beside, b):
     return solved, pivots
 
 
-def cholesky(a, alpha=0.0):
+def cholesky(a: np.ndarray, double alpha=0.0) -> np.ndarray | None:
     """Return L of A + alpha I = LL' (dpotrf), or None if that is not positive definite.
 
     It is in Fortran's order, and what is above the diagonal means nothing.
@@ -105,7 +105,7 @@ def cholesky(a, alpha=0.0):
     return None if info else factor
 
 
-def solve_positive(a, alpha, b):
+def solve_positive(a: np.ndarray, double alpha, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (A + alpha I)^-1 b and the diagonal of the Cholesky factor (dposv).
 
     The diagonal is 0 where A + alpha I is not positive definite.
@@ -130,7 +130,7 @@ def solve_positive(a, alpha, b):
     return solved, diagonal
 
 
-def inverse_of_triangle(factor):
+def inverse_of_triangle(factor: np.ndarray) -> np.ndarray:
     """Return L^-1 with zeros above the diagonal, in Fortran's order (dtrtri)."""
     cdef int n = len(factor), info = 0
     inverse = np.asfortranarray(np.tril(factor))
@@ -140,7 +140,7 @@ def inverse_of_triangle(factor):
     return inverse
 
 
-def pivoted_cholesky(a):
+def pivoted_cholesky(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Return U, the permutation and the rank of P'AP = U'U for a semidefinite A (dpstrf).
 
     Parameters

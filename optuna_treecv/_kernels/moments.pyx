@@ -73,7 +73,7 @@ cdef class Blocks:
 
     def __init__(
         self,
-        X,                                           # IN, (n_rows, multiple of 8)
+        X: np.ndarray,                               # IN, (n_rows, multiple of 8)
         bint imputes=False,                          # whether values may be missing: then counts are kept too
     ):
         cdef const unsigned char [::1] values = X.reshape(-1).view("u1")

@@ -44,7 +44,7 @@ cdef dispatched insert(
             numbers[at] = first + i
 
 
-def nearest(const double [:, ::1] X, const double [:, ::1] Y, Py_ssize_t k):
+def nearest(const double [:, ::1] X, const double [:, ::1] Y, Py_ssize_t k) -> tuple[np.ndarray, np.ndarray]:
     """Return the distances of the k nearest rows of Y to each row of a block, in ascending order, and their numbers.
 
     They are infinite, and 0, where no further distance is finite.

@@ -153,6 +153,6 @@ def order_with_replays(
             )
 
 
-def derive_seed(uint64_t seed, uint64_t label):
+def derive_seed(uint64_t seed, uint64_t label) -> int:
     """Return a 64-bit seed for another purpose, derived from (seed, label)."""
     return chain(seed, label)

@@ -8,9 +8,10 @@ class Pegasos(LinearKernel):
     def __init__(
         self,
         X: Any,
-        y: np.ndarray | None,
+        y: Any,
         n_classes: int | None,
         alpha: float,
         average: bool,
         project: bool,
     ) -> None: ...
+    def start(self, state: np.ndarray) -> None: ...

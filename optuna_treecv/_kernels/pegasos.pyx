@@ -224,7 +224,7 @@ cdef class Pegasos(LinearKernel):
 
     cdef Settings own
 
-    def __init__(self, X, y, n_classes, double alpha, bint average, bint project):
+    def __init__(self, X, y, n_classes: int | None, double alpha, bint average, bint project):
         cdef Py_ssize_t n_numbers
         self.bind_linear(X, y, n_classes, &self.own.linear, train_on_dense, train_on_sparse, weights)
         self.own.alpha = alpha

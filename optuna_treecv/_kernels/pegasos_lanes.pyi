@@ -1,7 +1,4 @@
-from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from optuna_treecv._kernels.lanes import LanesKernel
 
@@ -9,9 +6,9 @@ class PegasosLanes(LanesKernel):
     def __init__(
         self,
         X: Any,
-        y: np.ndarray | None,
+        y: Any,
         n_classes: int | None,
-        alphas: Sequence[float],
+        alphas: list[float],
         average: bool,
         project: bool,
     ) -> None: ...

@@ -134,7 +134,7 @@ cdef class PegasosLanes(LanesKernel):
 
     cdef Settings own
 
-    def __init__(self, X, y, n_classes, alphas, bint average, bint project):
+    def __init__(self, X, y, n_classes: int | None, alphas: list[float], bint average, bint project):
         cdef Py_ssize_t n_lanes, lane
         self.bind_lanes(X, y, n_classes, len(alphas), &self.own.lanes, train, weights)
         n_lanes = self.own.lanes.n_lanes

@@ -66,7 +66,7 @@ def gather_rows(
     const uint32_t [::1] order,         # IN, row numbers
     floating last,                      # IN, the value of the column behind the features: 1 for an intercept, or 0
     floating [:, ::1] out,              # OUT, (order's length, multiple of 8)
-):
+) -> bool:
     """Copy ``X[order]`` into ``out``; return whether every number is finite."""
     cdef floating check
     cdef Py_ssize_t i
@@ -89,7 +89,7 @@ def gather_rows(
     return check == 0
 
 
-def address(const unsigned char [::1] memory):
+def address(const unsigned char [::1] memory) -> int:
     """Return the address of an array's first byte."""
     return <size_t> &memory[0]
 

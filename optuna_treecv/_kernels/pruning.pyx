@@ -139,7 +139,7 @@ def prune(
     double alpha,
     int32_t [::1] reached,              # OUT, (n_records,), the records that are left, ascending
     uint8_t [::1] is_end,               # OUT, (n_records,), whether each of them is a leaf
-):
+) -> int:
     """Return how many records the trees have that are grown and pruned with these limits."""
     cdef Py_ssize_t n = count(records)
     cdef Py_ssize_t n_reached

@@ -1,14 +1,12 @@
 from typing import Any
 
-import numpy as np
-
 from optuna_treecv._kernels.linear import LinearKernel
 
 class RootSGD(LinearKernel):
     def __init__(
         self,
         X: Any,
-        y: np.ndarray | None,
+        y: Any,
         n_classes: int | None,
         loss: str,
         epsilon: float,

@@ -148,7 +148,15 @@ cdef class RootSGD(LinearKernel):
     cdef Settings own
 
     def __init__(
-        self, X, y, n_classes, loss, double epsilon, double alpha, double step_size, int64_t burn_in
+        self,
+        X,
+        y,
+        n_classes: int | None,
+        loss: str,
+        double epsilon,
+        double alpha,
+        double step_size,
+        int64_t burn_in,
     ):
         cdef Py_ssize_t n_numbers
         self.bind_linear(X, y, n_classes, &self.own.linear, train_dense, NULL, weights)

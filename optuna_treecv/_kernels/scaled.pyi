@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,15 @@ class Scaled(Kernel):
         centred: np.ndarray,
         scaled: np.ndarray,
         blocks: Blocks | None = None,
-        beside: Sequence[int] | np.ndarray = (),
+        beside: Any = (),
     ) -> None: ...
+    @property
+    def model_type(self) -> str: ...
+    def start(self, state: np.ndarray) -> None: ...
     def moments(
-        self, state: np.ndarray, mean: np.ndarray, M2: np.ndarray, known_mean: np.ndarray
+        self,
+        state: np.ndarray,
+        mean: np.ndarray,
+        M2: np.ndarray,
+        known_mean: np.ndarray,
     ) -> int: ...

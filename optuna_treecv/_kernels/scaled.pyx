@@ -55,7 +55,7 @@ cdef enum:
     SPARSE_ROWS = 32            # likewise
 
 #: The most numbers of a row, with those that are padding: two rows fit into the room for scaled rows.
-MOST_NUMBERS = ROOM // 2
+MOST_NUMBERS: int = ROOM // 2
 
 
 cdef struct Settings:
@@ -462,7 +462,7 @@ cdef class Scaled(Kernel):
         return 0
 
     @property
-    def model_type(self):
+    def model_type(self) -> str:
         """The type of the numbers in a model."""
         return self.behind.model_type
 
@@ -480,7 +480,7 @@ cdef class Scaled(Kernel):
         double [::1] mean,                           # OUT, (n_features,), 0 if a column needs no moments
         double [::1] M2,                             # OUT, (n_features,), likewise
         double [::1] known_mean,                     # OUT, (n_features,), of the values that are not missing
-    ):
+    ) -> int:
         """Write the moments of the columns that a state holds; return the number of rows in them."""
         cdef SparseMoments moments
         cdef int64_t n_rows = 0

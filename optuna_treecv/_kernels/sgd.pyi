@@ -8,7 +8,7 @@ class SGD(LinearKernel):
     def __init__(
         self,
         X: Any,
-        y: np.ndarray | None,
+        y: Any,
         n_classes: int | None,
         loss: str,
         epsilon: float,
@@ -21,3 +21,4 @@ class SGD(LinearKernel):
         average_start: int,
         is_linear: bool = False,
     ) -> None: ...
+    def start(self, state: np.ndarray) -> None: ...

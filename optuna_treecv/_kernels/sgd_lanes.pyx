@@ -168,13 +168,13 @@ cdef class SGDLanes(LanesKernel):
         self,
         X,
         y,
-        n_classes,
-        loss,
+        n_classes: int | None,
+        loss: str,
         double epsilon,
         double power,
         bint average,
         int64_t average_start,
-        values,
+        values: list[tuple[float, float, float]],
         bint is_linear=False,
     ):
         cdef Py_ssize_t n_lanes, lane

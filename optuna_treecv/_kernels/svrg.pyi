@@ -10,7 +10,7 @@ class StreamingSVRG(LinearKernel):
     def __init__(
         self,
         X: Any,
-        y: np.ndarray | None,
+        y: Any,
         n_classes: int | None,
         loss: str,
         epsilon: float,
@@ -23,4 +23,5 @@ class StreamingSVRG(LinearKernel):
         factorial: bool,
         seed: int,
     ) -> None: ...
+    def start(self, state: np.ndarray) -> None: ...
     def n_used(self, state: np.ndarray) -> int: ...

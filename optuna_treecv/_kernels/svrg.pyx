@@ -56,7 +56,7 @@ cdef seldom settle_all(
     head.shift = 0
 
 
-def inner_length(uint64_t seed, int64_t stage, int64_t inner_steps):
+def inner_length(uint64_t seed, int64_t stage, int64_t inner_steps) -> int:
     """Return the number of rows in a stage's inner phase, with the geometric schedule."""
     return draw_length(seed, stage, capped(inner_steps))
 
@@ -214,8 +214,8 @@ cdef class StreamingSVRG(LinearKernel):
         self,
         X,
         y,
-        n_classes,
-        loss,
+        n_classes: int | None,
+        loss: str,
         double epsilon,
         double alpha,
         double step_size,
@@ -250,7 +250,7 @@ cdef class StreamingSVRG(LinearKernel):
         start_stages(&self.own.schedule, &head.stage)
         head.scale = 1
 
-    def n_used(self, const unsigned char [::1] state):
+    def n_used(self, const unsigned char [::1] state) -> int:
         """Return the number of rows that have acted: all but those of an unfinished batch."""
         self.check_state(state)
         return n_acted(<const Stage *> &state[0])

@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ class StreamingSVRGLanes(LanesKernel):
     def __init__(
         self,
         X: Any,
-        y: np.ndarray | None,
+        y: Any,
         n_classes: int | None,
         loss: str,
         epsilon: float,
@@ -19,5 +18,6 @@ class StreamingSVRGLanes(LanesKernel):
         warm_stages: int,
         factorial: bool,
         seed: int,
-        values: Sequence[tuple[float, float]],
+        values: list[tuple[float, float]],
     ) -> None: ...
+    def start(self, state: np.ndarray) -> None: ...

@@ -322,8 +322,8 @@ cdef class StreamingSVRGLanes(LanesKernel):
         self,
         X,
         y,
-        n_classes,
-        loss,
+        n_classes: int | None,
+        loss: str,
         double epsilon,
         int64_t initial_batch_size,
         double batch_growth,
@@ -331,7 +331,7 @@ cdef class StreamingSVRGLanes(LanesKernel):
         int64_t warm_stages,
         bint factorial,
         uint64_t seed,
-        values,
+        values: list[tuple[float, float]],
     ):
         cdef Py_ssize_t lane
         self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)

@@ -394,8 +394,8 @@ cdef class Memory:
         self,
         unsigned char [:, ::1] states,               # INOUT, one row per level of the subtree
         unsigned char [::1] model,                   # OUT, room for one model
-        unsigned char [::1] log=None,                # OUT, log_bytes of room, or None if that is 0
-        uint32_t [::1] order=None,                   # OUT, room for n_epochs times the rows of the node, or None:
+        unsigned char [::1] log=None,                # OUT, log_bytes of room; None if that is 0
+        uint32_t [::1] order=None,                   # OUT, room for n_epochs times the rows of the node; None:
                                                      # one epoch in stored order
         double [:, ::1] sums=None,                   # OUT, a row of numbers of a model per level; the first gets the
                                                      # sum of the models of all folds. None: it is not wanted
@@ -602,11 +602,11 @@ cdef class Kernel:
         memset(&state[0], 0, self.state_bytes)
 
     @property
-    def model_type(self):
+    def model_type(self) -> str:
         """The type of the numbers in a model."""
         return f"f{self.itemsize}"
 
-    def n_seen(self, const unsigned char [::1] state):
+    def n_seen(self, const unsigned char [::1] state) -> int:
         """Return the number of rows that a state has been trained on, which is the first number in
         every state.
         """
@@ -627,7 +627,7 @@ cdef class Kernel:
         return Span(start, stop, &order[0])
 
     @property
-    def surveys(self):
+    def surveys(self) -> bool:
         """Whether a state learns from a phase as a whole, before its rows act one by one."""
         return self.learner.survey != NULL
 
@@ -636,7 +636,7 @@ cdef class Kernel:
         unsigned char [::1] state,                   # INOUT
         Py_ssize_t start,
         Py_ssize_t stop,
-        const uint32_t [::1] order,                  # IN, or None: the rows start..stop-1
+        const uint32_t [::1] order or None,          # IN; None: the rows start..stop-1
     ):
         """Learn from the rows of the next phase as a whole, those that ``order`` names if it is given."""
         cdef Span span = self.check_rows(start, stop, order)
@@ -650,7 +650,7 @@ cdef class Kernel:
         unsigned char [::1] state,                   # INOUT
         Py_ssize_t start,
         Py_ssize_t stop,
-        const uint32_t [::1] order=None,             # IN, or None: rows in stored order
+        const uint32_t [::1] order=None,             # IN; None: rows in stored order
     ):
         """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]."""
         cdef Span span = self.check_rows(start, stop, order)
@@ -660,7 +660,7 @@ cdef class Kernel:
                 self.learner.train(&self.learner, span, &state[0], NULL, NULL)
 
     @property
-    def tests_rows(self):
+    def tests_rows(self) -> bool:
         """Whether ``test_then_train`` is available."""
         return self.learner.tests_rows
 
@@ -669,7 +669,7 @@ cdef class Kernel:
         unsigned char [::1] state,
         Py_ssize_t start,
         Py_ssize_t stop,
-        const uint32_t [::1] order,                  # IN, or None: rows in stored order
+        const uint32_t [::1] order or None,          # IN; None: rows in stored order
         unsigned char [:, ::1] out,                  # OUT, (n_models * (stop - start), output bytes)
     ):
         """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]. Before a row acts, write what
@@ -687,7 +687,7 @@ cdef class Kernel:
             self.learner.train(&self.learner, span, &state[0], NULL, &out[0, 0])
 
     @property
-    def trains_pairs(self):
+    def trains_pairs(self) -> bool:
         """Whether two states are trained faster together than one after the other."""
         return self.learner.train_both != NULL
 
@@ -699,7 +699,7 @@ cdef class Kernel:
         unsigned char [::1] second,                  # INOUT
         Py_ssize_t second_start,
         Py_ssize_t second_stop,
-        const uint32_t [::1] order,                  # IN, or None: rows in stored order
+        const uint32_t [::1] order or None,          # IN; None: rows in stored order
     ):
         """Train two states: the first on the rows start..stop-1, the second on second_start..second_stop-1. If
         ``order`` is given, these are positions in it.
@@ -751,7 +751,7 @@ cdef class Kernel:
         unsigned char [:, ::1] kept=None,            # OUT, (n_nodes, state_bytes), the states of the nodes that hold
                                                      # out at least least_folds chunks, parents first; None: no states
         Py_ssize_t least_folds=1,
-    ):
+    ) -> int:
         """Train the models below a plan's node and test them on its chunks; return the row updates done."""
         cdef Py_ssize_t first = node.first, last = node.last
         cdef Tree tree
