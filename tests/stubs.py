@@ -112,5 +112,8 @@ def stub(source: Path) -> str:
 
 if __name__ == "__main__":
     for source in KERNELS.glob("*.pyx"):
+        written = source.with_suffix(".pyi")
         if text := stub(source):
-            source.with_suffix(".pyi").write_text(text)
+            written.write_text(text)
+        else:
+            written.unlink(missing_ok=True)

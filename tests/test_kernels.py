@@ -17,6 +17,7 @@ import pytest
 import reference
 from scipy import sparse
 
+from optuna_treecv._kernels.kernel import Memory
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.pegasos import Pegasos
@@ -24,7 +25,6 @@ from optuna_treecv._kernels.prepare import gather_rows
 from optuna_treecv._kernels.root_sgd import RootSGD
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.svrg import StreamingSVRG
-from optuna_treecv._kernels.tree import Memory
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width

@@ -28,6 +28,7 @@ from test_kernels import takes_sparse
 from test_kernels import weights as model_of
 
 from optuna_treecv._kernels.gaussian import Gaussian
+from optuna_treecv._kernels.kernel import Memory
 from optuna_treecv._kernels.kmeans import KMeans
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
@@ -35,7 +36,6 @@ from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.sgd_lanes import SGDLanes
 from optuna_treecv._kernels.svrg import StreamingSVRG
 from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
-from optuna_treecv._kernels.tree import Memory
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.testing import treecv

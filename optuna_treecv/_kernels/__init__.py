@@ -15,7 +15,8 @@ What all kernels are made of:
 
 The tree:
 
-* ``tree``: the class ``Kernel``, and Algorithm 1 of the TreeCV paper over any kernel.
+* ``tree``: Algorithm 1 of the TreeCV paper over any kernel, without the interpreter.
+* ``kernel``: the class ``Kernel``, which Python calls.
 * ``undo``: the undo log for sparse rows.
 
 Kernels. The mathematics of each is in the ``.pxd`` file of its name, or in the ``.pyx`` file if

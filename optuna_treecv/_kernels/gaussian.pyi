@@ -1,6 +1,6 @@
 from typing import Any
 
-from optuna_treecv._kernels.tree import Kernel
+from optuna_treecv._kernels.kernel import Kernel
 
 class Gaussian(Kernel):
     def __init__(self, X: Any, n_features: int, full: bool, reg_covar: float) -> None: ...

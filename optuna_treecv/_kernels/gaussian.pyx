@@ -12,8 +12,8 @@ from libc.math cimport sqrt
 from libc.string cimport memset
 
 from optuna_treecv._kernels.exp_log cimport logarithm
+from optuna_treecv._kernels.kernel cimport Kernel
 from optuna_treecv._kernels.row_weight cimport given_weight
-from optuna_treecv._kernels.tree cimport Kernel
 
 include "train_dense_by_type.pxi"
 

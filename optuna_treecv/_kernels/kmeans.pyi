@@ -2,7 +2,7 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv._kernels.tree import Kernel
+from optuna_treecv._kernels.kernel import Kernel
 
 class KMeans(Kernel):
     def __init__(self, X: Any, n_clusters: int) -> None: ...

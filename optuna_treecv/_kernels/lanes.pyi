@@ -1,6 +1,6 @@
 import numpy as np
 
-from optuna_treecv._kernels.tree import Kernel
+from optuna_treecv._kernels.kernel import Kernel
 
 VECTOR_BYTES: int
 MOST: int

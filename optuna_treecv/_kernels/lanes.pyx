@@ -4,8 +4,8 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from optuna_treecv._kernels.losses cimport slopes
+from optuna_treecv._kernels.row_weight cimport masses_bytes
 from optuna_treecv._kernels.tree cimport Part
-from optuna_treecv._kernels.tree cimport masses_bytes
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport entries_of
 from optuna_treecv._kernels.undo cimport remember_part

@@ -1,3 +1,3 @@
-from optuna_treecv._kernels.tree import Kernel
+from optuna_treecv._kernels.kernel import Kernel
 
 class LinearKernel(Kernel): ...

@@ -11,6 +11,12 @@ from cython cimport floating
 from libc.stdint cimport int32_t
 
 from optuna_treecv._kernels.tree cimport Learner
+from optuna_treecv._kernels.tree cimport whole_lines
+
+
+cdef inline Py_ssize_t masses_bytes(Py_ssize_t n_classes) noexcept nogil:
+    """Return the bytes of the masses of all classes and of their sum."""
+    return whole_lines(8 * (n_classes + 1))
 
 
 cdef inline double balanced_weight(

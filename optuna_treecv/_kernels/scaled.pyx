@@ -22,6 +22,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 from libc.stdlib cimport free
 
+from optuna_treecv._kernels.kernel cimport Kernel
 from optuna_treecv._kernels.moments cimport Blocks
 from optuna_treecv._kernels.moments cimport Columns
 from optuna_treecv._kernels.moments cimport Moments
@@ -41,7 +42,6 @@ from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport n_nonzeros
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.span cimport Span
-from optuna_treecv._kernels.tree cimport Kernel
 from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.vec8 cimport dispatched

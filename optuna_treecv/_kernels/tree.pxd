@@ -1,8 +1,11 @@
-"""What a kernel must give to the tree: a few functions over rows, and the size of its state."""
+"""What a kernel must give to the tree (a few functions over rows, and the size of its state), and what ``kernel.pyx``
+calls.
+"""
 
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
+from libc.stdint cimport uint64_t
 
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport Sparse
@@ -110,26 +113,50 @@ cdef inline Py_ssize_t whole_lines(Py_ssize_t n_bytes) noexcept nogil:
     return (n_bytes + 63) // 64 * 64
 
 
-cdef inline Py_ssize_t masses_bytes(Py_ssize_t n_classes) noexcept nogil:
-    """Return the bytes of the masses of all classes and of their sum."""
-    return whole_lines(8 * (n_classes + 1))
+cdef struct Tree:
+    Py_ssize_t n_rows
+    Py_ssize_t n_folds
+    const int64_t *bounds       # where chunks begin, n_folds + 1 row numbers; NULL: chunk i at i * n_rows // n_folds
+    uint64_t seed
+    bint random                 # whether each phase trains on its rows in random order
+    Py_ssize_t n_epochs         # updates per row of a phase
+    uint32_t *order             # room for the order of the longest phase; NULL: rows stay in stored order
+    void *model                 # room for the model of one leaf
+    unsigned char *out
+    Py_ssize_t out_step         # bytes of outputs per row
+    Log log                     # has room for 0 entries if rows are dense
+    uint64_t *seen              # room to find the columns of a phase's rows
+    int32_t *columns            # room for these columns, if a phase is undone by columns
+    unsigned char *kept         # where states of nodes are copied to; NULL: none are kept
+    Py_ssize_t least_folds      # states are kept for nodes that hold out at least this many folds
+    Py_ssize_t n_nodes          # the number of such nodes met so far
+    double *sum                 # of the models of the folds below the current node; NULL: not wanted
+    Py_ssize_t n_numbers        # in a model
 
 
-cdef class Kernel:
-    cdef Learner learner
-    cdef object keep_alive
-    cdef readonly Py_ssize_t n_rows
-    cdef Py_ssize_t n_classes               # 0: y does not hold class codes
-    cdef bint is_weighed
-    cdef readonly Py_ssize_t n_models       # 1, or the number of models in lanes
-    cdef readonly Py_ssize_t n_outputs
-    cdef readonly Py_ssize_t itemsize
-    cdef readonly Py_ssize_t state_bytes
-    cdef readonly Py_ssize_t model_bytes
-    cdef readonly Py_ssize_t log_bytes
+cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
+    """Return the first row of a chunk."""
+    if tree.bounds != NULL:
+        return tree.bounds[chunk]
+    return <Py_ssize_t> (<int64_t> chunk * tree.n_rows // tree.n_folds)
 
-    cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1
-    cdef int bind_targets(self, object X, object y, object n_classes) except -1
-    cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t rest_bytes, Py_ssize_t model_bytes) except -1
-    cdef Span check_rows(self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order) except *
-    cdef int check_state(self, const unsigned char [::1] state) except -1
+
+cdef void train_pair(
+    const Learner *learner,
+    Span span,
+    Span other_span,
+    unsigned char *first,       # INOUT: trained on the rows of span
+    unsigned char *second,      # INOUT: trained on those of other_span
+) noexcept nogil
+cdef Py_ssize_t log_bytes_of(const Learner *learner) noexcept nogil
+cdef void set_log(const Learner *learner, Tree *tree, unsigned char *memory, Py_ssize_t n_bytes) noexcept nogil
+cdef Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t least) noexcept nogil
+cdef int64_t walk(
+    const Learner *learner,
+    Tree *tree,
+    Py_ssize_t first,
+    Py_ssize_t last,
+    unsigned char *state,
+    bint keep,
+    Part part,
+) noexcept nogil

@@ -14,12 +14,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
+from optuna_treecv._kernels.kernel import Kernel
+from optuna_treecv._kernels.kernel import Memory
 from optuna_treecv._kernels.lanes import LanesKernel
 from optuna_treecv._kernels.lanes import MOST
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.order import random_order
-from optuna_treecv._kernels.tree import Kernel
-from optuna_treecv._kernels.tree import Memory
 from optuna_treecv.learners.base import COUNT
 from optuna_treecv.learners.base import TreeCVEstimator
 from optuna_treecv.learners.base import weights_of_classes

@@ -21,9 +21,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils import check_consistent_length
 
+from optuna_treecv._kernels.kernel import Kernel
 from optuna_treecv._kernels.scaled import MOST_NUMBERS
 from optuna_treecv._kernels.scaled import Scaled
-from optuna_treecv._kernels.tree import Kernel
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
 from optuna_treecv.learners.compiled import CompiledLearner
