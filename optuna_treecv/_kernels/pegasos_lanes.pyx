@@ -1,5 +1,5 @@
-"""PEGASOS for many lambdas at once. Each lane gives the same bits as ``pegasos.pyx``. The mathematics
-is in ``pegasos.pxd``.
+"""PEGASOS for many lambdas at once: a vector of the CPU holds one column for several models. Each lane gives the same
+bits as ``pegasos.pyx``, which is faster for one model. The mathematics is in ``pegasos.pxd``.
 """
 
 from libc.math cimport NAN

@@ -1,4 +1,6 @@
-"""SGD for one model. The mathematics is in ``sgd.pxd``."""
+"""SGD for one model: a vector of the CPU holds several columns of a row. In ``sgd_lanes.pyx`` it holds one
+column for several models, and one model alone would take 3 to 12 times as long. The mathematics is in ``sgd.pxd``.
+"""
 
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.linear cimport output_of

@@ -1,5 +1,6 @@
-"""SGD for many step sizes, penalties and radii at once, one row per step. Each lane gives the same bits
-as ``sgd.pyx``. The mathematics is in ``sgd.pxd``.
+"""SGD for many step sizes, penalties and radii at once, one row per step: a vector of the CPU holds one column for
+several models. Each lane gives the same bits as ``sgd.pyx``, which is faster for one model and has mini-batches. The
+mathematics is in ``sgd.pxd``.
 """
 
 from libc.math cimport NAN

@@ -1,5 +1,6 @@
-"""Streaming SVRG for many step sizes and penalties at once. Each lane gives the same bits as
-``svrg.pyx``. The mathematics is in ``svrg.pxd``. All lanes are in the same phase.
+"""Streaming SVRG for many step sizes and penalties at once: a vector of the CPU holds one column for several models.
+Each lane gives the same bits as ``svrg.pyx``, which is faster for one model. The mathematics is in ``svrg.pxd``. All
+lanes are in the same phase.
 """
 
 from libc.stdint cimport uint64_t
