@@ -151,7 +151,7 @@ def as_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read rows as float32, begin at a sample, save Hessians: as with many rows and columns."""
     monkeypatch.setattr(objective, "_FEW_ROWS", 0)
     monkeypatch.setattr(objective, "_ROWS_PER_COLUMN", 2)
-    monkeypatch.setattr(solver, "_FEW_COEFFICIENTS", 0)
+    monkeypatch.setattr(solver, "_MOST_WITH_OWN_METRICS", 0)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

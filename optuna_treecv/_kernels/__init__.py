@@ -39,7 +39,7 @@ Beside the tree:
 * ``nearest``: the nearest of some rows, by products of matrices.
 * ``lapack``: routines that let other threads run meanwhile.
 
-``reference`` has each kernel again in simple NumPy, for the tests.
+``tests/reference.py`` has each kernel again in simple NumPy.
 
 Arguments are marked ``# IN``, ``# OUT`` or ``# INOUT``; outputs come last. Comments give the
 papers' equations.

@@ -11,8 +11,6 @@
     for (const char *line = (const char *)(p); line < (const char *)((p) + (n_lanes)); line += 64)                     \
         PREFETCH(line);
 
-#define SUM8(s) (((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])))
-
 #ifdef VECTOR_TYPES
 #define VECTOR(T, SET, BYTES)                                                                                          \
     typedef T V_##T##_##SET __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));

@@ -176,8 +176,7 @@ cdef class LanesKernel(Kernel):
         find_lane_weights weights,
     ) except -1:
         """Bind the rows and the settings, and count the lanes."""
-        cdef Py_ssize_t a_vector
-        cdef Py_ssize_t lane
+        cdef Py_ssize_t a_vector, lane
         cdef int32_t first_class = self.bind_targets(X, y, n_classes)
         self.n_models = n_models
         a_vector = LANE_BYTES // self.itemsize

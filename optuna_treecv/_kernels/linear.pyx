@@ -3,6 +3,7 @@
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport sum8
 
 
 cdef inline floating weight(const Weights *of, Py_ssize_t j, const floating *of_type) noexcept nogil:
@@ -57,8 +58,7 @@ cdef inlined test_sparse(
     cdef const floating *x = <const floating *> rows.values
     cdef Weights of
     cdef floating s[8]
-    cdef Py_ssize_t i, c
-    cdef Py_ssize_t j
+    cdef Py_ssize_t i, c, j
     for c in range(learner.n_outputs):
         of = (<const LinearSettings *> learner.settings).weights(learner, state, c)
         for i in range(stop - start):
@@ -66,7 +66,7 @@ cdef inlined test_sparse(
             s[0] = <floating> (0 * of.a + (0 * of.b if of.q != NULL else 0))
             for j in range(rows.begins[start + i], rows.begins[start + i + 1]):
                 s[rows.columns[j] & 7] += weight(&of, rows.columns[j], x) * x[j]
-            out[i * learner.n_outputs + c] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+            out[i * learner.n_outputs + c] = <floating> sum8(s)
 
 
 include "linear_by_type.pxi"

@@ -21,6 +21,7 @@ from optuna_treecv._kernels.vec8 cimport axpy
 from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
+from optuna_treecv._kernels.vec8 cimport sum8
 from optuna_treecv._kernels.vec8 cimport Weight
 
 
@@ -68,7 +69,7 @@ cdef inline Weight dot_row(
         s[0] = s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
         for j in range(rows.begins[row], rows.begins[row + 1]):
             s[rows.columns[j] & 7] += w[rows.columns[j]] * x[j]
-        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+        return <Weight> sum8(s)
 
 
 cdef inline floating norm2_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:
@@ -84,7 +85,7 @@ cdef inline floating norm2_row(const Rows *rows, Py_ssize_t row, const floating 
         s[0] = s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
         for j in range(rows.begins[row], rows.begins[row + 1]):
             s[rows.columns[j] & 7] += x[j] * x[j]
-        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+        return <floating> sum8(s)
 
 
 cdef inline double add_row(

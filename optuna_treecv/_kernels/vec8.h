@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include "dispatch.h"
 
+#define SUM8(s) (((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])))
+
 #if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12) /* older GCC has no shufflevector */
 #define VECTOR_TYPES
 
@@ -87,7 +89,7 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
             for (int l = 0; l < 8; l++)                                                                                \
                 s[l] += a[j + l] * b[j + l];                                                                           \
-        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));                                      \
+        return SUM8(s);                                                                                                \
     }                                                                                                                  \
     static INLINED void axpy8_##T(T c, const T *x, T *y, ptrdiff_t width)                                              \
     {                                                                                                                  \
@@ -119,7 +121,7 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
             for (int l = 0; l < 8; l++)                                                                                \
                 s[l] += (a[j + l] - b[j + l]) * (a[j + l] - b[j + l]);                                                 \
-        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));                                      \
+        return SUM8(s);                                                                                                \
     }
 
 #endif
@@ -140,7 +142,7 @@ static INLINED double dot8_mixed(const double *q, const float *x, ptrdiff_t widt
     for (ptrdiff_t j = 0; j < width; j += 8)
         for (int l = 0; l < 8; l++)
             s[l] += q[j + l] * (double)x[j + l];
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+    return SUM8(s);
 #endif
 }
 

@@ -25,6 +25,9 @@ cdef extern from "vec8.h" nogil:
     # Compute w += c x.
     void axpy "axpy8"(double c, const void *x, void *w, Py_ssize_t width) noexcept
 
+    # Return the sum of eight partial sums.
+    double sum8 "SUM8"(const void *s) noexcept
+
     # Write (x - shift) factor, number by number.
     void scale "scale8"(const void *x, const void *shift, const void *factor, void *out, Py_ssize_t width) noexcept
 

@@ -62,7 +62,7 @@ _MEMORY = 8
 
 # With more coefficients, the model of the next penalty is found in the metric of the last one,
 # since a Hessian takes longer than many passes.
-_FEW_COEFFICIENTS = 128
+_MOST_WITH_OWN_METRICS = 128
 
 # How steeply F may rise at the end of a step, as a part of how it fell at its beginning.
 _MOST_RISE = 0.9
@@ -243,7 +243,7 @@ def points_near(
     """
     sample = objective.sample if is_cold else objective
     has_jumps = np.isinf(objective.loss.most_bend)
-    are_few = is_free.size <= _FEW_COEFFICIENTS
+    are_few = is_free.size <= _MOST_WITH_OWN_METRICS
     is_rough = is_cold and sample is objective and not has_jumps
     near = _near(objective) * (_ROUGHLY if is_rough else 1)
     points: list[Point] = []
