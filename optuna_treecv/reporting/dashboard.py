@@ -26,8 +26,8 @@ from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
-from optuna_treecv.storage.evaluations import scores_of_trial
 from optuna_treecv.study.advice import advice_of
+from optuna_treecv.study.attributes import scores_of_trial
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import edges_of
 from optuna_treecv.study.honest import corrected_by_folds

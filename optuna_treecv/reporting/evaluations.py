@@ -20,10 +20,10 @@ from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
-from optuna_treecv.storage.evaluations import facts_of_trial
-from optuna_treecv.storage.evaluations import runs_of_trial
-from optuna_treecv.storage.evaluations import scores_of_trial
-from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+from optuna_treecv.study.attributes import facts_of_trial
+from optuna_treecv.study.attributes import runs_of_trial
+from optuna_treecv.study.attributes import scores_of_trial
+from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of

@@ -55,8 +55,8 @@ from optuna_treecv.search.trials import quiet
 from optuna_treecv.search.trials import Row
 from optuna_treecv.search.trials import table
 from optuna_treecv.search.trials import Trials
-from optuna_treecv.storage.evaluations import runs_of_trial
-from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+from optuna_treecv.study.attributes import runs_of_trial
+from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import known_direction
 from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.choice import Simpler

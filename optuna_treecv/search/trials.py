@@ -38,8 +38,8 @@ from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
-from optuna_treecv.storage.evaluations import facts_of_trial
-from optuna_treecv.storage.evaluations import scores_of_trial
+from optuna_treecv.study.attributes import facts_of_trial
+from optuna_treecv.study.attributes import scores_of_trial
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.space import Axis
 

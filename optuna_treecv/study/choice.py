@@ -34,8 +34,8 @@ from optuna_treecv.crossval.intervals import student_quantile
 from optuna_treecv.crossval.intervals import within
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.settings import is_number
-from optuna_treecv.storage.evaluations import facts_of_trial
-from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+from optuna_treecv.study.attributes import facts_of_trial
+from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.known_scores import KnownScores
 
 #: Which direction of a parameter makes a model simpler: see ``select``.

@@ -23,9 +23,9 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import read_named_scores
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.evaluations import runs_of_trial
-from optuna_treecv.storage.evaluations import SCORE_PREFIX
-from optuna_treecv.storage.evaluations import TRIAL_ATTRIBUTE
+from optuna_treecv.study.attributes import runs_of_trial
+from optuna_treecv.study.attributes import SCORE_PREFIX
+from optuna_treecv.study.attributes import TRIAL_ATTRIBUTE
 
 #: The most bytes that one objective holds: 256 MiB.
 MOST_BYTES = 2**28

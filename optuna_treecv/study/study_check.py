@@ -18,8 +18,8 @@ from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
-from optuna_treecv.storage.evaluations import facts_of_trial
-from optuna_treecv.storage.evaluations import STUDY_ATTRIBUTE
+from optuna_treecv.study.attributes import facts_of_trial
+from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import Grid
 from optuna_treecv.study.space import is_point_of
