@@ -27,6 +27,8 @@ from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fit import FIT
 from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.whole_repeat import OUTPUTS_DIVERGED
+from optuna_treecv.crossval.whole_repeat import RepeatScores
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
 from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.learners.exact.families import FAMILIES
@@ -57,8 +59,6 @@ from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.results import KeptSums
-from optuna_treecv.sharing.results import OUTPUTS_DIVERGED
-from optuna_treecv.sharing.results import RepeatScores
 
 # The rows of several folds that are tested together, and the bytes of what the models of all
 # points say of the rows that are tested together.

@@ -32,6 +32,7 @@ from optuna_treecv.crossval.engine import in_given_order
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.fold_task import FoldResult
 from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.crossval.job import Job
@@ -56,7 +57,6 @@ from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
 from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.results import FoldResult
 from optuna_treecv.sharing.results import KeptScores
 from optuna_treecv.tree.plan import Node
 

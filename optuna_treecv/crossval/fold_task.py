@@ -25,6 +25,7 @@ from time import sleep
 from traceback import format_exc
 from types import SimpleNamespace
 from typing import Any
+from typing import NamedTuple
 from typing import TypeVar
 
 from joblib.externals.loky.backend.reduction import dumps
@@ -62,11 +63,11 @@ from optuna_treecv.scoring.metrics import UndefinedScore
 from optuna_treecv.scoring.scores import by_loss
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import spread_of_counts
+from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
 from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.sharing.results import Beginnings
-from optuna_treecv.sharing.results import FoldResult
 
 T = TypeVar("T")
 
@@ -74,6 +75,50 @@ T = TypeVar("T")
 # ask for an array that can be written to without ever doing so.
 _WRITES = re.compile("(assignment destination|output array) is read-only")
 _MAY_WRITE = re.compile("buffer source array is read-only")
+
+
+class FoldResult(NamedTuple):
+    """The result of one fit.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_metrics,)
+        NaN for pooled ones.
+    spreads : ndarray of shape (n_metrics, 3)
+        Of the scores of rows; NaN where they are not known.
+    responses : ndarray of shape (n_rows, n_columns), float64
+        The responses to the test rows that pooled scores need, side by side.
+    has_diverged : bool
+    n_trained : int
+        The rows that the model was trained on.
+    seconds : float
+        The time of the fit and the score; 0 if they are kept.
+    """
+
+    scores: np.ndarray
+    spreads: np.ndarray
+    responses: np.ndarray
+    has_diverged: bool
+    n_trained: int
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, numbers: np.ndarray, n_metrics: int, shape: tuple[int, int]) -> "FoldResult":
+        """Return the result that has these numbers, with responses of the given shape."""
+        ends = np.cumsum([n_metrics, SPREAD_SIZE * n_metrics, 2])
+        scores, spreads, (has_diverged, n_trained), responses = np.split(numbers, ends)
+        spreads = spreads.reshape(n_metrics, SPREAD_SIZE)
+        return cls(scores, spreads, responses.reshape(shape), bool(has_diverged), int(n_trained))
+
+    def numbers(self) -> np.ndarray:
+        """Return all but the seconds as an array of float64."""
+        facts = [self.has_diverged, self.n_trained]
+        return np.concatenate([self.scores, self.spreads.ravel(), facts, self.responses.ravel()])
+
+    @staticmethod
+    def size(n_metrics: int, shape: tuple[int, int]) -> int:
+        """Return how many numbers a result has."""
+        return (1 + SPREAD_SIZE) * n_metrics + 2 + shape[0] * shape[1]
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,82 @@ from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import in_full
+from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.results import KeptScores
-from optuna_treecv.sharing.results import OUTPUTS_DIVERGED
-from optuna_treecv.sharing.results import RepeatScores
 
 _RESPONSES = {"predict", "decision_function", "predict_proba"}
+
+
+#: In ``RepeatScores.diverged``.
+OUTPUTS_DIVERGED = 2
+
+
+class RepeatScores:
+    """The scores of one estimator on one repeat.
+
+    Parameters
+    ----------
+    shape : (int, int, bool)
+        The number of metrics and of folds, and whether some fold has several rows, so that it
+        has a spread.
+    numbers : ndarray of shape (n_numbers,) or None
+        Those that were kept: all numbers up to ``needed``. None: NaN.
+
+    Attributes
+    ----------
+    numbers : ndarray of shape (n_numbers,)
+    scores : ndarray of shape (n_metrics, n_folds)
+        NaN for pooled ones.
+    spreads : ndarray of shape (n_metrics, 3, n_folds) or None
+        See ``FoldScores``.
+    diverged : ndarray of shape (n_folds,)
+        0, 1 where a score is not finite, or ``OUTPUTS_DIVERGED`` where a model's output is not.
+    pooled : ndarray of shape (n_metrics, 2)
+        NaN for those that are not pooled.
+    needed : ndarray of shape (1,)
+        The rows that are read where no sums are kept.
+    n_updates : int
+        The rows that were read for it.
+    seconds, seconds_prepare : float
+        The time that it took, and the time in which the rows were prepared.
+    was_kept : bool
+        Whether it comes from a cache or a store.
+    of_rows : ndarray of shape (n_tested,), float32, or None
+        The scores of the tested rows, one chunk after another; None unless they are needed. They
+        are never kept.
+    responses : dict of str to ndarray of shape (n_tested, ...)
+        The responses to the tested rows, which are never kept here either.
+    n_tested : int
+        The number of tested rows; 0 if the scores were kept.
+    """
+
+    def __init__(self, shape: tuple[int, int, bool], numbers: np.ndarray | None = None) -> None:
+        self.was_kept = numbers is not None
+        (n_metrics, n_folds, has_spreads), sizes = shape, self.sizes(*shape)
+        self.numbers = np.full(sum(sizes), np.nan) if numbers is None else numbers
+        parts = np.split(self.numbers, np.cumsum(sizes[:-1]))
+        scores, spreads, self.diverged, pooled, self.needed = parts
+        self.scores = scores.reshape(n_metrics, n_folds)
+        self.spreads = spreads.reshape(n_metrics, SPREAD_SIZE, n_folds) if has_spreads else None
+        self.pooled = pooled.reshape(n_metrics, 2)
+        self.n_updates = 0
+        self.seconds = self.seconds_prepare = 0.0
+        self.of_rows: np.ndarray | None = None
+        self.responses: dict[str, np.ndarray] = {}
+        self.n_tested = 0
+
+    @staticmethod
+    def sizes(n_metrics: int, n_folds: int, has_spreads: bool) -> list[int]:
+        """Return how many numbers the parts have."""
+        n_spreads = SPREAD_SIZE * n_metrics * n_folds if has_spreads else 0
+        return [n_metrics * n_folds, n_spreads, n_folds, 2 * n_metrics, 1]
+
+    @property
+    def n_bytes(self) -> int:
+        of_rows = 0 if self.of_rows is None else self.of_rows.nbytes
+        return self.numbers.nbytes + of_rows + sum(one.nbytes for one in self.responses.values())
 
 
 class WholeRepeat(Engine):

@@ -1,8 +1,7 @@
 """State shared by the jobs of a task: names of rows, the cache, and results in it.
 
-These are the outputs and scores of an estimator along the tree, the scores of fitted folds and
-fitted beginnings of Pipelines. Engines that score a repeat at once, for exact folds and trees of
-all folds, keep the scores of all folds as one block, and the sums behind them.
+These are the outputs and scores of an estimator along the tree, the scores of folds and of whole
+repeats, the sums behind them, and fitted beginnings of Pipelines.
 """
 
 from collections.abc import Callable
@@ -27,7 +26,6 @@ from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.scoring.at_leaves import COUNT_BYTES
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.scoring.metrics import Scoring
-from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import keys_of
 from optuna_treecv.sharing.caches import ModelCache
@@ -210,50 +208,6 @@ class Results:
         return Key(*self._names, unit, n_bytes)
 
 
-class FoldResult(NamedTuple):
-    """The result of one fit.
-
-    Attributes
-    ----------
-    scores : ndarray of shape (n_metrics,)
-        NaN for pooled ones.
-    spreads : ndarray of shape (n_metrics, 3)
-        Of the scores of rows; NaN where they are not known.
-    responses : ndarray of shape (n_rows, n_columns), float64
-        The responses to the test rows that pooled scores need, side by side.
-    has_diverged : bool
-    n_trained : int
-        The rows that the model was trained on.
-    seconds : float
-        The time of the fit and the score; 0 if they are kept.
-    """
-
-    scores: np.ndarray
-    spreads: np.ndarray
-    responses: np.ndarray
-    has_diverged: bool
-    n_trained: int
-    seconds: float = 0.0
-
-    @classmethod
-    def of(cls, numbers: np.ndarray, n_metrics: int, shape: tuple[int, int]) -> "FoldResult":
-        """Return the result that has these numbers, with responses of the given shape."""
-        ends = np.cumsum([n_metrics, SPREAD_SIZE * n_metrics, 2])
-        scores, spreads, (has_diverged, n_trained), responses = np.split(numbers, ends)
-        spreads = spreads.reshape(n_metrics, SPREAD_SIZE)
-        return cls(scores, spreads, responses.reshape(shape), bool(has_diverged), int(n_trained))
-
-    def numbers(self) -> np.ndarray:
-        """Return all but the seconds as an array of float64."""
-        facts = [self.has_diverged, self.n_trained]
-        return np.concatenate([self.scores, self.spreads.ravel(), facts, self.responses.ravel()])
-
-    @staticmethod
-    def size(n_metrics: int, shape: tuple[int, int]) -> int:
-        """Return how many numbers a result has."""
-        return (1 + SPREAD_SIZE) * n_metrics + 2 + shape[0] * shape[1]
-
-
 # The cache of a worker process, which all tasks that it gets share.
 _of_this_process: list[ModelCache] = []
 
@@ -336,76 +290,6 @@ def _in_this_process(max_bytes: int) -> Beginnings:
     if not _of_this_process or _of_this_process[0].max_bytes != max_bytes:
         _of_this_process[:] = [ModelCache(max_bytes)]
     return Beginnings(_of_this_process[0], max_bytes)
-
-
-#: In ``RepeatScores.diverged``.
-OUTPUTS_DIVERGED = 2
-
-
-class RepeatScores:
-    """The scores of one estimator on one repeat.
-
-    Parameters
-    ----------
-    shape : (int, int, bool)
-        The number of metrics and of folds, and whether some fold has several rows, so that it
-        has a spread.
-    numbers : ndarray of shape (n_numbers,) or None
-        Those that were kept: all numbers up to ``needed``. None: NaN.
-
-    Attributes
-    ----------
-    numbers : ndarray of shape (n_numbers,)
-    scores : ndarray of shape (n_metrics, n_folds)
-        NaN for pooled ones.
-    spreads : ndarray of shape (n_metrics, 3, n_folds) or None
-        See ``FoldScores``.
-    diverged : ndarray of shape (n_folds,)
-        0, 1 where a score is not finite, or ``OUTPUTS_DIVERGED`` where a model's output is not.
-    pooled : ndarray of shape (n_metrics, 2)
-        NaN for those that are not pooled.
-    needed : ndarray of shape (1,)
-        The rows that are read where no sums are kept.
-    n_updates : int
-        The rows that were read for it.
-    seconds, seconds_prepare : float
-        The time that it took, and the time in which the rows were prepared.
-    was_kept : bool
-        Whether it comes from a cache or a store.
-    of_rows : ndarray of shape (n_tested,), float32, or None
-        The scores of the tested rows, one chunk after another; None unless they are needed. They
-        are never kept.
-    responses : dict of str to ndarray of shape (n_tested, ...)
-        The responses to the tested rows, which are never kept here either.
-    n_tested : int
-        The number of tested rows; 0 if the scores were kept.
-    """
-
-    def __init__(self, shape: tuple[int, int, bool], numbers: np.ndarray | None = None) -> None:
-        self.was_kept = numbers is not None
-        (n_metrics, n_folds, has_spreads), sizes = shape, self.sizes(*shape)
-        self.numbers = np.full(sum(sizes), np.nan) if numbers is None else numbers
-        parts = np.split(self.numbers, np.cumsum(sizes[:-1]))
-        scores, spreads, self.diverged, pooled, self.needed = parts
-        self.scores = scores.reshape(n_metrics, n_folds)
-        self.spreads = spreads.reshape(n_metrics, SPREAD_SIZE, n_folds) if has_spreads else None
-        self.pooled = pooled.reshape(n_metrics, 2)
-        self.n_updates = 0
-        self.seconds = self.seconds_prepare = 0.0
-        self.of_rows: np.ndarray | None = None
-        self.responses: dict[str, np.ndarray] = {}
-        self.n_tested = 0
-
-    @staticmethod
-    def sizes(n_metrics: int, n_folds: int, has_spreads: bool) -> list[int]:
-        """Return how many numbers the parts have."""
-        n_spreads = SPREAD_SIZE * n_metrics * n_folds if has_spreads else 0
-        return [n_metrics * n_folds, n_spreads, n_folds, 2 * n_metrics, 1]
-
-    @property
-    def n_bytes(self) -> int:
-        of_rows = 0 if self.of_rows is None else self.of_rows.nbytes
-        return self.numbers.nbytes + of_rows + sum(one.nbytes for one in self.responses.values())
 
 
 class KeptSums:
