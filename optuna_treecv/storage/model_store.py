@@ -4,8 +4,8 @@ This module does not interpret the bytes, and never executes any of them.
 """
 
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Iterable
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -96,7 +96,6 @@ class ModelStore:
         self.max_bytes = max_bytes
         self.queue = WriteQueue()
         self._last_id, self._n_files = 0, 0
-        self._damaged: set[int] = set()  # the ids of models that are yet to be deleted
         self._has_warned = False
         self._next_look = 0.0
         self._pid, self._looking = os.getpid(), Lock()
@@ -117,7 +116,6 @@ class ModelStore:
         def look(connection: sa.Connection) -> list[Known]:
             if self._n_files != self.database.n_files:  # another file has other ids
                 self._n_files, self._last_id = self.database.n_files, 0
-                self._damaged.clear()
             where = [MODELS.c.id > self._last_id]
             rows = read_checked(connection, _KNOWN, where, left_out, problem_of)
             return [Known(*(row[name] for name in Known._fields)) for row in rows]
@@ -128,15 +126,13 @@ class ModelStore:
         try:
             if monotonic() < self._next_look:
                 return []
-            if self._damaged:
-                self._write(lambda connection: None)
             left_out = _left_out()
             nothing: list[Known] = []
             new_models = self.database.attempt(look, nothing, without=_SHARED_MODELS)
             self._next_look = monotonic() + NEWS_SECONDS
             if new_models or left_out.keys:
                 self._last_id = max([*left_out.keys, *(model.id for model in new_models[-1:])])
-            self._note_damaged(left_out)
+            self._delete(left_out)
             return new_models
         finally:
             looking.release()
@@ -152,10 +148,7 @@ class ModelStore:
         return self._looking
 
     def read(self, model: Known) -> np.ndarray | None:
-        """Return the payload of a model, or None if it was deleted or is damaged.
-
-        Damaged models are deleted together, at the next ``write`` or look for news.
-        """
+        """Return the payload of a model, or None if it was deleted or is damaged."""
         where = [MODELS.c.id == model.id]
         left_out, payload = _left_out(), None
 
@@ -169,13 +162,20 @@ class ModelStore:
             payload = _unpack(row["payload"], model.key)
             if payload is None:
                 left_out.add(model.id, "the payload is not what was written for this key")
-        self._note_damaged(left_out)
+        self._delete(left_out)
         return payload
 
-    def _note_damaged(self, left_out: LeftOut) -> None:
-        self._damaged.update(left_out.keys)
+    def _delete(self, left_out: LeftOut) -> None:
+        """Delete damaged rows, so that others can be written in their place."""
         if not self._has_warned:  # there may be thousands
             self._has_warned = left_out.warn(self.database, stacklevel=3)
+
+        def delete(connection: sa.Connection) -> None:
+            for part in parts(left_out.keys):
+                connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(part)))
+
+        if left_out.keys:
+            self.queue.put(partial(self._write, delete))
 
     def write(self, kept: Sequence[Kept]) -> None:
         """Add models that the database does not hold yet, and delete others to make room.
@@ -190,7 +190,7 @@ class ModelStore:
                 rows[key] = {"key": key, **cost, "payload": packed}
 
         def add(connection: sa.Connection) -> None:
-            there = self._there(connection, rows)
+            there = _present(connection, MODELS.c.key, rows)
             if new := [row for key, row in rows.items() if key not in there]:
                 connection.execute(sa.insert(MODELS), new)
                 evict(connection, self.max_bytes)
@@ -198,29 +198,18 @@ class ModelStore:
         if rows:
             self._write(add)
 
-    def _there(self, connection: sa.Connection, keys: Collection[bytes]) -> set[bytes]:
-        """Return the keys of models that the database holds undamaged, as far as is known."""
-        there: set[bytes] = set()
-        for part in parts(list(keys)):
-            query = sa.select(MODELS.c.id, MODELS.c.key).where(MODELS.c.key.in_(part))
-            there.update(key for id_, key in connection.execute(query) if id_ not in self._damaged)
-        return there
-
-    def _write(self, work: Callable[[sa.Connection], object]) -> None:
-        damaged = list(self._damaged)
-
-        def delete_and_work(connection: sa.Connection) -> bool:
-            for part in parts(damaged):
-                connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(part)))
-            work(connection)
-            return True
-
+    def _write(self, work: Callable[[sa.Connection], None]) -> None:
         # One writer at a time, so that ids are committed in ascending order. Otherwise ``news``
         # could skip a lower id that is committed later.
-        if self.database.attempt(
-            delete_and_work, False, write=True, alone=True, without=_SHARED_MODELS
-        ):
-            self._damaged.difference_update(damaged)
+        self.database.attempt(work, None, write=True, alone=True, without=_SHARED_MODELS)
+
+
+def _present(
+    connection: sa.Connection, column: sa.Column[bytes], keys: Iterable[bytes]
+) -> set[bytes]:
+    """Return those of some keys that a column holds."""
+    queries = (sa.select(column).where(column.in_(part)) for part in parts(list(keys)))
+    return {key for query in queries for key in connection.scalars(query)}
 
 
 _left_out = partial(
@@ -369,11 +358,7 @@ class Leases:
             expires = LEASES.c.expires  # NULL where the table was made by somebody else
             is_over = sa.or_(expires <= now, expires > latest, expires.is_(None))
             connection.execute(sa.delete(LEASES).where(is_over))
-            taken: set[bytes] = set()
-            for part in parts([bytes.fromhex(name) for name in names]):
-                taken.update(
-                    connection.scalars(sa.select(LEASES.c.key).where(LEASES.c.key.in_(part)))
-                )
+            taken = _present(connection, LEASES.c.key, map(bytes.fromhex, names))
             free = [name for name in names if bytes.fromhex(name) not in taken]
             lease = {"owner": owner, "expires": now + LEASE_SECONDS}
             if free:
