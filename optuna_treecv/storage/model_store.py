@@ -53,7 +53,7 @@ _LARGEST = 2**40
 
 _TABLE = MODELS.c
 _KNOWN = (_TABLE.id, _TABLE.key, _TABLE.n_bytes)
-_WITH_PAYLOAD = (*_KNOWN, _TABLE.payload)
+_WITH_PAYLOAD = (_TABLE.id, _TABLE.payload)
 
 
 class Kept(NamedTuple):
@@ -149,7 +149,7 @@ class ModelStore:
 
     def read(self, model: Known) -> np.ndarray | None:
         """Return the payload of a model, or None if it was deleted or is damaged."""
-        where = [MODELS.c.id == model.id]
+        where = [MODELS.c.id == model.id, MODELS.c.key == model.key]  # the file may be another one
         left_out, payload = _left_out(), None
 
         def look(connection: sa.Connection) -> dict[str, Any] | None:
@@ -157,8 +157,6 @@ class ModelStore:
 
         row = self.database.attempt(look, None, without=_SHARED_MODELS)
         if row is not None:
-            if tuple(row[name] for name in Known._fields) != model:  # the file was replaced
-                return None
             payload = _unpack(row["payload"], model.key)
             if payload is None:
                 left_out.add(model.id, "the payload is not what was written for this key")
@@ -287,7 +285,6 @@ _CLOCKS = {
         "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
     ),
 }
-_OF_LEASE = (LEASES.c.key, LEASES.c.expires)
 
 
 class Leases:
@@ -309,22 +306,18 @@ class Leases:
         attempt = store.database.attempt
         # One writer at a time: nobody can take a name between another's look and insert.
         self._write: Any = partial(attempt, write=True, alone=True, without="leases")
-        self._has_warned = False
 
     def held(self) -> set[str]:
         """Return the names on which there is a lease."""
 
         def look(connection: sa.Connection) -> set[str]:
-            now = _now(connection)
-            rows = read_checked(connection, _OF_LEASE, [LEASES.c.expires > now], left_out)
-            latest = now + _LONGEST * LEASE_SECONDS
-            return {row["key"].hex() for row in rows if row["expires"] <= latest}
+            # SQLite takes values of any type.
+            column = sa.type_coerce(LEASES.c.key, sa.types.NullType())
+            keys: Any = connection.scalars(sa.select(column).where(_lasts(_now(connection))))
+            return {key.hex() for key in keys if isinstance(key, bytes)}
 
-        left_out = LeftOut("treecv_leases", "key")
         nothing: set[str] = set()
         held = self._store.database.attempt(look, nothing, without="leases")
-        if not self._has_warned:
-            self._has_warned = left_out.warn(self._store.database)
         self._store.look_anew()
         return held
 
@@ -354,9 +347,8 @@ class Leases:
 
         def take(connection: sa.Connection) -> list[str]:
             now = _now(connection)
-            latest = now + _LONGEST * LEASE_SECONDS
-            expires = LEASES.c.expires  # NULL where the table was made by somebody else
-            is_over = sa.or_(expires <= now, expires > latest, expires.is_(None))
+            # NULL where the table was made by somebody else.
+            is_over = sa.or_(~_lasts(now), LEASES.c.expires.is_(None))
             connection.execute(sa.delete(LEASES).where(is_over))
             taken = _present(connection, LEASES.c.key, map(bytes.fromhex, names))
             free = [name for name in names if bytes.fromhex(name) not in taken]
@@ -390,6 +382,10 @@ class Leases:
         renewal = sa.update(LEASES).where(LEASES.c.owner == owner)
         while not ended.wait(LEASE_SECONDS / _RENEWALS):
             self._write(lambda c: c.execute(renewal.values(expires=_now(c) + LEASE_SECONDS)), None)
+
+
+def _lasts(now: float) -> sa.ColumnElement[bool]:
+    return LEASES.c.expires.between(now, now + _LONGEST * LEASE_SECONDS)
 
 
 def _now(connection: sa.Connection) -> float:
