@@ -45,12 +45,12 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.exact import Exact
+from optuna_treecv.crossval.exact import KeptSums
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.regression import RidgeFolds
 from optuna_treecv.learners.steps.decisions import why_not_rowwise
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.sharing.results import KeptSums
 
 # Splitters without groups get them here too.
 pytestmark = pytest.mark.filterwarnings("ignore:The groups parameter is ignored")

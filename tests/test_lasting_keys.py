@@ -35,12 +35,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from optuna_treecv import PegasosClassifier
+from optuna_treecv.crossval.tree_results import Results
 from optuna_treecv.sharing import code
 from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
-from optuna_treecv.sharing.results import Results
 
 
 class Level(Enum):
@@ -381,7 +381,7 @@ def test_kept_scores_are_those_of_this_scikit_learn(monkeypatch):
         return results._key_of("f1_macro", 80), results._key_of("outputs", 80)
 
     f1, outputs = keys()
-    monkeypatch.setattr("optuna_treecv.sharing.results.SCORED_BY", b"another scikit-learn")
+    monkeypatch.setattr("optuna_treecv.crossval.tree_results.SCORED_BY", b"another scikit-learn")
     assert keys()[0] != f1 and keys()[1] == outputs
 
 

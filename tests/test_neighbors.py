@@ -38,10 +38,10 @@ from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.exact import chunks_of
+from optuna_treecv.crossval.exact import KeptSums
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners import neighbors
-from optuna_treecv.sharing.results import KeptSums
 
 SIZES = [1, 3, 8]
 

@@ -4,6 +4,7 @@ The sums of all folds take one reading of the rows, and what is done for a fold 
 of a few parameters.
 """
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Mapping
@@ -56,9 +57,10 @@ from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.scores import follows_from_squares
 from optuna_treecv.scoring.scores import scores_from_squares
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.keys import first_key
+from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.sharing.results import KeptSums
 
 # The rows of several folds that are tested together, and the bytes of what the models of all
 # points say of the rows that are tested together.
@@ -67,6 +69,45 @@ _MOST_BYTES = 2**27
 
 # The folds that take a fraction of the time of leave-one-out, with hardly fewer training rows.
 _FEWER_FOLDS = 1000
+
+
+class KeptSums:
+    """The sums that a family keeps for further points; follows ``learners.exact.moments.Keep``.
+
+    It holds the arrays itself as long as it lives, which is one evaluation of several points.
+
+    Parameters
+    ----------
+    cache : ModelCache or None
+    name : bytes
+        A digest of everything that the sums depend on; empty: nothing is kept.
+    """
+
+    def __init__(self, cache: ModelCache | None = None, name: bytes = b"") -> None:
+        self._cache = cache if name else None
+        self._name = name
+        self._held: dict[Key, np.ndarray] = {}
+        self._n_made = 0
+
+    @property
+    def were_there(self) -> bool:
+        """Whether all arrays that were needed were kept."""
+        return bool(self._held) and self._n_made == 0
+
+    def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
+        """Return the kept array of a name, or make and keep it."""
+        key = Key(self._name, b"", b"", b"sums " + name.encode(), 8 * size)
+        if key not in self._held:
+            memory = None if self._cache is None else self._cache.find(key)
+            if memory is None:
+                self._n_made += 1
+                began, memory = perf_counter(), np.empty(size)
+                make(memory)
+                memory.flags.writeable = False
+                if self._cache is not None:
+                    self._cache.keep(key, memory, perf_counter() - began)
+            self._held[key] = memory
+        return self._held[key]
 
 
 class Exact(WholeRepeat):

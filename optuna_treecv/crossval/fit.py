@@ -26,6 +26,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
+from optuna_treecv.crossval.beginnings import Beginnings
 from optuna_treecv.crossval.engine import cost_of_trainings
 from optuna_treecv.crossval.engine import Engine
 from optuna_treecv.crossval.engine import in_given_order
@@ -358,7 +359,8 @@ def fold_task_of(
     estimator = seeded(clone(job.estimator), (task.settings.seed + repeat.number) % 2**32)
     beginnings = None
     if metrics and isinstance(estimator, Pipeline) and cache is not None:
-        beginnings = task.shared.beginnings(task.settings.n_threads)
+        room = cache.max_bytes // task.settings.n_threads
+        beginnings = Beginnings(cache.memory, room)
     return FoldTask(
         estimator,
         task.data.X_given,

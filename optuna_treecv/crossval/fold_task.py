@@ -37,6 +37,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import _safe_split
 
+from optuna_treecv.crossval.beginnings import Beginnings
 from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import in_columns
 from optuna_treecv.learners.adapter import is_divergence
@@ -67,7 +68,6 @@ from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
 from optuna_treecv.sharing.keys import under_configuration
-from optuna_treecv.sharing.results import Beginnings
 
 T = TypeVar("T")
 

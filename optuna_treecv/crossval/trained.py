@@ -25,6 +25,7 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.routing import fold_without_rows
 from optuna_treecv.crossval.settings import MOST_EPOCHS
+from optuna_treecv.crossval.tree_results import Results
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
@@ -58,7 +59,6 @@ from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.keys import under_configuration
-from optuna_treecv.sharing.results import Results
 from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Learner

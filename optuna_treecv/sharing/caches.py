@@ -3,11 +3,9 @@
 The keys of models end with the lengths of their arrays in bytes, for stores.
 """
 
-from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Mapping
-from collections.abc import Sequence
 from heapq import heappop
 from heapq import heappush
 from itertools import count
@@ -19,10 +17,7 @@ import numpy as np
 
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import aligned_bytes
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import Key
-from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import stored_as
 from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import Known
@@ -425,23 +420,3 @@ class StoredModelCache:
 
 #: A cache of models, with or without a store.
 AnyCache = ModelCache | StoredModelCache
-
-
-def keys_of(
-    cache: AnyCache | None, estimators: Sequence[Any], last: bool
-) -> tuple[AnyCache | None, list[bytes] | None]:
-    """Return the cache for the scores of estimators, and the keys of the estimators in it.
-
-    A store only gets what later processes know by the same name: estimators of installed packages,
-    on data whose name lasts. The keys are None where an estimator has none.
-    """
-    if last and isinstance(cache, StoredModelCache):
-        if (lasting := _each(estimators, lasting_key)) is not None:
-            return cache, lasting
-    # Functions have lasting keys only.
-    return None if cache is None else cache.memory, _each(estimators, encode, lasting_key)
-
-
-def _each(values: Sequence[Any], *kinds: Callable[[Any], bytes]) -> list[bytes] | None:
-    keys = [key for value in values if (key := first_key(value, *kinds)) is not None]
-    return keys if len(keys) == len(values) else None
