@@ -121,7 +121,18 @@ class ModelCache:
             return self._find(key)
 
     def has(self, key: Hashable) -> bool:
-        """Return whether ``find`` would find an array, which is not read from a store."""
+        """Look up whether an array is kept.
+
+        Parameters
+        ----------
+        key : tuple
+            As for ``find``.
+
+        Returns
+        -------
+        bool
+            Whether ``find`` would return an array. A store need not read it for that.
+        """
         with self._lock:
             return self._find(key) is not None
 
