@@ -99,6 +99,10 @@ class SharedBetweenRuns:
         return self.cache
 
 
+# Scores that took less time stay in memory, since a trial would then wait for the store.
+_SECONDS_TO_STORE = 2e-3
+
+
 class KeptScores(NamedTuple):
     """Where the scores of an estimator are kept, of a repeat or of single folds, and by what name.
 
@@ -182,7 +186,8 @@ class KeptScores(NamedTuple):
         if self.cache is not None and self.settings:
             memory = numbers.view(np.uint8)
             memory.flags.writeable = False
-            self.cache.keep(self._key(fold, len(memory)), memory, seconds)
+            cache = self.cache if seconds > _SECONDS_TO_STORE else self.cache.memory
+            cache.keep(self._key(fold, len(memory)), memory, seconds)
 
     def close(self) -> None:
         """Write to the store what is not written yet."""
