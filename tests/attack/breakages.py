@@ -515,6 +515,30 @@ BREAKAGES = [
         "test_sharing",
     ),
     Breakage(
+        "keys: rows of other weights have one name",
+        "of_rows = rows.X, rows.y, rows.weights, counts",
+        "of_rows = rows.X, rows.y, counts",
+        "test_names",
+    ),
+    Breakage(
+        "keys: scores of other targets and weights have one name",
+        "self._of_scores = digest(SCORED_BY, targets)",
+        "self._of_scores = digest(SCORED_BY)",
+        "test_weights",
+    ),
+    Breakage(
+        "keys: all folds that are fitted have one name",
+        "return Key(self.data, fold or self.folds,",
+        "return Key(self.data, self.folds,",
+        "test_fits_kept",
+    ),
+    Breakage(
+        "sharing: a first pass goes on with the model before it",
+        "snapshot(self._state(before) if found is None else found[-size:])",
+        "snapshot(self._state(before))",
+        "test_early",
+    ),
+    Breakage(
         "store: damaged models are read",
         "length != len(data) or digest != _digest(key, data)",
         "length != len(data)",
@@ -540,8 +564,8 @@ BREAKAGES = [
     ),
     Breakage(
         "store: missing values of data frames have no digest",
-        "parts = [_array(numbers), _array(values.isna())]",
-        "parts = [_array(numbers)]",
+        "parts = [_array(values.to_numpy())]",
+        "parts = [_array(values.to_numpy(na_value=0))]",
         "test_data_digest",
     ),
     # Studies.
