@@ -377,7 +377,7 @@ def test_kept_scores_are_those_of_this_scikit_learn(monkeypatch):
     """Outputs come from this package alone."""
 
     def keys():
-        results = Results(None, b"rows", b"folds", b"trained", b"targets")
+        results = Results(None, b"rows", b"folds", b"trained", (b"targets", True))
         return results._key_of("f1_macro", 80), results._key_of("outputs", 80)
 
     f1, outputs = keys()

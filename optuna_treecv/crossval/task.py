@@ -536,15 +536,18 @@ class Task:
 
     def names_of(
         self, layout: RowLayout, rows: PreparedRows, repeat: int, steps: bytes
-    ) -> tuple[bytes, bytes]:
-        """Return names of prepared rows, and of the targets and weights they are scored with."""
+    ) -> tuple[bytes, tuple[bytes, bool]]:
+        """Return names of prepared rows, and of the targets and weights they are scored with.
+
+        The latter comes with whether later processes give them the same name.
+        """
         counts = np.array([rows.n_features, 0 if rows.classes is None else len(rows.classes)])
         of_rows = rows.X, rows.y, rows.weights, counts
         of_scores = rows.targets, rows.classes, rows.score_weights
         what = layout, repeat, steps
         return (
             self.shared.name_of((*what, "rows"), lambda: content_of(*of_rows))[0],
-            self.shared.name_of((*what, "scores"), lambda: content_of(*of_scores))[0],
+            self.shared.name_of((*what, "scores"), lambda: content_of(*of_scores)),
         )
 
 

@@ -28,16 +28,23 @@ class Results:
     cache : ModelCache, StoredModelCache or None
     data, folds, settings : bytes
         The names of all that the outputs depend on.
-    targets : bytes
-        The name of the targets and their weights, on which scores depend too.
+    targets : (bytes, bool)
+        The name of the targets and their weights, on which scores depend too, and whether later
+        processes give them the same name.
     """
 
     def __init__(
-        self, cache: AnyCache | None, data: bytes, folds: bytes, settings: bytes, targets: bytes
+        self,
+        cache: AnyCache | None,
+        data: bytes,
+        folds: bytes,
+        settings: bytes,
+        targets: tuple[bytes, bool],
     ) -> None:
         self._cache = cache
         self._names = data, folds, settings
-        self._of_scores = digest(SCORED_BY, targets)
+        self._of_scores = digest(SCORED_BY, targets[0])
+        self._lasts = targets[1]
 
     @classmethod
     def of(
@@ -47,7 +54,7 @@ class Results:
         cache: AnyCache | None,
         data: bytes,
         folds: bytes,
-        targets: bytes,
+        targets: tuple[bytes, bool],
     ) -> "Results | None":
         """Return the results of a learner that a method trains; None if it has no key."""
         try:
@@ -97,7 +104,8 @@ class Results:
         for name, results in leaves.to_keep().items():
             results.n_updates = n_updates
             results.memory.flags.writeable = False
-            self._cache.keep(self._key_of(name, len(results.memory)), results.memory, seconds)
+            cache = self._cache if name == "outputs" or self._lasts else self._cache.memory
+            cache.keep(self._key_of(name, len(results.memory)), results.memory, seconds)
 
     def _key_of(self, name: str, n_bytes: int) -> Key:
         """Return the key of a result; for scores it covers the targets and the scoring code."""

@@ -26,6 +26,13 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
+def check_bytes(argument: str, value: Any) -> int:
+    """Return an argument that is a number of bytes as an int."""
+    if not is_integer(value) or value < 0:
+        raise ValueError(f"{argument} must be a number of bytes of at least 0, got {value!r}.")
+    return int(value)
+
+
 def is_float64(value: Any) -> bool:
     """Return whether a number is one of Python or NumPy that float64 can hold, perhaps rounded."""
     try:

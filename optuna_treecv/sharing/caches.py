@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.rows.checks import check_bytes
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import stored_as
@@ -26,13 +26,6 @@ from optuna_treecv.storage.model_store import ModelStore
 # The bytes that Python itself needs for an array, and for each key under which it is found.
 _BLOCK_BYTES = 750
 _PLACE_BYTES = 600
-
-
-def check_bytes(argument: str, value: Any) -> int:
-    """Return an argument that is a number of bytes as an int."""
-    if not is_integer(value) or value < 0:
-        raise ValueError(f"{argument} must be a number of bytes of at least 0, got {value!r}.")
-    return int(value)
 
 
 class _Block:

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
+from importlib.metadata import Distribution
 from importlib.metadata import distribution
 from importlib.metadata import packages_distributions
 from operator import attrgetter
+import os
 from pathlib import Path
 import platform
 import sys
@@ -153,7 +155,7 @@ def global_name(value: Any, name: str | None = None) -> tuple[str, str] | None:
 
 @cache
 def installed_version(module: str) -> str | None:
-    """Return the names and versions of the distributions that a module may be from.
+    """Return the name and version of the distribution that has installed a module's file.
 
     None if its code may change under one version: in scripts, in notebooks, in checkouts on the
     path and in editable installations.
@@ -168,13 +170,19 @@ def installed_version(module: str) -> str | None:
         return None
     if top in sys.stdlib_module_names:
         return f"Python {platform.python_version()}"
-    return ", ".join(sorted({_version(name) for name in _packages().get(top, ())})) or None
+    file = str(sys.modules[module].__file__)
+    for name in filter(None, _packages().get(top, ())):
+        # Several distributions may share a package, and another folder may hide an installed one.
+        installed = distribution(name)
+        path = Path(os.path.relpath(file, str(installed.locate_file("")))).as_posix()
+        if f"\n{path}," in f"\n{installed.read_text('RECORD') or ''}":
+            return _version(installed)
+    return None
 
 
-def _version(name: str) -> str:
-    installed = distribution(name)
+def _version(installed: Distribution) -> str:
     # What is not from a package index may be other code under the same version. The record holds
     # a hash of each file.
     record = installed.read_text("RECORD") if installed.read_text("direct_url.json") else None
     of_files = sha256(record.encode()).hexdigest() if record else ""
-    return f"{name} {installed.version} {of_files}".rstrip()
+    return f"{installed.metadata['Name']} {installed.version} {of_files}".rstrip()

@@ -140,7 +140,8 @@ def _blocks(n_rows: int, n_bytes: int) -> Iterator[slice]:
 def _objects(cells: np.ndarray) -> bytes:
     """Return strings, numbers, dates and missing values as bytes that tell them apart."""
     texts = [
-        "s" + cell if type(cell) is str else _text_of(cell) for cell in cells.ravel().tolist()
+        "s" + cell if type(cell) is str else "o" + _text_of(cell)
+        for cell in cells.ravel().tolist()
     ]
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     return lengths.tobytes() + "".join(texts).encode(errors="surrogatepass")
@@ -162,9 +163,12 @@ def _text_of(cell: Any) -> str:
 
 def _polars(series: Any) -> bytes:
     """Return a digest of a column of polars."""
+    kind = str(series.dtype)
+    if series.dtype.is_temporal():  # as integers: objects of Python have no nanoseconds
+        series = series.to_physical()
     is_plain = series.dtype.is_numeric() and not series.null_count()
     values = series.to_numpy() if is_plain else np.array([*series.to_list(), None], dtype=object)
-    return digest(encode(series.name), encode(str(series.dtype)), _array(values))
+    return digest(encode(series.name), encode(kind), _array(values))
 
 
 def _frame(frame: Any) -> bytes:
@@ -188,14 +192,14 @@ def _frame(frame: Any) -> bytes:
 def _index(index: Any) -> bytes:
     """Return a digest of the index of a data frame."""
     if hasattr(index, "step"):  # a range, which no array needs to be made of
-        return digest(encode((index.start, index.stop, index.step)))
+        return digest(encode((index.name, index.start, index.stop, index.step)))
     levels = [index.get_level_values(level) for level in range(index.nlevels)]
     return digest(encode(list(index.names)), *(_column(level.array) for level in levels))
 
 
 def _column(values: Any) -> bytes:
     """Return a digest of an array of pandas."""
-    dtype = values.dtype
+    dtype, arrays = values.dtype, sys.modules["pandas"].arrays
     if hasattr(values, "categories") and hasattr(values, "codes"):
         categories, codes = _column(values.categories.array), _array(np.asarray(values.codes))
         parts = [encode(values.ordered), categories, codes]
@@ -205,8 +209,11 @@ def _column(values: Any) -> bytes:
         parts = [_array(values.asi8)]
     elif hasattr(values, "sp_values"):
         parts = [encode(values.fill_value), _array(values.to_dense())]
-    elif hasattr(values, "to_numpy"):  # with NA where a value is missing
+    elif isinstance(values, arrays.NumpyExtensionArray):
         parts = [_array(values.to_numpy())]
-    else:
-        raise NoKey(f"Columns of type {dtype} have no digest.")
+    elif isinstance(values, (arrays.IntegerArray, arrays.FloatingArray, arrays.BooleanArray)):
+        numbers = values.to_numpy(dtype=dtype.numpy_dtype, na_value=0)
+        parts = [_array(numbers), _array(values.isna())]
+    else:  # strings, for example
+        parts = [_array(values.to_numpy(dtype=object))]
     return digest(encode(str(dtype)), *parts)

@@ -67,11 +67,10 @@ class SharedBetweenRuns:
         content : callable
             () -> their digest; None if they have none.
         """
-        with self._lock:
-            if what not in self._names:
-                name = content() if self._with_others else None
-                self._names[what] = name or token(), name is not None
-            return self._names[what]
+        if what not in self._names:  # without the lock, since content may wait for others
+            name = content() if self._with_others else None
+            self._names.setdefault(what, (name or token(), name is not None))
+        return self._names[what]
 
     def root(self, rows: bytes) -> Prefix:
         """Return the empty prefix over the rows of this name.

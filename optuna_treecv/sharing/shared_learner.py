@@ -199,20 +199,20 @@ class SharedLearner:
         if found is not None:
             out[:done] = found[:-size].view(out.dtype).reshape(out[:done].shape)
         model = self._learner.snapshot(self._state(before) if found is None else found[-size:])
-        begin, seconds = done, 0.0
+        begin, seconds, is_whole = done, 0.0, True
         try:
             for end in ends:
                 if end > done:
-                    began = perf_counter()
+                    began, is_whole = perf_counter(), False
                     self._learner.test_then_train(model, cut(rows, begin, end), out[begin:end])
                     seconds += perf_counter() - began
                     self._count(end - begin)
-                    begin = end
+                    begin, is_whole = end, True
                 if end == phase.n_updates:
                     state.model.state = model
                 yield end
         finally:  # a walk that is left early may be resumed
-            if keys and begin > done:
+            if keys and begin > done and is_whole:  # no signal has come in between
                 outputs = out[:begin].reshape(-1).view(np.uint8)
                 kept_now = _frozen(np.concatenate((outputs, model)))
                 self._cache.keep(keys[begin], kept_now, seconds)

@@ -119,22 +119,8 @@ class Database:
             self._prepare(create)
         except FAILURES as error:
             raise ValueError(
-                f"store must be a database that can be opened, got {self}: {reason_of(error)}"
-                f"{self._advice()}."
+                f"store must be a database that can be opened, got {self}: {reason_of(error)}."
             ) from error
-
-    def _advice(self) -> str:
-        """Return advice for a SQLite file in a read-only folder, else an empty string.
-
-        SQLite can read a file in write-ahead mode only if it may write to the folder.
-        """
-        path = _path(self._url)
-        if path is None or not os.path.exists(path) or os.access(os.path.dirname(path), os.W_OK):
-            return ""
-        return (
-            f"; if the file is in a read-only folder and no process writes to it, use "
-            f"sqlite:///file:{path}?immutable=1&uri=true"
-        )
 
     def _start(self) -> None:
         self._pid = os.getpid()
@@ -293,6 +279,7 @@ class Database:
         """Return the result of a transaction, or raise TimeoutError."""
         if _is_sqlite(self._url):  # which waits for locks only
             return transact()
+        engine = self.engine  # a forked process begins anew
         # Statements have time-outs of the server, but a server that is stopped keeps none. A
         # driver then waits for ever, be it for a connection from its pool.
         self._left = [one for one in self._left if not one.done()]
@@ -304,7 +291,7 @@ class Database:
         wait([answer], seconds)
         if not answer.done():
             self._left.append(answer)
-            self.engine.dispose()  # connections that nobody uses may be as dead as this one
+            engine.dispose()  # connections that nobody uses may be as dead as this one
             raise TimeoutError(f"no answer within {seconds:g} seconds")
         return answer.result()
 

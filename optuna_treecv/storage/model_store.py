@@ -24,6 +24,7 @@ from typing import Any
 from typing import NamedTuple
 from uuid import uuid4
 import warnings
+from weakref import WeakSet
 
 import numpy as np
 import sqlalchemy as sa
@@ -51,9 +52,8 @@ _MAGIC = b"TCV2"
 # No model has more bytes.
 _LARGEST = 2**40
 
-_TABLE = MODELS.c
-_KNOWN = (_TABLE.id, _TABLE.key, _TABLE.n_bytes)
-_WITH_PAYLOAD = (_TABLE.id, _TABLE.payload)
+_KNOWN = (MODELS.c.id, MODELS.c.key, MODELS.c.n_bytes)
+_WITH_PAYLOAD = (MODELS.c.id, MODELS.c.payload)
 
 
 class Kept(NamedTuple):
@@ -126,9 +126,8 @@ class ModelStore:
         try:
             if monotonic() < self._next_look:
                 return []
-            left_out = _left_out()
-            nothing: list[Known] = []
-            new_models = self.database.attempt(look, nothing, without=_SHARED_MODELS)
+            left_out = LeftOut("treecv_models", "id")
+            new_models = self.database.attempt(look, [], without=_SHARED_MODELS)
             self._next_look = monotonic() + NEWS_SECONDS
             if new_models or left_out.keys:
                 self._last_id = max([*left_out.keys, *(model.id for model in new_models[-1:])])
@@ -150,7 +149,7 @@ class ModelStore:
     def read(self, model: Known) -> np.ndarray | None:
         """Return the payload of a model, or None if it was deleted or is damaged."""
         where = [MODELS.c.id == model.id, MODELS.c.key == model.key]  # the file may be another one
-        left_out, payload = _left_out(), None
+        left_out, payload = LeftOut("treecv_models", "id"), None
 
         def look(connection: sa.Connection) -> dict[str, Any] | None:
             return next(read_checked(connection, _WITH_PAYLOAD, where, left_out), None)
@@ -169,7 +168,8 @@ class ModelStore:
             self._has_warned = left_out.warn(self.database, stacklevel=3)
 
         def delete(connection: sa.Connection) -> None:
-            for part in parts(left_out.keys):
+            is_same = self._n_files == self.database.n_files  # else the ids are other models'
+            for part in parts(left_out.keys if is_same else []):
                 connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(part)))
 
         if left_out.keys:
@@ -208,11 +208,6 @@ def _present(
     """Return those of some keys that a column holds."""
     queries = (sa.select(column).where(column.in_(part)) for part in parts(list(keys)))
     return {key for query in queries for key in connection.scalars(query)}
-
-
-_left_out = partial(
-    LeftOut, "treecv_models", "id", "and others like them are deleted and trained again"
-)
 
 
 def evict(connection: sa.Connection, max_bytes: int) -> int:
@@ -314,10 +309,9 @@ class Leases:
             # SQLite takes values of any type.
             column = sa.type_coerce(LEASES.c.key, sa.types.NullType())
             keys: Any = connection.scalars(sa.select(column).where(_lasts(_now(connection))))
-            return {key.hex() for key in keys if isinstance(key, bytes)}
+            return {bytes(key).hex() for key in keys if isinstance(key, bytes | memoryview)}
 
-        nothing: set[str] = set()
-        held = self._store.database.attempt(look, nothing, without="leases")
+        held = self._store.database.attempt(look, set(), without="leases")
         self._store.look_anew()
         return held
 
@@ -394,6 +388,11 @@ def _now(connection: sa.Connection) -> float:
 
 # Writes that trials do not wait for.
 
+# All queues of the process: their threads are not in a forked one.
+_queues: "WeakSet[WriteQueue]" = WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [*map(WriteQueue.__init__, [*_queues])])
+
 # Jobs in the queue hold at most so many bytes; beyond that, callers wait.
 _MOST_BYTES = 2**27
 
@@ -406,7 +405,7 @@ class WriteQueue:
     """
 
     def __init__(self) -> None:
-        self._pid = os.getpid()
+        _queues.add(self)
         self._n_bytes = 0  # of the jobs that are not done
         self._changed = Condition()
         self._thread = ThreadPoolExecutor(1, "treecv-store")
@@ -424,19 +423,19 @@ class WriteQueue:
         n_bytes : int
             The memory that it holds until it is done.
         """
-        if self._pid != os.getpid():  # the thread is in the parent process
-            WriteQueue.__init__(self)
         with self._changed:
             self._changed.wait_for(
                 lambda: self._n_bytes == 0 or self._n_bytes + n_bytes <= _MOST_BYTES
             )
             self._n_bytes += n_bytes
+        try:
             self._thread.submit(self._do, job, n_bytes)
+        except RuntimeError:  # the main thread has ended
+            self._do(job, n_bytes)
 
     def wait(self) -> None:
         """Wait until all jobs are done that have been put."""
-        if self._pid == os.getpid():
-            self._thread.submit(int).result()
+        self._thread.submit(int).result()
 
     def _do(self, job: Callable[[], object], n_bytes: int) -> None:
         try:

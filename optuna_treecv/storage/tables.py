@@ -170,8 +170,6 @@ class LeftOut:
         The table of the rows.
     key : str
         The column that names a row.
-    what : str, default="are left out"
-        What happens to the rows.
 
     Attributes
     ----------
@@ -183,7 +181,6 @@ class LeftOut:
 
     table: str
     key: str
-    what: str = "are left out"
     keys: list[Any] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
@@ -200,7 +197,7 @@ class LeftOut:
         more = len(self.keys) - len(self.reasons)
         reasons = ", ".join(self.reasons) + (f" and {more} more" if more else "")
         warnings.warn(
-            f"store {store}: damaged rows of {self.table} {self.what}: {reasons}.",
+            f"store {store}: damaged rows of {self.table} are left out: {reasons}.",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )
