@@ -36,6 +36,8 @@ COLUMNS = {
     "object 'None'": pandas.Series(["1", "None", "3"], dtype=object),
     "object nan": pandas.Series(["1", np.nan, "3"], dtype=object),
     "object NA": pandas.Series(["1", pandas.NA, "3"], dtype=object),
+    "object of NumPy": pandas.Series([np.str_("1"), "2", "3"], dtype=object),
+    "object as of NumPy": pandas.Series(["tr_ np.str_('1')", "2", "3"], dtype=object),
     "object moved": pandas.Series(["12", "", "3"], dtype=object),
     "object s before": pandas.Series(["a", "sb", "3"], dtype=object),
     "object s after": pandas.Series(["as", "b", "3"], dtype=object),
@@ -46,6 +48,8 @@ COLUMNS = {
     "Int64 NA": INTEGERS,
     "Int64 0": INTEGERS.fillna(0),
     "Int8 NA": INTEGERS.astype("Int8"),
+    "Int64 large NA": pandas.Series([2**53, None, 3], dtype="Int64"),
+    "Int64 larger NA": pandas.Series([2**53 + 1, None, 3], dtype="Int64"),
     "Float64 NA": INTEGERS.astype("Float64"),
     "boolean NA": pandas.Series([True, None, False], dtype="boolean"),
     "category": pandas.Series(["low", "high", "low"], dtype=CATEGORIES),
@@ -316,3 +320,21 @@ def test_digests_are_the_same_in_another_process():
         printed_by_a_new_python("test_data_digest", "digest_of_everything")
         == digest_of_everything()
     )
+
+
+def test_nan_is_not_a_missing_value():
+    numbers, missing = np.array([np.nan, 1.0]), np.array([False, True])
+    kept = [pandas.arrays.FloatingArray(numbers[::step], missing) for step in (1, -1)]
+    assert different(*map(column, kept))
+
+
+def test_names_of_an_index():
+    frame = column(np.arange(3.0))
+    assert different(frame, frame.rename_axis(index="i"), frame.rename_axis(columns="c"))
+
+
+def test_times_of_polars_have_nanoseconds():
+    polars = pytest.importorskip("polars")
+    for kind in (polars.Datetime("ns"), polars.Duration("ns"), polars.Time):
+        columns = [polars.Series("x", [1_000, tick, None], kind) for tick in (1_001, 1_002)]
+        assert different(*columns, columns[0].to_physical())

@@ -38,6 +38,7 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
+from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
@@ -335,6 +336,29 @@ def test_losses_of_another_alpha_are_not_taken():
         shared = evaluated_early(PegasosClassifier(alpha), evaluation_of(X, y, **options))
         assert np.array_equal(shared[0].values, alone[alpha])
     assert not np.array_equal(*alone.values())
+
+
+def test_an_interrupt_within_a_pass_leaves_nothing_wrong(monkeypatch):
+    """A signal is raised when the compiled call has ended, before its rows are counted."""
+    X, y = data_of(160, 6)
+    cache, calls = ModelCache(), []
+    estimator = AveragedSGDClassifier(alpha=0.01)
+    expected = evaluated_early(estimator, evaluation_of(X, y, cv=10))
+    train = CompiledLearner.test_then_train
+
+    def interrupted(*args):
+        train(*args)
+        calls.append(args)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CompiledLearner, "test_then_train", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            evaluated_early(estimator, evaluation_of(X, y, cv=10, cache=cache))
+    again = evaluated_early(estimator, evaluation_of(X, y, cv=10, cache=cache))
+    assert np.array_equal(expected[0].values, again[0].values)
+    assert np.array_equal(expected[2].test_score, again[2].test_score)
 
 
 @pytest.mark.parametrize("left_at", range(1, 15))

@@ -275,6 +275,15 @@ def test_a_local_installation_is_known_by_its_files(installed, tmp_path):
     assert lasting_key(model()) != first
 
 
+def test_a_file_beside_installed_ones_has_no_key(installed, tmp_path):
+    installed(["made_up_beside.first"])
+    (tmp_path / "site-packages" / "made_up_beside" / "loose.py").write_text("class Model: pass")
+    importlib.invalidate_caches()
+    model = importlib.import_module("made_up_beside.loose").Model
+    with pytest.raises(NoKey, match="from no installed distribution"):
+        lasting_key(model)
+
+
 def test_a_folder_that_hides_an_installed_package_has_no_key(installed, tmp_path, monkeypatch):
     installed(["made_up_hidden"])
     (tmp_path / "here").mkdir()

@@ -40,6 +40,7 @@ from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
+from optuna_treecv.sharing.results import SharedBetweenRuns
 from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Phase
@@ -618,3 +619,13 @@ def test_any_bytes_are_a_state_that_harms_nobody(family):
         learner.outputs(state, 0, N_ROWS, out)
         learner.update(state, Phase(0, 60))
         learner.outputs(state, 0, N_ROWS, out)
+
+
+def test_a_name_is_looked_for_without_a_lock():
+    """Else two threads that name data and prepare rows would wait for each other."""
+    shared = SharedBetweenRuns(ModelCache(), with_others=True)
+    inner = lambda: shared.name_of("inner", lambda: b"of inner")[0]  # noqa: E731
+    assert shared.name_of("outer", inner) == (b"of inner", True)
+    assert shared.name_of("outer", lambda: b"another") == (b"of inner", True)
+    name, lasts = shared.name_of("nameless", lambda: None)
+    assert not lasts and shared.name_of("nameless", lambda: None) == (name, False)

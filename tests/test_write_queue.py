@@ -96,6 +96,25 @@ def test_a_forked_process_has_a_queue_of_its_own():
     queue.wait()
 
 
+def test_what_is_put_after_the_main_thread_is_done(tmp_path):
+    script = """
+import threading
+from optuna_treecv.storage.model_store import WriteQueue
+queue = WriteQueue()
+queue.put(lambda: print("before", flush=True), 1)
+queue.wait()
+main = threading.main_thread()
+def late():
+    main.join()
+    queue.put(lambda: print("after", queue._n_bytes, flush=True), 7)
+    print("left", queue._n_bytes, flush=True)
+threading.Thread(target=late).start()
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.split("\n")[:3] == ["before", "after 7", "left 0"], done.stderr
+
+
 def test_what_was_put_is_done_before_python_exits(tmp_path):
     script = """
 import threading, time

@@ -139,10 +139,8 @@ def _blocks(n_rows: int, n_bytes: int) -> Iterator[slice]:
 
 def _objects(cells: np.ndarray) -> bytes:
     """Return strings, numbers, dates and missing values as bytes that tell them apart."""
-    texts = [
-        "s" + cell if type(cell) is str else "o" + _text_of(cell)
-        for cell in cells.ravel().tolist()
-    ]
+    each = cells.ravel().tolist()
+    texts = ["s" + cell if type(cell) is str else "o" + _text_of(cell) for cell in each]
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     return lengths.tobytes() + "".join(texts).encode(errors="surrogatepass")
 
@@ -172,7 +170,8 @@ def _polars(series: Any) -> bytes:
 
 
 def _frame(frame: Any) -> bytes:
-    parts = [encode(len(frame)), encode(list(frame.columns)), _index(frame.index)]
+    columns = [*frame.columns.names, *frame.columns]
+    parts = [encode(len(frame)), encode(columns), _index(frame.index)]
     names = [  # of NumPy types; "" for objects and for the types of pandas
         dtype.str if isinstance(dtype, np.dtype) and dtype.kind != "O" else ""
         for dtype in frame.dtypes

@@ -67,15 +67,16 @@ class Key(NamedTuple):
     Attributes
     ----------
     data : bytes
-        The rows; for a model, those it was trained on in their order.
+        The name of the rows; for a model, of those it was trained on in their order. For sums,
+        forests and first steps of Pipelines it covers all else, too.
     folds : bytes
-        The folds, or one of them; empty for what no fold changes.
+        The name of the folds, or of one of them; empty where ``data`` covers them.
     settings : bytes
-        The estimator, and whatever else acts on the result.
+        The name of the estimator, and of whatever else acts on the result.
     unit : bytes
         What it is: a model, outputs, scores, sums, ....
     n_bytes : int
-        Its length; 0 for what no store keeps.
+        Its length, which a store compares with what it finds; 0 for what no store keeps.
     """
 
     data: bytes

@@ -118,8 +118,13 @@ class Database:
         try:
             self._prepare(create)
         except FAILURES as error:
+            # SQLite reads a file in write-ahead mode only if it may write to its folder.
+            url = f"sqlite:///file:{_path(self._url)}?immutable=1&uri=true"
+            is_read_only = _code_of(error).startswith("SQLITE_READONLY")
+            hint = f"; if no process writes to the file, use {url}" if is_read_only else ""
             raise ValueError(
-                f"store must be a database that can be opened, got {self}: {reason_of(error)}."
+                f"store must be a database that can be opened, got {self}: "
+                f"{reason_of(error)}{hint}."
             ) from error
 
     def _start(self) -> None:

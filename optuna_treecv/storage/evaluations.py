@@ -244,11 +244,10 @@ def _sql_value(value: Any) -> Any:
 
     SQLite's driver stores integers of NumPy as bytes, and NaN is NULL to it.
     """
-    if isinstance(value, np.generic):
-        value = value.item()
     if isinstance(value, dict):
         return _plain(value)
-    return None if isinstance(value, float) and value != value else value
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if value != value else value
 
 
 def _plain(value: Any) -> Any:

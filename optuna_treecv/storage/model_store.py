@@ -127,7 +127,7 @@ class ModelStore:
             if monotonic() < self._next_look:
                 return []
             left_out = LeftOut("treecv_models", "id")
-            new_models = self.database.attempt(look, [], without=_SHARED_MODELS)
+            new_models = self.database.attempt(look, list[Known](), without=_SHARED_MODELS)
             self._next_look = monotonic() + NEWS_SECONDS
             if new_models or left_out.keys:
                 self._last_id = max([*left_out.keys, *(model.id for model in new_models[-1:])])
@@ -184,8 +184,8 @@ class ModelStore:
         for key, payload, seconds in kept:
             if payload.nbytes + _HEADER.size <= self.max_bytes:
                 packed = _pack(key, payload)
-                cost = {"n_bytes": len(packed), "seconds": seconds}
-                rows[key] = {"key": key, **cost, "payload": packed}
+                row = {"key": key, "n_bytes": len(packed), "seconds": seconds}
+                rows[key] = row | {"payload": packed}
 
         def add(connection: sa.Connection) -> None:
             there = _present(connection, MODELS.c.key, rows)
@@ -202,9 +202,7 @@ class ModelStore:
         self.database.attempt(work, None, write=True, alone=True, without=_SHARED_MODELS)
 
 
-def _present(
-    connection: sa.Connection, column: sa.Column[bytes], keys: Iterable[bytes]
-) -> set[bytes]:
+def _present(connection: sa.Connection, column: Any, keys: Iterable[bytes]) -> set[bytes]:
     """Return those of some keys that a column holds."""
     queries = (sa.select(column).where(column.in_(part)) for part in parts(list(keys)))
     return {key for query in queries for key in connection.scalars(query)}
@@ -311,7 +309,7 @@ class Leases:
             keys: Any = connection.scalars(sa.select(column).where(_lasts(_now(connection))))
             return {bytes(key).hex() for key in keys if isinstance(key, bytes | memoryview)}
 
-        held = self._store.database.attempt(look, set(), without="leases")
+        held = self._store.database.attempt(look, set[str](), without="leases")
         self._store.look_anew()
         return held
 
