@@ -41,7 +41,7 @@ from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.without_effect import check_effect
-from optuna_treecv.rows.checks import check_bytes
+from optuna_treecv.sharing.caches import check_bytes
 from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.storage.database import Database
