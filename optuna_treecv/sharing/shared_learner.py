@@ -191,10 +191,8 @@ class SharedLearner:
         keys = {end: self._outputs_key(before.prefix.feed(phase, end), out[:end]) for end in ends}
         if phase.n_updates * self._learner.row_bytes < _LEAST_BYTES:
             keys.clear()
-        kept = (
-            each for end in reversed(keys) if (each := self._cache.find(keys[end])) is not None
-        )
-        found = next(kept, None)
+        finds = map(self._cache.find, reversed(keys.values()))  # the longest beginning first
+        found = next((each for each in finds if each is not None), None)
         done = 0 if found is None else (len(found) - size) // out[:1].nbytes
         if found is not None:
             out[:done] = found[:-size].view(out.dtype).reshape(out[:done].shape)
