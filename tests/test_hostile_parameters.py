@@ -60,6 +60,7 @@ def entries(estimator):
         (PegasosClassifier(alpha=-1.0), "alpha"),
         (PegasosClassifier(alpha=10**400), "alpha"),
         (PegasosClassifier(alpha=Fraction(1, 3)), "alpha"),
+        (PegasosClassifier(n_epochs=2**31), "n_epochs"),
         (AveragedSGDClassifier(step_size=np.longdouble(10) ** 400), "step_size"),
     ],
     ids=said,

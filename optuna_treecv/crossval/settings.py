@@ -25,6 +25,7 @@ from joblib import effective_n_jobs
 import numpy as np
 from sklearn.utils import check_random_state
 
+from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.scoring.metrics import make_scoring
@@ -49,9 +50,6 @@ MethodName = Literal[
 
 #: The most repeats. The mean of so many has a hundredth of one repeat's standard deviation.
 MOST_REPEATS = 10_000
-
-#: The most epochs.
-MOST_EPOCHS = 10_000
 
 #: What users may ask for as ``method``.
 METHODS = get_args(MethodName)

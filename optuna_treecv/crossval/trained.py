@@ -24,9 +24,9 @@ from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.routing import fold_without_rows
-from optuna_treecv.crossval.settings import MOST_EPOCHS
 from optuna_treecv.crossval.tree_results import Results
 from optuna_treecv.learners.adapter import Adapter
+from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE

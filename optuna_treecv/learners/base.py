@@ -26,6 +26,9 @@ ABOVE_0 = [Interval(Real, 0, None, closed="neither")]
 AUTO_OR_ABOVE_0 = [StrOptions({"auto"}), *ABOVE_0]
 COUNT = [Interval(Integral, 1, None, closed="left")]
 
+#: The most epochs; no study gains by more, and a fit of 2**31 would never end.
+MOST_EPOCHS = 10_000
+
 
 class TreeCVEstimator(BaseEstimator):
     """An estimator whose parameters are the fields of a dataclass.

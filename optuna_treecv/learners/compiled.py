@@ -2,6 +2,7 @@
 
 from abc import ABCMeta
 from abc import abstractmethod
+from numbers import Integral
 from typing import Any
 from typing import cast
 from typing import Self
@@ -12,6 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils import Tags
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.kernel import Kernel
@@ -20,7 +22,7 @@ from optuna_treecv._kernels.lanes import LanesKernel
 from optuna_treecv._kernels.lanes import MOST
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.order import random_order
-from optuna_treecv.learners.base import COUNT
+from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.learners.base import TreeCVEstimator
 from optuna_treecv.learners.base import weights_of_classes
 from optuna_treecv.learners.base import weights_of_rows
@@ -67,7 +69,7 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
     _parameter_constraints = {
         **TreeCVEstimator._parameter_constraints,
         "shuffle": ["boolean"],
-        "n_epochs": COUNT,
+        "n_epochs": [Interval(Integral, 1, MOST_EPOCHS, closed="both")],
     }
 
     has_epochs = True  # whether training for several epochs makes sense

@@ -34,11 +34,11 @@ from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Arguments
 from optuna_treecv.crossval.settings import check_choice
 from optuna_treecv.crossval.settings import check_integer
-from optuna_treecv.crossval.settings import MOST_EPOCHS
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.settings import takes_settings
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
+from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.without_effect import check_effect
 from optuna_treecv.sharing.caches import check_bytes

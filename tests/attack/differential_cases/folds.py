@@ -8,6 +8,9 @@ import numpy as np
 from scipy import sparse
 from sklearn import model_selection as ms
 from sklearn.base import clone
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
 from sklearn.metrics import get_scorer
 from sklearn.naive_bayes import BernoulliNB
 from sklearn.naive_bayes import ComplementNB
@@ -15,6 +18,7 @@ from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
@@ -30,6 +34,17 @@ import optuna_treecv as ot
 
 def steps_of(estimator: Any) -> list[Any]:
     return [one for _, one in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
+
+
+def converged(estimator: Any) -> Any:
+    """Return an estimator whose ``fit`` ends at its solution, as exact folds and Newton do."""
+    last = clone(steps_of(estimator)[-1])
+    tight = {"tol": 1e-12, "max_iter": 100_000, "dual": False}
+    if isinstance(last, LogisticRegression):
+        tight = {"tol": 1e-12, "solver": "newton-cholesky"}
+    if isinstance(last, Ridge | Lasso | LinearSVC | LogisticRegression):
+        last.set_params(**{name: tight[name] for name in last.get_params() if name in tight})
+    return piped(steps_of(estimator)[:-1], last)
 
 
 def piped(steps: list[Any], estimator: Any) -> Any:
@@ -58,12 +73,11 @@ def fits(case: Case) -> None:
     case.note(estimator=estimator, X=X, y=y, cut=cut, scoring=scoring, method=method)
     case.note(params=params)
     common = {"groups": cut.groups, "params": params}
-    theirs = outcome(lambda: fold_scores(scoring, estimator, X, y, cv=cut.same, **common))
-    common |= {"scoring": scoring, "shuffle": shuffles(rng, cut), "n_jobs": 1}
-    ours = outcome(
-        lambda: ot.tree_cross_validate(estimator, X, y, cv=cut.cv, method=method, **common)
-    )
+    own = {"scoring": scoring, "shuffle": shuffles(rng, cut), "n_jobs": 1, "method": method}
+    ours = outcome(lambda: ot.tree_cross_validate(estimator, X, y, cv=cut.cv, **own, **common))
     chosen = getattr(ours, "method", None)
+    other = estimator if chosen == "fit" else converged(estimator)
+    theirs = outcome(lambda: fold_scores(scoring, other, X, y, cv=cut.same, **common))
     case.note(chosen=chosen)
     if isinstance(ours, Exception) or isinstance(theirs, Exception):
         case.compare("scores", ours, theirs)
@@ -236,11 +250,11 @@ def direct_fits(
     """Return what the fit of each fold predicts of its test rows, and its mean losses."""
     predicted, losses = [], []
     y, own = np.asarray(given.y), np.ones(len(given.X)) if w is None else w
-    steps = steps_of(estimator)
+    steps, other = steps_of(estimator), converged(estimator)
     prefix = f"{type(steps[-1]).__name__.lower()}__" if isinstance(estimator, Pipeline) else ""
     for train, test in splits:
         passed = {} if w is None else {f"{prefix}sample_weight": own[train]}
-        model = clone(estimator).fit(_safe_indexing(X, train), y[train], **passed)
+        model = clone(other).fit(_safe_indexing(X, train), y[train], **passed)
         predicted.append(model.predict(_safe_indexing(X, test)))
         wrong = losses_of(given, predicted[-1], y[test])
         losses.append(float(np.average(wrong, weights=own[test])))
