@@ -33,8 +33,8 @@ from optuna_treecv._kernels.scaled import MOST_NUMBERS
 from optuna_treecv._kernels.scaled import Scaled
 from optuna_treecv.learners.steps import fitted as fitted_steps
 from optuna_treecv.rows.data import aligned_empty
-from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.data import split_columns
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 N_ROWS = 120
 NUMBERS = ["size", "count", "constant"]

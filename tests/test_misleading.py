@@ -107,17 +107,6 @@ def test_groups_of_an_int():
 # --- Rows that are elsewhere ---
 
 
-def test_paths_and_lazy_frames(tmp_path):
-    class LazyFrame:
-        """As that of polars."""
-
-    for path in ("rows.parquet", tmp_path / "rows.npy"):
-        with pytest.raises(ValueError, match="X must be rows in memory, got the path .*rows"):
-            tree_cross_validate(PegasosClassifier(), path, Y)
-    with pytest.raises(ValueError, match=r"X must be rows in memory.*X.collect\(\) would be"):
-        tree_cross_validate(PegasosClassifier(), LazyFrame(), Y)
-
-
 class _Delayed:
     """As an array of Dask."""
 
@@ -153,8 +142,10 @@ def test_a_memory_map_that_is_larger_than_the_memory(tmp_path, monkeypatch):
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     assert said(tree_cross_validate, PegasosClassifier(), mapped, Y) == []
     monkeypatch.setattr(checks, "free_bytes", lambda: 1000.0)
-    (sentence,) = said(tree_cross_validate, PegasosClassifier(), mapped[:, :2], Y)
-    assert "X is mapped from a file" in sentence and "a part of the rows would be" in sentence
+    (sentence,) = said(tree_cross_validate, PegasosClassifier(), mapped[:, :3], Y)
+    assert "X is mapped from a file" in sentence and "max_memory='2MB', for example," in sentence
+    assert said(tree_cross_validate, PegasosClassifier(), tmp_path / "rows.npy", Y) == [sentence]
+    assert said(tree_cross_validate, PegasosClassifier(), mapped, Y, max_memory="2MB") == []
     assert said(tree_cross_validate, PegasosClassifier(), X, Y) == []
 
 

@@ -33,6 +33,8 @@ def walk_standard(plan, learner, test, blocks, n_jobs):
 class Recorder:
     """A learner whose state is the list of rows that it was trained on."""
 
+    rows = SimpleNamespace(file=None)
+
     def start(self):
         return []
 
@@ -66,7 +68,7 @@ def trained_on(plan, walk=walk_tree, n_jobs=1, most=32):
         assert fold.first not in fed, "a fold is tested once"
         fed[fold.first] = list(state)
 
-    def test(node, state):
+    def test(node, state, *rows):
         return walk_to_leaves(plan, learner, test_leaf, node, state)
 
     done = list(walk(plan, learner, test, plan.blocks(most), n_jobs))
@@ -182,7 +184,7 @@ def test_random_phases_of_a_row_range_differ_with_what_was_seen():
 def test_an_error_in_a_block_reaches_the_caller(walk, n_jobs):
     plan = Plan(100, 50)
 
-    def test(node, state):
+    def test(node, state, *rows):
         if node.first >= 30:
             raise RuntimeError("no such luck")
         return 0
@@ -206,7 +208,7 @@ def test_an_error_reaches_the_caller_though_a_block_ends_meanwhile(monkeypatch):
     kinds = iter([Ending, Waiting, Waiting, Waiting])
     monkeypatch.setattr(optuna_treecv.tree.walk, "Future", lambda: next(kinds)())
 
-    def test(node, state):
+    def test(node, state, *rows):
         raise RuntimeError("no such luck")
 
     with pytest.raises(RuntimeError, match="no such luck"):
@@ -219,7 +221,7 @@ def test_leaving_early_cancels_the_rest(walk, n_jobs):
     plan = Plan(4000, 2000)
     tested = []
     blocks = walk(
-        plan, Recorder(), lambda node, state: tested.append(node) or 0, plan.blocks(32), n_jobs
+        plan, Recorder(), lambda node, *_: tested.append(node) or 0, plan.blocks(32), n_jobs
     )
     next(blocks)
     blocks.close()

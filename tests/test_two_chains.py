@@ -139,7 +139,7 @@ def test_pairs_above_the_blocks_too(cv, order, n_jobs):
     assert trains_pairs(learner)
     out = np.full((plan.n_rows, learner.n_outputs), 7, learner.dtype)
 
-    def test(node, state):
+    def test(node, state, *rows):
         return learner.walk_subtree(plan, node, state, out)
 
     blocks = walk_tree(plan, learner, test, plan.blocks(8), n_jobs)

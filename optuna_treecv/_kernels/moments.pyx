@@ -75,6 +75,7 @@ cdef class Blocks:
         self,
         X: np.ndarray,                               # IN, (n_rows, multiple of 8)
         bint imputes=False,                          # whether values may be missing: then counts are kept too
+        object empty=np.empty,                       # (n_numbers, dtype) -> room for the moments
     ):
         cdef const unsigned char [::1] values = X.reshape(-1).view("u1")
         cdef Py_ssize_t n_rows = X.shape[0]
@@ -90,7 +91,7 @@ cdef class Blocks:
             total += n_blocks
             self.n_levels += 1
             n_blocks //= 2
-        self.moments = np.empty(max(total, 1) * (3 if imputes else 2) * width)
+        self.moments = empty(max(total, 1) * (3 if imputes else 2) * width, float)
         if total > 0:
             with nogil:
                 fill_blocks(&values[0], itemsize, n_rows, width, imputes, &self.moments[0])

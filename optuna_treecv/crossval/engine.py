@@ -283,6 +283,10 @@ class Engine(ABC):
             )
         return 1
 
+    def why_in_memory(self, job: Any) -> str:
+        """Return why all rows must be in memory, a clause; "" if they may lie in a file."""
+        return ""
+
     def free_parameters(self, job: Any) -> Collection[str]:
         """Return the parameters on whose values ``why_not`` does not depend.
 

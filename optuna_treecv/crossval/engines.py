@@ -4,6 +4,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from copy import copy
+from math import log2
 from typing import Any
 
 from sklearn.base import is_classifier
@@ -267,13 +268,25 @@ def explain(task: Task, estimator: Any, n_epochs: int | None = None) -> str:
     why = f", since {job.why}" if job.why else ", which was asked for"
     how = f"{name_of(job.estimator)} is evaluated by method={job.engine.name!r}{why}."
     epochs = f" Models are trained for {job.n_epochs} epochs." if job.n_epochs > 1 else ""
-    first = f"{how}{epochs} {job.engine.cost(job)}{_alternative(job)}"
+    first = f"{how}{epochs} {job.engine.cost(job)}{_readings(job)}{_alternative(job)}"
     others = [
         f"  not by method={engine.name!r}: {why_not}"
         for engine, why_not in answers_of(job)
         if job.why and why_not
     ]
     return "\n".join([first, *_steps(job), *others])
+
+
+def _readings(job: Job) -> str:
+    """Return a sentence about the file of the rows, if they are in one."""
+    data = job.task.data
+    if not data.is_large:
+        return ""
+    in_file = f" The prepared rows, {data.n_bytes / 1e9:,.2f} GB, are in a file"
+    if job.engine.name != "treecv":
+        return f"{in_file}."
+    most = 1.5 + log2(max(1.0, data.n_bytes / data.room.block_bytes)) / 2
+    return f"{in_file}, which is read at most {most:.1f} times."
 
 
 def _alternative(job: Job) -> str:

@@ -107,6 +107,10 @@ class Fit(Engine):
         if isinstance(job.estimator, CompiledEstimator):
             job.estimator.check_parameters(but=job.searched)
 
+    def why_in_memory(self, job: Job) -> str:
+        """Return why all rows must be in memory."""
+        return "fit gets all rows of a training set at once"
+
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return all parameters: only the class must have ``fit``."""
         is_checked = isinstance(job.estimator, CompiledEstimator | HistTree)

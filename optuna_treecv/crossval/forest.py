@@ -60,6 +60,10 @@ class Forest(WholeRepeat):
             return "each node would be searched once per row that is left out"
         return job.metadata.why_not_by_sums(estimator) or why_not_scored(job)
 
+    def why_in_memory(self, job: Job) -> str:
+        """Return why all rows must be in memory."""
+        return "trees grow on all rows at once"
+
     def free_parameters(self, job: Job) -> Collection[str]:
         """Return all parameters of an estimator that is no tree."""
         return () if isinstance(job.estimator, HistTree) else job.estimator.get_params()

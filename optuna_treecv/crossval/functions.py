@@ -49,13 +49,17 @@ def tree_cross_validate(
         stateless. The tree's estimate is that of the model after one pass over the training rows,
         in the order of the tree. Any other estimator is fitted on each fold, also one whose
         ``fit`` makes other passes than ``partial_fit``.
-    X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
+    X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
         The rows; float32 stays float32. The linear learners of this package train on sparse rows
         in time proportional to the nonzeros, except for ROOT-SGD and mini-batches. Estimators that
-        are fitted get slices of X as given, whose arrays are read-only.
-    y : array-like of shape (n_rows,) or (n_rows, n_targets), default=None
+        are fitted get slices of X as given, whose arrays are read-only. X may also be the path of
+        a ``.npy`` or Parquet file or of a folder of Parquet files, a ``pyarrow.dataset.Dataset``
+        or a lazy frame of polars. Where their numbers take more than ``max_memory``, they are
+        read piece by piece.
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
-        of a row is the mean over its targets.
+        of a row is the mean over its targets. It may be the name of a column of X, which is then
+        no feature, or the path of a ``.npy`` file.
     kfold_models : bool, default=False
         Average the models of the folds, for ``CVResult.kfold_estimator``. This is for linear
         learners that are trained along the tree.

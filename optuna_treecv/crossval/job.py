@@ -42,6 +42,7 @@ from optuna_treecv.learners.from_estimator import checked_estimator
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.names import described
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Folds
@@ -161,6 +162,7 @@ class Job:
         is_scored: bool = True,
     ) -> None:
         estimator = checked_estimator(estimator)
+        task.data.check_unchanged()
         check_targets(estimator, task.data, searched)
         task.cut_for(estimator)
         self.task = task
@@ -175,6 +177,12 @@ class Job:
         self.engine, self.why, self.free_parameters = choose(self)
         self.engine.check(self)
         self.n_epochs = self.engine.epochs(self)
+        if task.data.is_large and (why := self.engine.why_in_memory(self)):
+            raise ValueError(
+                f"max_memory must be at least {task.data.n_bytes:,} bytes, or None, for "
+                f"{name_of(estimator)} with method={self.engine.name!r}, since {why}, got "
+                f"{task.settings.max_memory!r}."
+            )
         self.repeats = task.repeats_for(self.n_epochs)
         has_one_column = task.data.y is None or task.data.y.ndim == 1
         is_labelled = is_classifier(estimator) and has_one_column

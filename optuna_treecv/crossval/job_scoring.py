@@ -25,7 +25,9 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.without_effect import OF_PASSES
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import has_fewer_of_a_class
+from optuna_treecv.rows.row_file import leave_pages
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
@@ -248,8 +250,8 @@ def _score(scoring: Loss | Scorer, dummy: Any, nothing: np.ndarray, data: Data) 
 
 # Columns whose ranges differ by more than this factor take SGD's steps at very different speeds.
 _MOST_SCALES = 100
-# The rows that are looked at.
-_SAMPLE = 10_000
+# The rows that are looked at, in runs of so many, so that a file is read in few places.
+_SAMPLE, _RUN = 10_000, 50
 
 
 def why_scales_mislead(estimator: Any, X: Any) -> str:
@@ -262,9 +264,10 @@ def why_scales_mislead(estimator: Any, X: Any) -> str:
     )
     if not takes_steps or sparse.issparse(X) or len(X.shape) != 2:
         return ""
-    every = max(1, X.shape[0] // _SAMPLE)
-    sample = X.iloc[::every] if hasattr(X, "iloc") else X[::every]
-    rows = np.asarray(sample)
+    runs = np.linspace(0, X.shape[0], _SAMPLE // _RUN, endpoint=False, dtype=np.intp)
+    sample = np.unique((runs[:, np.newaxis] + np.arange(_RUN)).clip(max=X.shape[0] - 1))
+    rows = np.asarray(take_rows(X, sample))
+    leave_pages(X)
     if rows.dtype.kind not in "fiub":
         return ""
     with np.errstate(invalid="ignore"):  # infinite entries, which others refuse

@@ -70,6 +70,10 @@ class Neighbors(Exact):
             return self.foreign.format(type(last).__name__)
         return Parts(tuple(steps), None, last, NeighborFolds, prefix, {})
 
+    def why_in_memory(self, job: Job) -> str:
+        """Return why all rows must be in memory."""
+        return "neighbours are searched among all rows"
+
     def refusal(self, job: Job, why_not: str) -> str:
         """Return the error."""
         return (

@@ -90,6 +90,10 @@ class Standard(Trained):
         """Return why models cannot be trained in passes, a clause."""
         return why_not_trained_further(job) if isinstance(job.estimator, HistTree) else ""
 
+    def why_in_memory(self, job: Job) -> str:
+        """Return that each training reads all rows again."""
+        return "each of its trainings reads all rows again"
+
     def cost(self, job: Job) -> str:
         """Return the number of trainings and of their rows."""
         kind = "trainings of one pass"

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from functools import wraps
 from inspect import getdoc
 from inspect import Signature
 from inspect import signature
 from numbers import Real
+import os
+from os import PathLike
 import re
 import sys
 from textwrap import indent
@@ -28,6 +31,8 @@ from sklearn.utils import check_random_state
 from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.row_file import LEAST_BYTES
+from optuna_treecv.rows.row_file import Room
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scoring
@@ -73,6 +78,9 @@ class Arguments(TypedDict, total=False):
     random_state: Any
     n_jobs: int | None
     row_losses: bool
+    max_memory: int | str | None
+    spill_dir: str | PathLike[str] | None
+    verbose: int
     optimize: str | list[str] | None
     pooled: bool
     report: Report
@@ -173,6 +181,15 @@ class Settings:
         Keep the score of each row, float32, as ``CVResult.row_losses``. ``CVResult.compare`` then
         pairs rows. In a study, the best trials keep theirs, so that ``optuna_treecv.select``
         compares trials over rows and not over folds.
+    max_memory : int or str, default=None
+        The memory that prepared rows may take, in bytes or as in "2GB". Where they take more, they
+        are written once to a file, in the order of the tree, and read again block by block. No
+        score depends on it. None: they are in memory.
+    spill_dir : str or path, default=None
+        The folder of that file, which goes with the process; None: that of the system for
+        temporary files.
+    verbose : int, default=0
+        1: print every few seconds how far the readings of that file are, and the time left.
     report : {None, "auto", "progressive", "blocks", "folds", "mean"}, default=None
         What to pass to ``trial.report``, for pruning: at most 32 numbers per trial.
         "auto" takes what the pruner of the first trial's study needs; ``.pruner()`` returns a
@@ -195,6 +212,8 @@ class Settings:
         What ``n_jobs`` means.
     seed : int
         What ``random_state`` means.
+    room : Room
+        What ``max_memory``, ``spill_dir`` and ``verbose`` mean.
     is_early : bool
         Whether scores are reported before those of folds are known.
     reports_parts : bool
@@ -218,10 +237,14 @@ class Settings:
     random_state: Any = 0
     n_jobs: int | None = 1
     row_losses: bool = False
+    max_memory: int | str | None = None
+    spill_dir: str | PathLike[str] | None = None
+    verbose: int = 0
     report: Report = None
     scored_by: Scoring | None = field(init=False)
     n_threads: int = field(init=False)
     seed: int = field(init=False)
+    room: Room = field(init=False)
     is_early: bool = field(init=False)
     reports_parts: bool = field(init=False)
 
@@ -238,6 +261,11 @@ class Settings:
         self._set("n_threads", count_threads(self.n_jobs))
         check_choice("pooled", self.pooled, (True, False))
         self._set("scored_by", make_scoring(self.scoring, self.optimize, self.pooled))
+        if not is_number(self.verbose) or self.verbose < 0:
+            raise ValueError(f"verbose must be 0 or a positive integer, got {self.verbose!r}.")
+        room = check_room(self.max_memory, self.spill_dir)
+        self._set("room", replace(room, is_verbose=self.verbose > 0))
+        self._set("spill_dir", room.folder)  # whatever the working directory will be
         self._set("seed", draw_seed(self.random_state))
         self._set("random_state", self.seed)
         self._set("is_early", self.report in ("progressive", "blocks"))
@@ -325,6 +353,34 @@ def check_integer(name: str, value: Any, most: int) -> int:
     if not is_integer(value) or not 1 <= value <= most:
         raise ValueError(f"{name} must be an integer of 1 to {most}, got {value!r}.")
     return int(value)
+
+
+def check_room(max_memory: Any, spill_dir: Any) -> Room:
+    """Return what ``max_memory`` and ``spill_dir`` mean."""
+    n_bytes = max_memory
+    if isinstance(max_memory, str):
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kMGT]i?)?B\s*", max_memory)
+        if match is not None:
+            number, prefix = float(match[1]), match[2] or ""
+            power = " kMGT".index(prefix[:1] or " ")
+            n_bytes = int(number * (1024 if prefix.endswith("i") else 1000) ** power)
+    is_number = is_integer(n_bytes) and n_bytes >= LEAST_BYTES
+    if max_memory is not None and not is_number:
+        raise ValueError(
+            f"max_memory must be None, or at least {LEAST_BYTES} bytes as an integer or as a text "
+            f"such as '2GB' or '500MB', got {max_memory!r}."
+        )
+    n_bytes = None if n_bytes is None else int(n_bytes)
+    if spill_dir is None:
+        return Room(n_bytes)
+    if not isinstance(spill_dir, str | PathLike) or not os.path.isdir(spill_dir):
+        raise ValueError(f"spill_dir must be a folder that exists, got {spill_dir!r}.")
+    if max_memory is None:
+        raise ValueError(
+            "spill_dir must be None where max_memory is None, since nothing is written, got "
+            f"{spill_dir!r}."
+        )
+    return Room(n_bytes, os.path.abspath(spill_dir))
 
 
 def count_threads(n_jobs: Any) -> int:

@@ -34,6 +34,7 @@ from optuna_treecv.rows.checks import check_no_missing
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import why_not_in_memory
+from optuna_treecv.rows.checks import why_read_at_once
 from optuna_treecv.rows.cv import are_pairs
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
@@ -45,6 +46,7 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import first_split
 from optuna_treecv.rows.folds import one_pass
+from optuna_treecv.rows.sources import opened
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
@@ -134,9 +136,12 @@ class Task:
         self._facts: dict[Any, Any] = {}
         self.topics: set[str] = set()
         self._preparing = Lock()
-        self.warn_once("memory", lambda: why_not_in_memory(X))
+        self.warn_once("reading", lambda: why_read_at_once(X))
         began = perf_counter()
-        self.data = Data(X, y)
+        X, y, names = opened(X, y, settings.room)
+        self.data = Data(X, y, settings.room, names)
+        if settings.room.max_bytes is None:
+            self.warn_once("memory", lambda: why_not_in_memory(self.data.X))
         self.n_targets = count_targets(self.data.y)
         cv = settings.cv
         if not isinstance(cv, str | int | float | np.number) and not hasattr(cv, "split"):
@@ -299,7 +304,7 @@ class Task:
                 f"cv={cv}, so the folds are not stratified."
             )
             return None
-        return codes
+        return codes.astype(np.min_scalar_type(len(self.data.classes())), copy=False)
 
     def _repeats_of(self, cuts: Sequence[Cut]) -> list[Repeat]:
         """Return the repeats of some cuts, whose parts are those of the reports."""

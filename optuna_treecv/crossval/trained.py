@@ -10,6 +10,7 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import is_regressor
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.naive_bayes import GaussianNB
@@ -38,6 +39,7 @@ from optuna_treecv.learners.incremental import refused_setting
 from optuna_treecv.learners.names import as_given
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
+from optuna_treecv.learners.steps.decisions import COMPILED
 from optuna_treecv.learners.steps.decisions import compiled_part
 from optuna_treecv.learners.steps.decisions import NAIVE_BAYES
 from optuna_treecv.learners.steps.decisions import split
@@ -159,6 +161,20 @@ class Trained(Engine):
             )
         return n_epochs
 
+    def why_in_memory(self, job: Job) -> str:
+        """Return why rows are not read forwards, a clause; "" if they are."""
+        if job.task.settings.order == "random":
+            return "order='random' trains on rows in orders of their own"
+        if job.n_epochs > 1:
+            return "several epochs read rows again in any order"
+        parts, X = split(job.estimator), job.task.data.X
+        if not isinstance(parts, str) and not {*parts.kinds.values()} <= {COMPILED}:
+            return "its steps are done for all rows at once"
+        are_numbers = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
+        if compiled_part(job.estimator) is None and not are_numbers:
+            return "its partial_fit gets rows in the form in which they are given"
+        return ""
+
     def check_values(self, job: Job) -> None:
         """Refuse wrong values of the parameters in which learners on lanes may differ."""
         estimator = job.estimator
@@ -226,7 +242,9 @@ class Trained(Engine):
             root = job.task.shared.root(bound.rows)
             # A shared learner keeps the states after parts of phases, at which early scores are
             # asked for. A learner that is trained on whole phases has no such states.
-            if learner.phases_may_be_cut or not job.task.settings.is_early:
+            # Models of rows in a file are not shared: they wait for rows in another order.
+            may_share = learner.phases_may_be_cut or not job.task.settings.is_early
+            if may_share and rows.file is None:
                 learner = self.share(learner, job.cache, root)
         leaves = self.leaves_for(job, repeat, learner)
         if job.task.settings.row_losses and job.needs_rows:
@@ -420,7 +438,9 @@ class Training:
             return
         self.results.keep(self.leaves, n_needed, seconds)
         outputs = self.leaves.outputs
-        if self.job.is_leased and self.is_training and outputs is not None:
+        if outputs is None or outputs.was_kept:
+            return
+        if self.job.is_leased and self.is_training:
             assert isinstance(self.job.cache, StoredModelCache)
             self.job.cache.write([self.results.to_write(outputs, seconds)])
 
@@ -600,10 +620,16 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
 def node_test(plan: Plan, learner: Learner, leaves: Leaves) -> TestNode:
     """Return the function that tests all folds of a node, of a compiled learner in one call."""
 
-    def test(node: Node, state: Any) -> int:
+    def test(node: Node, state: Any, start: int, stop: int) -> int:
+        if node.n_folds == 1 and not leaves.at_leaf:
+            assert leaves.outputs is not None
+            learner.outputs(state, start, stop, leaves.outputs.array)
+            return 0
         if isinstance(learner, CompiledLearner | SharedLearner) and not leaves.at_leaf:
             assert leaves.outputs is not None
             return learner.walk_subtree(plan, node, state, leaves.outputs.array)
+        if stop < plan.rows(node)[1]:
+            return 0  # what is called with a model takes all rows of its fold
         return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
 
     return test

@@ -62,6 +62,8 @@ class Results:
                 settings = settings_key(learner, MOST_ROWS)
             elif isinstance(learner, Adapter):
                 settings = encode(learner.fresh) + encode(learner.response_methods)
+                if learner.rows.file is not None:  # partial_fit gets pieces of phases
+                    settings += encode(learner.rows.file.n_block)
             else:
                 return None
         except NoKey:

@@ -193,7 +193,9 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
     assert isinstance(learner, ModelTrainer) and average is not None
     sums: dict[Node, np.ndarray] = {}
 
-    def test(node: Node, state: Any) -> int:
+    def test(node: Node, state: Any, start: int, stop: int) -> int:
+        if stop < plan.rows(node)[1]:
+            return 0
         if isinstance(learner, CompiledLearner) and not leaves.at_leaf:
             assert leaves.outputs is not None
             n_updates, sums[node] = learner.walk_summing(plan, node, state, leaves.outputs.array)
@@ -312,13 +314,15 @@ def _evaluate_group(
         ahead = lanes.ahead
     else:
         plan, learner = repeat.plan, Lanes(learners)
-        out = np.empty((len(members) * plan.n_rows, learner.n_outputs), learner.dtype)
+        shape = len(members) * plan.n_rows, learner.n_outputs
+        out = learner.rows.empty(shape, learner.dtype)
         n_updates = walk_lanes(plan, learner, out, repeat.blocks, n_threads)
         tested = list(range(len(members)))
         for one in ahead:
             one.n_updates = n_updates
     seconds = (perf_counter() - began) / len(members)
     counts = [ahead[i].n_updates for i in tested]
+    are_leased &= out.flags.owndata
     for i, outputs in zip(tested, _cut(out, counts), strict=True):
         if ahead[i].lost_at is None:
             ahead[i].outputs, ahead[i].since = outputs, since if are_leased else None
@@ -340,8 +344,12 @@ def _evaluate_group(
 def _cut(array: np.ndarray, counts: list[int]) -> list[ArrayThenCount]:
     """Copy an array into equal parts that can go one by one, each with its count.
 
-    The array shrinks meanwhile to nothing, so that this takes the memory of one more part.
+    The array shrinks meanwhile to nothing, so that this takes the memory of one more part. What is
+    in a file is not copied.
     """
+    if not array.flags.owndata:
+        each = array.reshape(len(counts), -1, array.shape[1])
+        return [ArrayThenCount.view(*one) for one in zip(each, counts, strict=True)]
     parts = []
     for number in range(len(counts) - 1, -1, -1):
         begin = number * (len(array) // (number + 1))
@@ -405,7 +413,7 @@ class FirstPass:
         """Walk the tree to its 16 nodes of level 4; return the scores of all rows they test."""
         plan, learner = self._plan, self._learner
         nodes = plan.blocks(NESTED_FOLDS)
-        outputs = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+        outputs = learner.rows.empty((plan.n_rows, learner.n_outputs), learner.dtype)
         pending = self._left(plan.root, nodes[0])
         held, n_updates = _models_at(nodes, plan, learner, outputs, self._n_threads, pending)
         self._training.n_needed += n_updates
@@ -487,10 +495,16 @@ class EarlyLanes:
         plan, lanes = self.plan, self._lanes
         if pending is None:
             pending = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
-        out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
+        out = self._empty()
         blocks = divided(plan, [one.node for one in pending], self.n_jobs)
         self._count(walk_lanes(plan, lanes, out, blocks, self.n_jobs, pending))
         return out, self._members
+
+    def _empty(self) -> np.ndarray:
+        """Return room for the outputs of all lanes."""
+        lanes = self._lanes
+        shape = len(self._members) * self.plan.n_rows, lanes.n_outputs
+        return lanes.rows.empty(shape, lanes.dtype)
 
     def _first_pass(self) -> None:
         steps, n_before = steps_of_spine(self.plan), 0
@@ -522,7 +536,7 @@ class EarlyLanes:
         """
         plan, lanes = self.plan, self._lanes
         nodes = plan.blocks(NESTED_FOLDS)
-        out = np.empty((len(self._members) * plan.n_rows, lanes.n_outputs), lanes.dtype)
+        out = self._empty()
         pending = beside_the_spine(plan, self._states, plan.root, nodes[0])
         held, n_updates = _models_at(nodes, plan, lanes, out, self.n_jobs, pending)
         self._count(n_updates)
@@ -593,12 +607,12 @@ def _models_at(
     """
     models: dict[Node, Any] = {}
 
-    def hold(node: Node, state: Any) -> int:
-        learner.outputs(state, *plan.rows(node), out)
+    def hold(node: Node, state: Any, start: int, stop: int) -> int:
+        learner.outputs(state, start, stop, out)
         models[node] = state
         return 0
 
-    blocks = walk_tree(plan, learner, hold, nodes, n_jobs, pending)
+    blocks = walk_tree(plan, learner, hold, nodes, n_jobs, pending, stays_above=True)
     return models, sum(n_updates for _, n_updates in blocks)
 
 
@@ -612,7 +626,10 @@ def walk_lanes(
 ) -> int:
     """Write the outputs of all learners, one after the other; return the row updates of each."""
 
-    def test(node: Node, state: Any) -> int:
+    def test(node: Node, state: Any, start: int, stop: int) -> int:
+        if node.n_folds == 1:
+            lanes.outputs(state, start, stop, out)
+            return 0
         return lanes.walk_subtree(plan, node, state, out)
 
     blocks = walk_tree(plan, lanes, test, nodes, n_jobs, pending)

@@ -1,10 +1,12 @@
 """Learners for scikit-learn estimators with ``partial_fit``, and for Pipelines of them."""
 
 from collections.abc import Generator
+from collections.abc import Iterable
 from contextlib import contextmanager
 from contextlib import nullcontext
 import copy
 from dataclasses import dataclass
+from itertools import starmap
 import re
 from typing import Any
 
@@ -25,6 +27,8 @@ from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.tree.plan import cut
+from optuna_treecv.tree.plan import Part
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.plan import rows_of
@@ -46,8 +50,8 @@ class Adapter:
 
     A training phase is one call of ``partial_fit`` per epoch, for each step of a Pipeline: the
     first on the new rows, the others on as many replays, for the last step only. It is never cut,
-    because scikit-learn's SGD would then give other numbers. The first call names all classes. A
-    snapshot is a deep copy.
+    because scikit-learn's SGD would then give other numbers, but for rows in a file, where a call
+    gets the rows of one piece. The first call names all classes. A snapshot is a deep copy.
 
     Parameters
     ----------
@@ -64,6 +68,7 @@ class Adapter:
 
     dtype = np.dtype(np.float64)
     phases_may_be_cut = False
+    trains_pairs = False
     _overflow: tuple[type[Exception], ...] = ()  # what a model raises that is no longer finite
 
     def __init__(
@@ -94,7 +99,8 @@ class Adapter:
         rows = rows_of(phase)
         n_epochs = phase.n_epochs if isinstance(phase, Phase) else 1
         if n_epochs == 1:
-            self._train(state, rows)
+            for part in self._blocks(rows):
+                self._train(state, part)
             return
         assert isinstance(rows, np.ndarray)
         by_new_row = rows.reshape(-1, n_epochs)
@@ -104,6 +110,15 @@ class Adapter:
 
     def replay(self, state: State, rows: Rows) -> None:
         self._train(state, rows, are_new=False)
+
+    def update_part(self, part: Part) -> None:
+        """Call ``partial_fit`` on a part of a phase."""
+        self._train(part.state, cut(part.phase.rows, part.begin, part.end))
+
+    def update_both_parts(self, part: Part, other: Part) -> None:
+        """Train one state after the other."""
+        self.update_part(part)
+        self.update_part(other)
 
     def _train(self, state: State, rows: Rows, are_new: bool = True) -> None:
         """Call ``partial_fit`` once; the steps before the last are trained on new rows only."""
@@ -134,14 +149,26 @@ class Adapter:
         return State(copy.deepcopy(state.estimator), state.is_fresh)
 
     def outputs(self, state: State, start: int, stop: int, out: np.ndarray) -> None:
-        self._say(state, slice(start, stop), out[start:stop])
+        for part in self._blocks(slice(start, stop)):
+            self._say(state, part, out[part])
 
     def test_then_train(self, state: State, rows: Rows, out: np.ndarray) -> None:
-        if state.is_fresh:
-            out[:] = np.nan  # an estimator that has seen no rows cannot predict
-        else:
-            self._say(state, rows, out)
-        self.update(state, rows)
+        done = 0
+        for part in self._blocks(rows):
+            n_rows = len(self.rows.order[part])
+            of_part = out[done : done + n_rows]
+            if state.is_fresh:
+                of_part[:] = np.nan  # an estimator that has seen no rows cannot predict
+            else:
+                self._say(state, part, of_part)
+            self._train(state, part)
+            done += n_rows
+
+    def _blocks(self, rows: Rows) -> Iterable[Rows]:
+        """Return rows in parts, of which one at a time is in memory where they lie in a file."""
+        if self.rows.file is None or not isinstance(rows, slice):
+            return (rows,)
+        return starmap(slice, self.rows.file.blocks(rows.start, rows.stop))
 
     def _say(self, state: State, rows: Rows, out: np.ndarray) -> None:
         """Write what a model says of rows, (len(rows), n_outputs)."""

@@ -2,6 +2,8 @@
 
 from abc import ABCMeta
 from abc import abstractmethod
+from collections.abc import Iterable
+from itertools import starmap
 from numbers import Integral
 from typing import Any
 from typing import cast
@@ -36,11 +38,12 @@ from optuna_treecv.rows.data import in_type
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.data import times_classes
+from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Part
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
@@ -390,13 +393,14 @@ class KernelTrainer:
     ----------
     kernel : Kernel
         Bound to the rows.
-    dtype : dtype
-        The type of the rows and of outputs.
+    rows : PreparedRows
+        Outputs have their type.
     """
 
-    def __init__(self, kernel: Kernel, dtype: np.dtype) -> None:
+    def __init__(self, kernel: Kernel, rows: PreparedRows) -> None:
         self._kernel = kernel
-        self.dtype = dtype
+        self.rows = rows
+        self.dtype: np.dtype = rows.X.dtype
         self.n_outputs: int = kernel.n_outputs
         self.trains_pairs: bool = kernel.trains_pairs
         self.state_bytes: int = kernel.state_bytes
@@ -410,7 +414,15 @@ class KernelTrainer:
         self.replay(state, rows)
 
     def replay(self, state: np.ndarray, rows: Rows) -> None:
-        self._kernel.update(state, *_span(rows))
+        for part in self._blocks(rows):
+            self._kernel.update(state, *_span(part))
+
+    def _blocks(self, rows: Rows) -> Iterable[Rows]:
+        """Return rows in parts, of which one at a time is in memory where they lie in a file."""
+        if self.rows.file is None:
+            return (rows,)
+        assert isinstance(rows, slice)
+        return starmap(slice, self.rows.file.blocks(rows.start, rows.stop))
 
     def _survey(self, state: np.ndarray, phase: Phase | Rows, rows: Rows) -> None:
         """Let a state learn from a phase as a whole; rows that are no phase are one of their own.
@@ -426,10 +438,39 @@ class KernelTrainer:
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
         """Write the outputs of a state's models for the rows start to stop - 1 into their rows."""
         model = aligned_bytes(self._kernel.model_bytes)
-        self._kernel.test(state, model, start, stop, out.view(np.uint8))
+        for part in self._blocks(slice(start, stop)):
+            self._kernel.test(state, model, *_span(part)[:2], out.view(np.uint8))
 
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
-        self._kernel.test_then_train(state, *_span(rows), out.view(np.uint8))
+        if self.rows.file is None:
+            self._kernel.test_then_train(state, *_span(rows), out.view(np.uint8))
+            return
+        n_models = self._kernel.n_models
+        by_model, done = out.reshape(n_models, -1, self.n_outputs), 0
+        for part in self._blocks(rows):
+            begin, end, _ = _span(part)
+            n = end - begin
+            said = np.empty((n_models * n, self.n_outputs), self.dtype)
+            self._kernel.test_then_train(state, begin, end, None, said.view(np.uint8))
+            by_model[:, done : done + n] = said.reshape(n_models, n, -1)
+            done += n
+
+    def update_part(self, part: Part) -> None:
+        """Train a state in place on a part of a phase."""
+        state, phase, begin, end = part
+        rows = phase.rows
+        if begin == 0:
+            self._survey(state, phase, rows)
+        self.replay(state, cut(rows, begin, end))
+
+    def update_both_parts(self, part: Part, other: Part) -> None:
+        """Train two states in place on parts of phases in prepared order."""
+        spans = []
+        for state, phase, begin, end in (part, other):
+            if begin == 0:
+                self._survey(state, phase, phase.rows)
+            spans.append((state, phase.start + begin, phase.start + end))
+        self._kernel.update_both(*spans[0], *spans[1], None)
 
     def update_both(
         self, first: np.ndarray, phase: Phase | Rows, second: np.ndarray, other: Phase | Rows
@@ -537,8 +578,7 @@ class CompiledLearner(KernelTrainer):
         self._estimator_kernel = kernel
         if before is not None:
             kernel = before.around(kernel, rows)
-        super().__init__(kernel, rows.X.dtype)
-        self.rows = rows
+        super().__init__(kernel, rows)
         self.before = before
         # A kernel around running steps surveys each phase as a whole.
         self.phases_may_be_cut = not kernel.surveys
@@ -567,13 +607,6 @@ class CompiledLearner(KernelTrainer):
         if isinstance(settings.get("class_weight"), dict):  # its order has no influence
             settings["class_weight"] = self.weights_of_classes
         return settings if self.before is None else {**settings, **self.before.settings}
-
-    def update_part(self, state: np.ndarray, phase: Phase, begin: int, end: int) -> None:
-        """Train on the rows begin..end-1 of a phase."""
-        rows = phase.rows
-        if begin == 0:
-            self._survey(state, phase, rows)
-        self.replay(state, cut(rows, begin, end))
 
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
         if self._kernel.tests_rows:
@@ -655,12 +688,11 @@ class Lanes(KernelTrainer):
         rows = learners[0].rows
         n_classes = None if rows.classes is None else len(rows.classes)
         settings = [learner.settings for learner in learners]
-        self.rows = rows
         self.learners = learners
         kernel = first.make_lanes(rows.X, rows.y, n_classes, settings)
         kernel.weigh(learners[0].weights, first.is_balanced)
         before = learners[0].before
-        super().__init__(kernel if before is None else before.around(kernel, rows), rows.X.dtype)
+        super().__init__(kernel if before is None else before.around(kernel, rows), rows)
 
     def only(self, numbers: list[int]) -> "Lanes":
         """Return some of the learners."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from itertools import chain
 from math import isinf
-from os import PathLike
 from pathlib import Path
 import re
 from typing import Any
@@ -166,42 +165,38 @@ def check_weights(
     return weights
 
 
+def why_read_at_once(X: Any) -> str:
+    """Return that all rows are read from elsewhere, a sentence; "" if they are not."""
+    if not is_dask(X):
+        return ""
+    return (
+        f"X is a Dask {type(X).__name__}, and all its rows are read into the memory of this "
+        "process; X.compute() would say so, and a part of the rows would take less."
+    )
+
+
 def why_not_in_memory(X: Any) -> str:
-    """Return why reading all rows into memory is costly, a sentence; "" if they are there."""
-    if _is_dask(X):
-        return (
-            f"X is a Dask {type(X).__name__}, and all its rows are read into the memory of this "
-            "process; X.compute() would say so, and a part of the rows would take less."
-        )
-    base = X
-    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
-        base = base.base
-    if isinstance(base, np.memmap) and X.nbytes > (free := free_bytes()):
-        return (
-            f"X is mapped from a file of {X.nbytes / 2**30:.1f} GiB, and there are "
-            f"{free / 2**30:.1f} GiB of free memory, so that reading its rows over and over takes "
-            "very long; a part of the rows would be right."
-        )
-    return ""
+    """Return why memory may not hold the rows of a mapped file, a sentence; "" if it does."""
+    is_mapped = isinstance(X, np.ndarray) and memmap_behind(X) is not None
+    if not is_mapped or X.nbytes <= (free := free_bytes()):
+        return ""
+    return (
+        f"X is mapped from a file of {X.nbytes / 2**30:.1f} GiB, and there are "
+        f"{free / 2**30:.1f} GiB of free memory for a copy of its rows; "
+        f"max_memory='{max(2, free // 2e6):.0f}MB', for example, would keep them in a file."
+    )
 
 
-def in_memory(argument: str, values: Any) -> Any:
-    """Return rows or targets as this process can use them; refuse those that it cannot read."""
-    if isinstance(values, str | PathLike):
-        raise ValueError(
-            f"{argument} must be rows in memory, got the path {str(values)!r}; numpy.load or "
-            "pandas.read_parquet would read it."
-        )
-    if type(values).__name__ == "LazyFrame":
-        raise ValueError(
-            f"{argument} must be rows in memory, got a LazyFrame; {argument}.collect() would be "
-            "right."
-        )
-    return values.compute() if _is_dask(values) else values
-
-
-def _is_dask(values: Any) -> bool:
+def is_dask(values: Any) -> bool:
+    """Return whether values are a collection of Dask."""
     return type(values).__module__.startswith("dask") and hasattr(values, "compute")
+
+
+def memmap_behind(rows: Any) -> Any:
+    """Return the array in a file whose memory an array uses, if there is one."""
+    while rows is not None and getattr(rows, "_mmap", None) is None:
+        rows = getattr(rows, "base", None)
+    return rows
 
 
 def free_bytes() -> float:

@@ -3,6 +3,9 @@
 The prepared order is that of the tree, so kernels read memory forwards.
 """
 
+from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field
 from functools import cached_property
@@ -27,9 +30,18 @@ from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import first_missing
-from optuna_treecv.rows.checks import in_memory
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import naming_entries
+from optuna_treecv.rows.row_file import DenseFile
+from optuna_treecv.rows.row_file import leave_pages
+from optuna_treecv.rows.row_file import NO_LIMIT
+from optuna_treecv.rows.row_file import Room
+from optuna_treecv.rows.row_file import RowFile
+from optuna_treecv.rows.row_file import SparseFile
+from optuna_treecv.rows.row_file import stamp_of
+from optuna_treecv.rows.sparse_rows import SparseRows
+
+_LABELS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -64,59 +76,6 @@ class RowLayout:
     target: str | None = None
     missing: bytes = b""
     beside: bytes = b""
-
-
-@dataclass(frozen=True)
-class SparseRows:
-    """Sparse rows in CSR format; the columns of each row are in ascending order.
-
-    Some columns may lie beside them as dense ones, and have no entries in them then.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_nonzeros,), float64 or float32
-    columns : ndarray of shape (n_nonzeros,), int32
-    begins : ndarray of shape (n_rows + 1,), int64
-        Row i is ``values[begins[i]:begins[i + 1]]``.
-    shape : (n_rows, a multiple of 8)
-    dense : ndarray of shape (n_rows, a multiple of 8) or None
-        The columns beside them, padded with zeros.
-    """
-
-    values: np.ndarray
-    columns: np.ndarray
-    begins: np.ndarray
-    shape: tuple[int, int]
-    dense: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.values.dtype
-
-    def __getitem__(self, rows: slice | np.ndarray) -> "SparseRows":
-        """Return the rows of a range, or of these numbers."""
-        at: slice | np.ndarray
-        if isinstance(rows, slice):
-            start, stop, _ = rows.indices(len(self))
-            begins = self.begins[start : stop + 1]
-            at, begins = slice(begins[0], begins[-1]), begins - begins[0]
-        else:
-            rows = rows.astype(np.intp)
-            sizes = self.begins[rows + 1] - self.begins[rows]
-            begins = np.append(0, np.cumsum(sizes))
-            at = np.arange(begins[-1]) + np.repeat(self.begins[rows] - begins[:-1], sizes)
-        shape = len(begins) - 1, self.shape[1]
-        dense = None if self.dense is None else self.dense[rows]
-        return SparseRows(self.values[at], self.columns[at], begins, shape, dense)
-
-    def as_given(self, start: int, stop: int, n_features: int) -> sparse.csr_array:
-        """Return the rows start to stop - 1 without the intercept column."""
-        rows = self[start:stop]
-        parts = rows.values, rows.columns, rows.begins
-        return sparse.csr_array(parts, shape=rows.shape)[:, :n_features]
 
 
 @dataclass(frozen=True)
@@ -195,6 +154,8 @@ class PreparedRows:
         The time in which they were prepared.
     maps : ColumnMaps or None
         What the steps of each fold do to the columns of X; None: nothing.
+    file : RowFile or None
+        Where X lies in a file; None: in memory.
     """
 
     X: Any
@@ -209,6 +170,7 @@ class PreparedRows:
     may_miss: bool = False
     seconds: float = 0.0
     maps: ColumnMaps | None = None
+    file: RowFile | None = None
     _products: WeakValueDictionary[tuple[float, ...], np.ndarray] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )
@@ -236,7 +198,11 @@ class PreparedRows:
         """
         dense = self.X.dense if isinstance(self.X, SparseRows) else self.X
         assert dense is not None
-        return Blocks(dense, self.may_miss)
+        return Blocks(dense, self.may_miss, lambda n, dtype: self.empty((n,), dtype))
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return room for what models say of all rows, in memory or in a file as they are."""
+        return np.empty(shape, dtype) if self.file is None else self.file.empty(shape, dtype)
 
     def weights_with(self, of_classes: tuple[float, ...] | None) -> np.ndarray | None:
         """Return the weights of padded rows times those of their classes; None: all are 1.
@@ -384,13 +350,16 @@ def largest_norm2(X: Any, n_features: int) -> float:
     -------
     float
     """
+    largest = 0.0
     if sparse.issparse(X):
         X = pad_rows(X, np.arange(X.shape[0], dtype=np.uint32), False)
     if isinstance(X, SparseRows):
-        of_row = np.repeat(np.arange(len(X)), np.diff(X.begins))
-        squares = np.square(X.values, dtype=np.float64) * (X.columns < n_features)
-        return float(np.bincount(of_row, squares, len(X)).max())
-    largest = 0.0
+        for begin in range(0, len(X), 4096):
+            rows = X[begin : begin + 4096]
+            of_row = np.repeat(np.arange(len(rows)), np.diff(rows.begins))
+            squares = np.square(rows.values, dtype=np.float64) * (rows.columns < n_features)
+            largest = max(largest, float(np.bincount(of_row, squares, len(rows)).max()))
+        return largest
     for begin in range(0, len(X), 4096):  # cumsum adds from the left, as bincount does
         squares = np.square(X[begin : begin + 4096, :n_features], dtype=np.float64)
         largest = max(largest, float(np.cumsum(squares, axis=1)[:, -1].max()))
@@ -405,6 +374,10 @@ class Data:
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
         Or texts, of shape (n_rows,).
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or None
+    room : Room
+        How much memory prepared rows may take.
+    names : sequence of str or None
+        The names of the columns of an array that comes from a file.
 
     Attributes
     ----------
@@ -421,8 +394,11 @@ class Data:
         checks of ``check_weights``, and before rows are prepared.
     """
 
-    def __init__(self, X: Any, y: Any = None) -> None:
-        X, y = in_memory("X", X), in_memory("y", y)
+    def __init__(
+        self, X: Any, y: Any = None, room: Room = NO_LIMIT, names: Sequence[str] | None = None
+    ) -> None:
+        self._names = names
+        self.room = room
         original = None
         if not hasattr(X, "shape"):
             original = X
@@ -472,20 +448,39 @@ class Data:
         self.X = X
         self.X_given = X if original is None else original
         self.y = y
+        self._stamp = stamp_of(_numbers_of(X))
         self.weights: np.ndarray | None = None
         self.score_weights: np.ndarray | None = None
         self._classes: np.ndarray | None = None
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._stamp = stamp_of(_numbers_of(self.X))  # mapped rows become an array in memory
+
     def with_rows(self, X: Any) -> "Data":
         """Return data of other rows with the same targets and weights."""
-        data = Data(X)
+        data = Data(X, room=self.room)
         data.y, data.y_given, data._classes = self.y, self.y_given, self._classes
         data.weights, data.score_weights = self.weights, self.score_weights
         return data
 
+    @cached_property
+    def n_bytes(self) -> int:
+        """The bytes of the rows when they are prepared, with an intercept."""
+        some = self.X[:1] if sparse.issparse(self.X) else take_rows(self.X, slice(0, 1))
+        itemsize = 4 if getattr(some, "dtype", None) == np.float32 else 8
+        if sparse.issparse(self.X):
+            return int(self.X.nnz + self.n_rows) * (itemsize + 4) + 8 * self.n_rows
+        return self.n_rows * padded_width(self.n_features + 1) * itemsize
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the prepared rows are more than memory may hold."""
+        return not self.room.holds(self.n_bytes)
+
     def prepare(self, layout: RowLayout, order: np.ndarray) -> PreparedRows:
         """Return the rows in ``order``, in the layout that a learner needs."""
-        classes = None
+        classes, file = None, None
         y = targets = None if self.y is None else self.y[order]
         weights = None if self.weights is None else self.weights[order]
         score_weights = None if self.score_weights is None else self.score_weights[order]
@@ -498,14 +493,9 @@ class Data:
             if len(self.X.shape) == 1:
                 raise ValueError("X must hold numbers for this estimator, got texts.")
             check_columns(self.X)
-            with naming("X"), naming_entries(self.X):
-                X = check_array(
-                    self.X,
-                    accept_sparse="csr",
-                    dtype=[np.float64, np.float32],
-                    ensure_all_finite=False,
-                    input_name="X",
-                )
+            is_on_disk = self._stamp is not None
+            is_forwards = self.is_large or (is_on_disk and not sparse.issparse(self.X))
+            X = _as_floats(take_rows(self.X, slice(0, 1)) if is_forwards else self.X)
             if sparse.issparse(X) and not layout.sparse:
                 raise ValueError(
                     "X must be dense for this estimator, got sparse rows; pass X.toarray(), or "
@@ -523,8 +513,16 @@ class Data:
                         f"sample_weight must hold a weight above 0 in {X.dtype}, the type of X, "
                         "in which all of them are 0; weights of about 1 would be right."
                     )
-            with naming_entries(self.X):
-                X = pad_rows(X, order, layout.intercept, layout.missing, layout.beside)
+            if is_forwards:
+                X, file = self._gather_forwards(layout, order, X)
+            else:
+                X = X.copy() if is_on_disk else X  # which reads it forwards
+                with naming_entries(self.X):
+                    X = pad_rows(X, order, layout.intercept, layout.missing, layout.beside)
+        elif self.is_large:
+            first = _as_floats(take_rows(self.X, slice(0, 1)))
+            X, file = self._gather_forwards(layout, order, first)
+            X = _without_padding(X, self.n_features)
         else:
             X = take_rows(self.X, order)
         parts = (X.values, X.columns, X.begins, X.dense) if isinstance(X, SparseRows) else (X,)
@@ -542,6 +540,74 @@ class Data:
             weights,
             score_weights,
             may_miss=bool(layout.missing),
+            file=file,
+        )
+
+    def _gather_forwards(
+        self, layout: RowLayout, order: np.ndarray, first: Any
+    ) -> tuple[np.ndarray | SparseRows, RowFile | None]:
+        """Return padded rows in order, in memory or, if they are too large for it, in a file.
+
+        ``first`` is the first row as floats.
+        """
+        dtype = first.dtype
+        n, width = self.n_rows, padded_width(self.n_features + layout.intercept)
+        pieces = self._pieces(layout, max(1, self.room.piece_bytes * n // self.n_bytes))
+        if not sparse.issparse(self.X) and sparse.issparse(first):
+            raise ValueError(
+                "X must be an array or a sparse matrix where it takes more than max_memory, got a "
+                "data frame with sparse columns; X.sparse.to_coo().tocsr() would be right."
+            )
+        if sparse.issparse(self.X):
+            if layout.beside:
+                raise ValueError(
+                    "max_memory must be None where a step makes dense columns of sparse rows, as "
+                    "a StandardScaler with means does; with_mean=False, for example, would be "
+                    "right."
+                )
+            most = np.diff(self.X.indptr).astype(np.int64) + layout.intercept
+            in_file = SparseFile(pieces, order, most, width, dtype, self.room)
+            return in_file.rows, in_file
+        if self.is_large:
+            file = DenseFile(pieces, order, width, dtype, self.room)
+            return file.rows, file
+        rows = aligned_empty((n, width), dtype)
+        place = np.empty(len(order), np.uint32)
+        place[order] = np.arange(len(order), dtype=np.uint32)
+        for first, piece in pieces:
+            rows[place[first : first + len(piece)]] = piece
+        return rows, None
+
+    def _pieces(self, layout: RowLayout, n_rows: int) -> Iterator[tuple[int, Any]]:
+        """Yield the padded rows as given, so many at a time, and the number of their first one."""
+        # Estimators of others check their rows themselves.
+        may_miss = layout.missing if layout.padded else b"\1" * self.n_features
+        for first in range(0, self.n_rows, n_rows):
+            self.check_unchanged()
+            given = take_rows(self.X, slice(first, first + n_rows))
+            numbers = np.arange(first, first + given.shape[0], dtype=np.uint32)
+            with naming_entries(given, numbers, self._names):
+                X, order = _as_floats(given), numbers - np.uint32(first)
+                piece = pad_rows(X, order, layout.intercept, may_miss)
+            yield first, piece
+            if sparse.issparse(self.X):
+                entries = slice(*self.X.indptr[[first, first + len(numbers)]])
+                leave_pages(self.X.data[entries])
+                leave_pages(self.X.indices[entries])
+            else:
+                leave_pages(given)
+        self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """Refuse rows whose file was written, cut short or removed since it was given."""
+        if self._stamp is None:
+            return
+        with suppress(OSError):
+            if stamp_of(_numbers_of(self.X)) == self._stamp:
+                return
+        raise ValueError(
+            f"X must not change while it is read, but the file {self._stamp[0]!r} was written or "
+            "removed."
         )
 
     def why_only_fit(self, has_classes: bool) -> str:
@@ -574,7 +640,7 @@ class Data:
 
     def feature_names(self) -> np.ndarray | None:
         """Return the column names of a data frame if all are strings, as scikit-learn does."""
-        names = getattr(self.X, "columns", None)
+        names = getattr(self.X, "columns", self._names)
         if names is None or not all(isinstance(name, str) for name in names):
             return None
         return np.asarray(names, dtype=object)
@@ -591,6 +657,31 @@ class Data:
                 )
             self._classes = find_classes(self.y)
         return self._classes
+
+
+def _numbers_of(X: Any) -> Any:
+    """Return the array with the numbers of rows."""
+    return X.data if sparse.issparse(X) else X
+
+
+def _without_padding(X: np.ndarray | SparseRows, n_features: int) -> Any:
+    """Return padded rows in a form that estimators take, in the same memory."""
+    if isinstance(X, np.ndarray):
+        return X[:, :n_features]
+    begins = X.begins.astype(np.min_scalar_type(-int(X.begins[-1])), copy=False)
+    return sparse.csr_array((X.values, X.columns, begins), shape=(len(X), n_features))
+
+
+def _as_floats(X: Any) -> Any:
+    """Return rows as float64 or, if they are that, float32; CSR if they are sparse."""
+    with naming("X"), naming_entries(X):
+        return check_array(
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            input_name="X",
+        )
 
 
 def _as_targets(y: Any) -> np.ndarray:
@@ -669,7 +760,11 @@ def _why_no_labels(y: np.ndarray, error: Exception) -> str:
 
 def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
     """Return the class codes (int32) of labels."""
-    return np.searchsorted(classes, y).astype(np.int32)
+    codes = np.empty(np.shape(y), np.int32)
+    for begin in range(0, len(codes), _LABELS_AT_ONCE):  # since searchsorted returns int64
+        part = slice(begin, begin + _LABELS_AT_ONCE)
+        codes[part] = np.searchsorted(classes, y[part])
+    return codes
 
 
 def predicted_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:

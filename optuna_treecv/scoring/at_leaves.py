@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.rows.data import aligned_bytes
+from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.metrics import Metric
@@ -57,7 +58,7 @@ class Leaves:
         self.outputs: ArrayThenCount | None = None
         if not self.at_leaf or len(self.at_leaf) < len(self.metrics):
             shape = self.plan.n_rows, self.learner.n_outputs
-            self.outputs = ArrayThenCount(shape, self.learner.dtype)
+            self.outputs = ArrayThenCount(shape, self.learner.dtype, self.learner.rows)
         rows = self.learner.rows
         # The scores of scorers that are called for each fold.
         self._fold_scores = {
@@ -171,13 +172,23 @@ class ArrayThenCount:
     array : ndarray
         A view of ``memory`` without the count.
     was_kept : bool
-        Whether ``memory`` comes from a cache or a store.
+        Whether ``memory`` comes from a cache or a store, or is in a file, so that it is not kept.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: Any = np.float64,
+        rows: PreparedRows | None = None,
+    ) -> None:
         self._shape, self._dtype = shape, np.dtype(dtype)
-        self.take(aligned_bytes(prod(shape) * self._dtype.itemsize + COUNT_BYTES))
-        self.was_kept = False
+        n_bytes = prod(shape) * self._dtype.itemsize + COUNT_BYTES
+        if rows is None or rows.file is None:
+            self._use(aligned_bytes(n_bytes))
+            self.was_kept = False
+        else:
+            self._use(rows.file.empty((n_bytes,), np.uint8))
+            self.was_kept = not self.memory.flags.owndata
 
     @classmethod
     def of(cls, array: np.ndarray, n_updates: int) -> "ArrayThenCount":
@@ -187,11 +198,22 @@ class ArrayThenCount:
         copy.n_updates = n_updates
         return copy
 
+    @classmethod
+    def view(cls, array: np.ndarray, n_updates: int) -> "ArrayThenCount":
+        """Return an array that is in a file, with its count, which alone is in ``memory``."""
+        view = cls.__new__(cls)
+        view.array, view.memory, view.was_kept = array, np.empty(COUNT_BYTES, np.uint8), True
+        view.n_updates = n_updates
+        return view
+
     def take(self, memory: np.ndarray) -> None:
         """Use memory from a cache or a store without copying it."""
+        self._use(memory)
+        self.was_kept = True
+
+    def _use(self, memory: np.ndarray) -> None:
         self.memory = memory
         self.array = memory[:-COUNT_BYTES].view(self._dtype).reshape(self._shape)
-        self.was_kept = True
 
     @property
     def n_updates(self) -> int:

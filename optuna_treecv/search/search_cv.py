@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral
+from os import PathLike
 from time import perf_counter
 from typing import Any
 from typing import Literal
@@ -34,11 +35,14 @@ from sklearn.utils.metadata_routing import MethodMapping
 
 from optuna_treecv.crossval.settings import check_choice
 from optuna_treecv.crossval.settings import check_integer
+from optuna_treecv.crossval.settings import check_room
 from optuna_treecv.crossval.settings import draw_seed
 from optuna_treecv.crossval.settings import is_number
 from optuna_treecv.crossval.settings import MethodName
 from optuna_treecv.crossval.settings import warn_caller
+from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.rows.sources import opened
 from optuna_treecv.search.best_estimator import OfBestEstimator
 from optuna_treecv.search.points import are_lists
 from optuna_treecv.search.points import as_distributions
@@ -141,6 +145,10 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         Cross-validate each trial this many times.
     n_epochs : int, default=None
         The updates per row, for models that are trained further, see ``treecv_objective``.
+    max_memory : int or str, default=None
+        The memory that prepared rows may take, see ``treecv_objective``.
+    spill_dir : str or path, default=None
+        The folder of prepared rows that take more.
     n_jobs : int or None, default=1
         The number of threads, or of joblib's workers that fit folds.
     random_state : int, RandomState instance or None, default=None
@@ -154,8 +162,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         Whether ``cv_results_`` has the scores on training rows too. Each fold is then fitted, so
         ``method`` must be "auto" or "fit".
     verbose : int, default=0
-        0: warnings alone; 1: also the messages of Optuna, as ``optuna.logging`` sets them; 3 and
-        more: also the scores of each split.
+        0: warnings alone; 1: also the messages of Optuna, as ``optuna.logging`` sets them, and how
+        far readings of files are; 3 and more: also the scores of each split.
     progress : bool, default=False
         Show a bar.
 
@@ -249,6 +257,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     method: MethodName = "auto"
     n_repeats: int = 1
     n_epochs: int | None = None
+    max_memory: int | str | None = None
+    spill_dir: str | PathLike[str] | None = None
     n_jobs: int | None = 1
     random_state: Any = None
     error_score: Literal["raise"] | float = "raise"
@@ -265,9 +275,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
 
         Parameters
         ----------
-        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
-            Rows.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets), default=None
+        X : array-like, sparse matrix, data frame or path, of shape (n_samples, n_features)
+            Rows, or where they lie, as for ``tree_cross_validate``.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets), or str, default=None
             Labels or targets.
         groups : array-like of shape (n_samples,), default=None
             The groups, for ``cv``.
@@ -288,6 +298,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             If an argument is wrong, or no trial succeeds.
         """
         self._check_arguments()
+        if not is_dask(X):  # which the objective warns of
+            X, y, _ = opened(X, y, check_room(self.max_memory, self.spill_dir))
         X, y, sample_weight = indexable(X, y, sample_weight)
         self._check_numbers(X)
         scores = scores_of(self.scoring, self.estimator, has_y=y is not None)
@@ -464,7 +476,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             estimator = Space(estimator, suggest=self.param_distributions)
         else:
             space = {"param_distributions": as_distributions(self.param_distributions)}
-        as_given = ("shuffle", "order", "n_repeats", "n_epochs", "n_jobs", "store")
+        of_rows = ("shuffle", "order", "max_memory", "spill_dir", "verbose")
+        as_given = (*of_rows, "n_repeats", "n_epochs", "n_jobs", "store")
         options = {
             **space,
             **{name: getattr(self, name) for name in as_given},

@@ -27,7 +27,7 @@ from xxhash import xxh3_128
 from optuna_treecv._kernels import FORMAT
 from optuna_treecv.learners.base import parameters_of
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.sharing.code import content_of_code
 from optuna_treecv.sharing.code import global_name
 from optuna_treecv.sharing.code import installed_version

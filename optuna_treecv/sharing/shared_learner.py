@@ -33,6 +33,7 @@ from optuna_treecv.sharing.keys import plan_key
 from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Part
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
@@ -340,7 +341,7 @@ class SharedLearner:
         """Train the state before a model on the rows of its phase, and keep it."""
         prefix = model.prefix
         began = perf_counter()
-        self._learner.update_part(state, prefix.phase, model.begin, prefix.end)
+        self._learner.update_part(Part(state, prefix.phase, model.begin, prefix.end))
         seconds = perf_counter() - began
         self._count(prefix.end - model.begin)
         self._cache.keep(key, _frozen(state), seconds)

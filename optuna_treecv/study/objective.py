@@ -984,9 +984,10 @@ def treecv_objective(
         search over parameters that ``partial_fit`` does not use is refused. Any other estimator is
         fitted on each fold, also one whose ``fit`` makes other passes than ``partial_fit``.
         Pipelines that differ in later steps only then share the fits of the steps before them.
-    X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
-        The rows. They must not be changed while the objective is in use.
-    y : array-like of shape (n_rows,) or (n_rows, n_targets), default=None
+    X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
+        The rows, or where they lie, as for ``tree_cross_validate``. They must not be changed while
+        the objective is in use.
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
         of a row is the mean over its targets.
     param_distributions : dict of str to optuna distribution, "auto" or None, default=None

@@ -248,6 +248,8 @@ class Plan:
 class Trainer(Protocol):
     """What the walk asks of a learner."""
 
+    rows: PreparedRows
+
     def start(self) -> Any:
         """Return the state before the first row."""
 
@@ -261,7 +263,6 @@ class Trainer(Protocol):
 class Learner(Trainer, Protocol):
     """A learner over prepared rows: it trains, and its models can be tested."""
 
-    rows: PreparedRows
     #: How many numbers ``outputs`` writes per row, and their type.
     n_outputs: int
     dtype: np.dtype
@@ -332,3 +333,24 @@ class PairTrainer(Trainer, Protocol):
         self, first: Any, phase: Phase | Rows, second: Any, other: Phase | Rows
     ) -> None:
         """Train two states in place, each on the rows of a phase, or on given rows."""
+
+
+class Part(NamedTuple):
+    """A state, and the rows begin to end - 1 of a phase, on which it is to be trained."""
+
+    state: Any
+    phase: Phase
+    begin: int
+    end: int
+
+
+class PartTrainer(Trainer, Protocol):
+    """A learner that is trained part by part of a phase, from the left."""
+
+    trains_pairs: bool
+
+    def update_part(self, part: Part) -> None:
+        """Train a state in place on a part of a phase."""
+
+    def update_both_parts(self, part: Part, other: Part) -> None:
+        """Train two states in place, each on its part, where ``trains_pairs``."""

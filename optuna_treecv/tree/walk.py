@@ -15,10 +15,12 @@ from concurrent.futures import Future
 from concurrent.futures import InvalidStateError
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from contextlib import nullcontext
 from contextlib import suppress
 from functools import partial
 from threading import Event
 from typing import Any
+from typing import cast
 from typing import NamedTuple
 from typing import TypeGuard
 
@@ -31,14 +33,18 @@ from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import PairTrainer
+from optuna_treecv.tree.plan import PartTrainer
 from optuna_treecv.tree.plan import Phase
 from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.plan import Trainer
+from optuna_treecv.tree.sweeps import Sweep
+from optuna_treecv.tree.sweeps import sweep_tree
 
-#: (node, state) -> row updates: tests all folds of a node, whose model the state holds. It may use
-#: the state up.
-TestNode = Callable[[Node, Any], int]
+#: (node, state, start, stop) -> row updates: tests all folds of a node, rows start to stop - 1, by
+#: the model that the state holds, and may use it up. Where a sweep walks the tree, a fold may be
+#: tested in several parts, from the left.
+TestNode = Callable[[Node, Any, int, int], int]
 
 #: A block whose folds are all tested, and the row updates done since the block before.
 TestedBlock = tuple[Node, int]
@@ -68,6 +74,7 @@ def walk_tree(
     blocks: list[Node],
     n_jobs: int,
     pending: list[Pending] | None = None,
+    stays_above: bool = False,
 ) -> Generator[TestedBlock]:
     """Test all blocks of the tree and yield them from the left, whichever finishes first.
 
@@ -84,7 +91,20 @@ def walk_tree(
         Threads.
     pending : list of Pending or None
         What is left to walk, from the left, each consisting of whole blocks; None: all.
+    stays_above : bool
+        Whether ``test`` does not walk below a block, so that it needs no rows of its folds.
     """
+    if (file := learner.rows.file) is not None:
+        pool = make_pool(n_jobs) if n_jobs > 1 else None
+        with pool or nullcontext():
+            ends = blocks if stays_above else ()
+            sweep = Sweep(plan, cast(PartTrainer, learner), test, ends, file, pool)
+            if pending is None:
+                sweep.begin(learner.start())
+            for one in pending or ():
+                sweep.add(*one)
+            yield from sweep_tree(sweep, blocks)
+        return
     if n_jobs > 1:
         yield from _descend_in_threads(plan, learner, test, blocks, n_jobs, pending)
         return
@@ -223,7 +243,7 @@ def _descend(
 ) -> Generator[TestedBlock]:
     """Walk down from a node to its blocks."""
     if node in blocks:
-        yield node, n_updates + test(node, state)
+        yield node, n_updates + test(node, state, *plan.rows(node))
         return
     left, right = plan.split(node)
     child = learner.snapshot(state)
@@ -262,7 +282,7 @@ def _descend_in_threads(
                 if parent is not None:
                     n_updates += train(learner, state, plan.phase(parent, node))
                 if node in done:
-                    done[node].set_result(n_updates + test(node, state))
+                    done[node].set_result(n_updates + test(node, state, *plan.rows(node)))
                     return
                 left, right = plan.split(node)
                 child = learner.snapshot(state)

@@ -21,5 +21,5 @@ with pytest.raises(ValueError, match="estimator must be .* instance"):
     tree_cross_validate(PegasosClassifier, X, y)
 with pytest.raises(ValueError, match="n_epochs must be None for SVC"):
     tree_cross_validate(SVC(), X, y, n_epochs=5)
-with pytest.raises(ValueError, match="X must be rows in memory, got the path 'rows.parquet'"):
-    tree_cross_validate(PegasosClassifier(), "rows.parquet", y)
+with pytest.raises(ValueError, match="X must be a path .*, got 'rows.csv', which does not exist"):
+    tree_cross_validate(PegasosClassifier(), "rows.csv", y)

@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

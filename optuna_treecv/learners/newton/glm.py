@@ -47,7 +47,7 @@ from optuna_treecv.learners.newton.sets import spread_in_sets
 from optuna_treecv.learners.newton.solver import points_near
 from optuna_treecv.learners.newton.solver import solve
 from optuna_treecv.learners.newton.wide import tested_by_wide_models
-from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 #: Each fold and value has an inverse Hessian, but in leave-one-out.
 MOST_FOLDS = 1000

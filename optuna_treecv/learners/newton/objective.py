@@ -27,7 +27,7 @@ from optuna_treecv.learners.newton.losses import PredictorLoss
 from optuna_treecv.learners.newton.sets import deviations
 from optuna_treecv.learners.newton.sets import Sets
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 # Sparse rows are made dense, a block at a time, if a larger part of their numbers is not 0.
 _LEAST_DENSITY = 0.2

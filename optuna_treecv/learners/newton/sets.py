@@ -23,7 +23,7 @@ from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.exact.moments import spread_of
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import SparseRows
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 # Sums are kept for so many groups of rows.
 _MOST_GROUPS = 128

@@ -43,9 +43,9 @@ from optuna_treecv.learners.steps.placeholders import without_placeholders
 from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 # Sparse rows are made dense before they are scaled, if they have at most so many columns.
 _MOST_DENSE = 96

@@ -37,8 +37,8 @@ from optuna_treecv.learners.steps.placeholders import TablePlaceholder
 from optuna_treecv.learners.steps.placeholders import with_placeholders
 from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import SparseRows
 from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 # The rows of a block of columns.
 _ROWS = 16 * BLOCK

@@ -1,0 +1,440 @@
+"""Prepared rows that memory does not hold: in files, mapped into memory.
+
+They lie in the order of the tree, so all readings go forwards. Kernels read mapped memory as any
+other, so the bits of models are those of rows in memory.
+"""
+
+from abc import ABC
+from abc import abstractmethod
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
+import errno
+from math import prod
+import mmap
+import os
+from pathlib import Path
+from tempfile import gettempdir
+from tempfile import TemporaryFile
+from threading import get_ident
+from threading import Lock
+from threading import Thread
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from optuna_treecv.rows.checks import memmap_behind
+from optuna_treecv.rows.progress import Progress
+from optuna_treecv.rows.sparse_rows import SparseRows
+
+# ``max_memory`` by a piece of rows as given, which are prepared at once; by a region, whose rows
+# are sorted at once; by a block, of which one is trained on while the next one is read; and by
+# what models say of all rows.
+_PIECES, _REGIONS, _BLOCKS, _BESIDE = 16, 4, 4, 8
+
+_MOST_PIECE = 2**25
+
+#: The least limit of memory.
+LEAST_BYTES = 2**20
+
+# A block is read in pieces of this size, as large as a system reads ahead at once.
+_READ_BYTES = 2**20
+
+_IN_MEMORY = {"tmpfs", "ramfs"}
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory that prepared rows may take, and where those are written that take more.
+
+    Attributes
+    ----------
+    max_bytes : int or None
+        None: there is no limit.
+    folder : str or None
+        None: that of the system for temporary files.
+    is_verbose : bool
+        Whether lines on the screen say how far long readings are.
+    """
+
+    max_bytes: int | None = None
+    folder: str | None = None
+    is_verbose: bool = False
+
+    def holds(self, n_bytes: int) -> bool:
+        return self.max_bytes is None or n_bytes <= self.max_bytes
+
+    @property
+    def piece_bytes(self) -> int:
+        """The most bytes of rows as given that are read at once."""
+        most = _MOST_PIECE if self.max_bytes is None else self.max_bytes // _PIECES
+        return min(most, _MOST_PIECE)
+
+    @property
+    def block_bytes(self) -> int:
+        """The most bytes of prepared rows that are trained on at once."""
+        assert self.max_bytes is not None
+        return self.max_bytes // _BLOCKS
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return an array of zeros in a file of its own, mapped into memory."""
+        dtype = np.dtype(dtype)
+        return MappedFile(prod(shape) * dtype.itemsize, self.folder).array(shape, dtype)
+
+
+#: No limit of memory.
+NO_LIMIT = Room()
+
+
+class MappedFile:
+    """A file without a name, so that the system removes it when the process ends, however it ends.
+
+    Parameters
+    ----------
+    n_bytes : int
+    folder : str or None
+
+    Raises
+    ------
+    OSError
+        If the folder has no room for it, or lies in memory itself.
+    """
+
+    def __init__(self, n_bytes: int, folder: str | None) -> None:
+        self.n_bytes = max(1, n_bytes)
+        folder = gettempdir() if folder is None else folder
+        if _lies_in_memory(folder):
+            raise OSError(
+                f"spill_dir must be a folder on a disk, got {folder!r}, which lies in memory; "
+                "'/var/tmp', for example, would be right."
+            )
+        try:
+            self._file = TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115  # goes with the map
+        except OSError as error:
+            raise OSError(
+                f"spill_dir must be a folder that can be written to, got {folder!r}: {error}."
+            ) from error
+        try:
+            os.posix_fallocate(self._file.fileno(), 0, self.n_bytes)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            status = os.statvfs(folder)
+            raise OSError(
+                f"spill_dir must have room for {self.n_bytes / 1e9:,.2f} GB, but {folder!r} has "
+                f"{status.f_bavail * status.f_frsize / 1e9:,.2f} GB."
+            ) from error
+        self.map = mmap.mmap(self._file.fileno(), self.n_bytes)
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return the file as an array."""
+        return np.frombuffer(self.map, dtype, prod(shape)).reshape(shape)
+
+    def read_only(self, shape: tuple[int, ...], dtype: Any) -> np.memmap:
+        """Return the file as an array whose pages ``leave_pages`` lets go of."""
+        return np.memmap(self._file, dtype, "r", shape=shape)
+
+    def write(self, begin: int, values: np.ndarray) -> None:
+        """Write the bytes of an array in C order, from byte ``begin`` on."""
+        left = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        while len(left):
+            n_written = os.pwrite(self._file.fileno(), left, begin)
+            left, begin = left[n_written:], begin + n_written
+
+    def read_ahead(self, begin: int, end: int) -> None:
+        """Let the system read some bytes into its own memory; return when they are there."""
+        scratch = bytearray(_READ_BYTES)
+        for at in range(begin, end, _READ_BYTES):
+            os.preadv(self._file.fileno(), [memoryview(scratch)[: end - at]], at)
+
+    def leave(self, begin: int, end: int) -> None:
+        """Let go of the pages within some bytes; they are read again when they are asked for."""
+        begin += -begin % mmap.PAGESIZE
+        if end > begin:
+            self.map.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
+def stamp_of(rows: Any) -> tuple[str, int, int, int] | None:
+    """Return what tells the file behind an array from a later state of it; None: there is none.
+
+    It is the name, the inode, the size and the time of the last change.
+    """
+    owner = memmap_behind(rows)
+    if owner is None or owner.filename is None or not os.path.exists(owner.filename):
+        return None
+    status = os.stat(owner.filename)
+    return str(owner.filename), status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def leave_pages(rows: Any) -> None:
+    """Let go of the pages of rows in a file that was mapped into memory by NumPy."""
+    owner = memmap_behind(rows)
+    if owner is None or owner.mode == "c":  # whose changes are in memory alone
+        return
+    pages = owner._mmap
+    start = np.frombuffer(pages, np.uint8).ctypes.data
+    begin, end = byte_bounds(rows)
+    begin, end = begin - start, end - start
+    begin += -begin % mmap.PAGESIZE
+    end -= end % mmap.PAGESIZE
+    if begin < end:
+        pages.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
+def _lies_in_memory(folder: str) -> bool:
+    """Return whether the file system of a folder keeps its files in memory, as far as is known."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8") as mounts:
+            kinds = dict(line.split()[1:3] for line in mounts)
+    except OSError:
+        return False
+    parents = [Path(folder).resolve(), *Path(folder).resolve().parents]
+    return next((kinds[str(one)] for one in parents if str(one) in kinds), "") in _IN_MEMORY
+
+
+class RowFile(ABC):
+    """Rows in files, which are read forwards and block by block.
+
+    Parameters
+    ----------
+    files : list of MappedFile
+        Each has something of every row, in the order of the rows.
+    n_rows : int
+    room : Room
+        With a limit.
+
+    Attributes
+    ----------
+    n_block : int
+        The rows of a block.
+    n_read : int
+        The rows that were read so far, while others were let go of.
+    """
+
+    def __init__(self, files: list[MappedFile], n_rows: int, room: Room) -> None:
+        assert room.max_bytes is not None
+        self._files = files
+        self._room = room
+        row_bytes = max(1, sum(file.n_bytes for file in files) // n_rows)
+        self.n_block = max(1, room.block_bytes // row_bytes)
+        self._n_region = max(1, room.max_bytes // _REGIONS // row_bytes)
+        self._held: dict[int, tuple[int, int]] = {}  # by thread
+        self._lock = Lock()
+        self._reader: Thread | None = None
+        self._n_rows = n_rows
+        self._progress: Progress | None = None
+        self.n_read = 0
+        self.expect("rows are written to a file", lambda: 2 * n_rows)
+
+    @abstractmethod
+    def _bytes_before(self, row: int) -> list[int]:
+        """Return how many bytes lie before a row, in each file."""
+
+    def _deal(self, order: np.ndarray) -> tuple[np.ndarray, list[slice]]:
+        """Return the region of each row as given, and the rows of each region."""
+        starts = range(0, len(order), self._n_region)
+        parts = [slice(start, min(start + self._n_region, len(order))) for start in starts]
+        region = np.empty(len(order), np.min_scalar_type(len(parts)))
+        for number, part in enumerate(parts):
+            region[order[part]] = number
+        return region, parts
+
+    def expect(self, what: str, n_rows: Callable[[], int]) -> None:
+        """Say how far it is while so many rows are read, if that is wanted."""
+        if self._room.is_verbose:
+            self._progress = Progress(what, self._n_rows, n_rows())
+
+    def _note(self, n_rows: int) -> None:
+        if self._progress is not None:
+            self._progress.add(n_rows)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return room for numbers of all rows; in a file, it does not own its memory."""
+        assert self._room.max_bytes is not None
+        if prod(shape) * np.dtype(dtype).itemsize > self._room.max_bytes // _BESIDE:
+            return self._room.empty(shape, dtype)
+        return np.empty(shape, dtype)
+
+    def blocks(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of at most a block that make up a range of rows, each held meanwhile."""
+        if any(first <= start and stop <= last for first, last in [*self._held.values()]):
+            yield start, stop
+            return
+        try:
+            for begin in range(start, stop, self.n_block):
+                end = min(begin + self.n_block, stop)
+                self.hold(begin, end, (end, min(end + self.n_block, stop)))
+                yield begin, end
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the rows that this thread has held."""
+        self.hold(0, 0)
+        with self._lock:
+            self._held.pop(get_ident(), None)
+
+    def hold(self, start: int, stop: int, following: tuple[int, int] = (0, 0)) -> None:
+        """Let go of the rows that this thread has held before, and read the following ahead.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rows that kernels read now.
+        following : (int, int)
+            Those that they will read next.
+        """
+        with self._lock:
+            first, last = self._held.get(get_ident(), (0, 0))
+            self._held[get_ident()] = start, stop
+            n_new = stop - start - max(0, min(stop, last) - max(start, first))
+            self.n_read += n_new
+            before, self._reader = self._reader, None
+            if following[0] < following[1]:
+                self._reader = Thread(target=self._read_ahead, args=following, daemon=True)
+                self._reader.start()
+        for begin, end in ((first, min(last, start)), (max(first, stop), last)):
+            if begin < end:
+                for file, *span in self._spans(begin, end):
+                    file.leave(*span)
+        self._note(n_new)
+        if before is not None:  # it reads what is held now
+            before.join()
+
+    def _read_ahead(self, start: int, stop: int) -> None:
+        for file, *span in self._spans(start, stop):
+            file.read_ahead(*span)
+
+    def _spans(self, start: int, stop: int) -> Iterator[tuple[MappedFile, int, int]]:
+        ends = self._bytes_before(start), self._bytes_before(stop)
+        return zip(self._files, *ends, strict=True)
+
+
+# Rows are written in an order by two passes that read and write forwards. The first pass deals the
+# rows out to regions of the file. The second one sorts each region in memory.
+
+
+class DenseFile(RowFile):
+    """Rows of equal size.
+
+    Parameters
+    ----------
+    pieces : iterable of (int, ndarray of shape (n, n_columns))
+        All rows as given, piece by piece, each with the number of its first row.
+    order : ndarray of shape (n_rows,), uint32
+        Row i of the file is row ``order[i]`` as given.
+    n_columns : int
+    dtype : dtype
+    room : Room
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_columns)
+        The file, mapped into memory.
+    """
+
+    def __init__(
+        self,
+        pieces: Iterable[tuple[int, np.ndarray]],
+        order: np.ndarray,
+        n_columns: int,
+        dtype: Any,
+        room: Room,
+    ) -> None:
+        self._row_bytes = n_columns * np.dtype(dtype).itemsize
+        file = MappedFile(len(order) * self._row_bytes, room.folder)
+        super().__init__([file], len(order), room)
+        self.rows = file.array((len(order), n_columns), dtype)
+        region, parts = self._deal(order)
+        filled = [part.start for part in parts]
+        for first, piece in pieces:
+            by_region, cuts = _sorted_cuts(region[first : first + len(piece)], len(parts))
+            for number, (begin, end) in enumerate(cuts):
+                file.write(filled[number] * self._row_bytes, piece[by_region[begin:end]])
+                filled[number] += end - begin
+            self._note(len(piece))
+        for part in parts:
+            rank = np.searchsorted(np.sort(order[part]), order[part])
+            file.write(part.start * self._row_bytes, self.rows[part][rank])
+            file.leave(part.start * self._row_bytes, part.stop * self._row_bytes)
+            self._note(len(rank))
+        self.rows.flags.writeable = False
+
+    def _bytes_before(self, row: int) -> list[int]:
+        return [row * self._row_bytes]
+
+
+class SparseFile(RowFile):
+    """Sparse rows; where they begin is in memory.
+
+    Parameters
+    ----------
+    pieces : iterable of (int, SparseRows)
+        As for ``DenseFile``.
+    order : ndarray of shape (n_rows,), uint32
+    most : ndarray of shape (n_rows,), int64
+        The most entries of each row as given.
+    width : int
+    dtype : dtype
+    room : Room
+
+    Attributes
+    ----------
+    rows : SparseRows
+    """
+
+    def __init__(
+        self,
+        pieces: Iterable[tuple[int, SparseRows]],
+        order: np.ndarray,
+        most: np.ndarray,
+        width: int,
+        dtype: Any,
+        room: Room,
+    ) -> None:
+        n_most, self._sizes = int(most.sum()), (np.dtype(dtype).itemsize, 4)
+        files = [MappedFile(size * n_most, room.folder) for size in self._sizes]
+        super().__init__(files, len(order), room)
+        values, columns = files[0].array((n_most,), dtype), files[1].array((n_most,), np.int32)
+        region, parts = self._deal(order)
+        starts = np.append(0, np.cumsum(most[order]))[[part.start for part in parts]]
+        filled, sizes = starts.copy(), np.empty(len(order), np.int64)
+        for first, piece in pieces:
+            by_region, cuts = _sorted_cuts(region[first : first + len(piece)], len(parts))
+            sizes[first : first + len(piece)] = np.diff(piece.begins)
+            piece = piece[by_region]
+            for number, (begin, end) in enumerate(cuts):
+                self._write(filled[number], piece[begin:end])
+                filled[number] += piece.begins[end] - piece.begins[begin]
+            self._note(len(piece))
+        begins = np.append(0, np.cumsum(sizes[order]))
+        for part, start, stop in zip(parts, starts, filled, strict=True):
+            given = np.sort(order[part])
+            at = np.append(0, np.cumsum(sizes[given]))
+            shape = len(given), width
+            dealt = SparseRows(values[start:stop], columns[start:stop], at, shape)
+            self._write(begins[part.start], dealt[np.searchsorted(given, order[part])])
+            for file, size in zip(files, self._sizes, strict=True):
+                file.leave(size * start, size * stop)
+            self._note(len(given))
+        values.flags.writeable = columns.flags.writeable = False
+        n = begins[-1]
+        self.rows = SparseRows(values[:n], columns[:n], begins, (len(order), width))
+
+    def _write(self, entry: int, rows: SparseRows) -> None:
+        for file, size, numbers in zip(
+            self._files, self._sizes, (rows.values, rows.columns), strict=True
+        ):
+            file.write(int(entry) * size, numbers)
+
+    def _bytes_before(self, row: int) -> list[int]:
+        return [int(self.rows.begins[row]) * size for size in self._sizes]
+
+
+def _sorted_cuts(region: np.ndarray, n_regions: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Return the order of rows by their region, and where in it each region begins and ends."""
+    by_region = np.argsort(region, kind="stable")
+    ends = np.searchsorted(region[by_region], np.arange(1, n_regions + 1)).tolist()
+    return by_region, list(zip([0, *ends[:-1]], ends, strict=True))

@@ -1,0 +1,59 @@
+"""Sparse rows as kernels take them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Sparse rows in CSR format; the columns of each row are in ascending order.
+
+    Some columns may lie beside them as dense ones, and have no entries in them then.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_nonzeros,), float64 or float32
+    columns : ndarray of shape (n_nonzeros,), int32
+    begins : ndarray of shape (n_rows + 1,), int64
+        Row i is ``values[begins[i]:begins[i + 1]]``.
+    shape : (n_rows, a multiple of 8)
+    dense : ndarray of shape (n_rows, a multiple of 8) or None
+        The columns beside them, padded with zeros.
+    """
+
+    values: np.ndarray
+    columns: np.ndarray
+    begins: np.ndarray
+    shape: tuple[int, int]
+    dense: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "SparseRows":
+        """Return the rows of a range, or of these numbers."""
+        at: slice | np.ndarray
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(self))
+            begins = self.begins[start : stop + 1]
+            at, begins = slice(begins[0], begins[-1]), begins - begins[0]
+        else:
+            rows = rows.astype(np.intp)
+            sizes = self.begins[rows + 1] - self.begins[rows]
+            begins = np.append(0, np.cumsum(sizes))
+            at = np.arange(begins[-1]) + np.repeat(self.begins[rows] - begins[:-1], sizes)
+        shape = len(begins) - 1, self.shape[1]
+        dense = None if self.dense is None else self.dense[rows]
+        return SparseRows(self.values[at], self.columns[at], begins, shape, dense)
+
+    def as_given(self, start: int, stop: int, n_features: int) -> sparse.csr_array:
+        """Return the rows start to stop - 1 without the intercept column."""
+        rows = self[start:stop]
+        parts = rows.values, rows.columns, rows.begins
+        return sparse.csr_array(parts, shape=rows.shape)[:, :n_features]

@@ -1,0 +1,256 @@
+"""The walk over the tree for rows in a file: each piece that is read serves all models.
+
+Depth first, a walk reads the rows 1 + log2(B) times, if B pieces of them fit into memory. A sweep
+reads the pieces round and round, and trains each model on the next piece that it waits for. While
+a left child is trained on the right half of its parent's rows, the right child is ready, so that
+its descendants are trained by the same reading. So B pieces are read 1 + log2(B) / 2 times, and
+each model sees the same rows in the same order.
+"""
+
+from bisect import bisect_left
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Generator
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from typing import cast
+
+from optuna_treecv.rows.row_file import RowFile
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Part
+from optuna_treecv.tree.plan import PartTrainer
+from optuna_treecv.tree.plan import Phase
+from optuna_treecv.tree.plan import Plan
+
+
+@dataclass
+class Waiting:
+    """A model that waits for rows: those of a phase to be trained on, or those that it tests.
+
+    Attributes
+    ----------
+    node : Node
+        What it holds out, after the phase.
+    state : state
+    phase : Phase or None
+        None once it is tested.
+    start, stop : int
+        The rows that are left.
+    """
+
+    node: Node
+    state: Any
+    phase: Phase | None
+    start: int
+    stop: int
+
+
+def piece_bounds(plan: Plan, most_rows: int) -> list[int]:
+    """Return where pieces of at most so many rows begin, and where the last one ends.
+
+    Nodes that hold out more rows consist of whole pieces, and others lie within one.
+    """
+    bounds = [*range(0, plan.begin(0), most_rows)]
+    nodes = [plan.root]
+    while nodes:
+        node = nodes.pop()
+        start, stop = plan.rows(node)
+        if stop - start > most_rows and node.n_folds > 1:
+            nodes += reversed(plan.split(node))
+        else:
+            bounds += range(start, stop, most_rows)
+    return [*bounds, plan.n_rows]
+
+
+class Sweep:
+    """The walk over a tree below some models.
+
+    Parameters
+    ----------
+    plan : Plan
+        In prepared order, for one epoch.
+    learner : PartTrainer
+    test : callable
+        (node, state, start, stop) -> row updates. It tests all folds of a node, or the rows start
+        to stop - 1 of a single fold or of a node in ``ends``. At the last of them it may use the
+        state up.
+    ends : collection of Node
+        Below these nodes the walk does not go.
+    file : RowFile
+        The rows.
+    pool : Executor or None
+        Threads that share the models of a piece.
+
+    Attributes
+    ----------
+    tested : list of Node
+        What was tested so far.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        learner: PartTrainer,
+        test: Callable[[Node, Any, int, int], int],
+        ends: Collection[Node],
+        file: RowFile,
+        pool: Executor | None = None,
+    ) -> None:
+        self.tested: list[Node] = []
+        self._plan = plan
+        self._learner = learner
+        self._test = test
+        self._ends = frozenset(ends)
+        self._file = file
+        self._map = map if pool is None else pool.map
+        self._bounds = piece_bounds(plan, file.n_block)
+        self._waiting: dict[int, list[Waiting]] = defaultdict(list)
+
+    def begin(self, state: Any) -> None:
+        """Add the model of no rows, from which that of the root is trained."""
+        phase = self._plan.first_phase
+        self._wait(Waiting(self._plan.root, state, phase, phase.start, phase.stop))
+
+    def add(self, node: Node, state: Any, parent: Node | None = None) -> None:
+        """Add the model of a node, or that of its parent, which will be trained to be it."""
+        if parent is not None:
+            phase = self._plan.phase(parent, node)
+            self._wait(Waiting(node, state, phase, phase.start, phase.stop))
+            return
+        start, stop = self._plan.rows(node)
+        if node in self._ends or node.n_folds == 1 or self._piece(start) == self._piece(stop - 1):
+            self._wait(Waiting(node, state, None, start, stop))
+            return
+        left, right = self._plan.split(node)
+        self.add(left, self._learner.snapshot(state), node)
+        self.add(right, state, node)
+
+    def expect(self) -> None:
+        """Let the file say how far the rounds are, if that is wanted."""
+        self._file.expect("models are trained", self._rows_to_read)
+
+    def _rows_to_read(self) -> int:
+        """Return how many rows all rounds will read together."""
+        nothing = _Nothing(self._file.n_block)
+        other = Sweep(self._plan, nothing, lambda *_: 0, self._ends, cast(RowFile, nothing))
+        for piece, models in self._waiting.items():
+            other._waiting[piece] = [replace(one, state=None) for one in models]
+        for _ in other.rounds():
+            pass
+        return nothing.n_read
+
+    def rounds(self) -> Generator[int]:
+        """Read piece after piece until all is tested; yield the row updates of each."""
+        at = 0
+        try:
+            yield from self._read(at)
+        finally:
+            self._file.release()
+
+    def _read(self, at: int) -> Generator[int]:
+        while self._waiting:
+            numbers = sorted(self._waiting)
+            at = next((one for one in numbers if one >= at), numbers[0])
+            following = next((one for one in numbers if one > at), numbers[0])
+            is_last = following == at
+            self._file.hold(*self._rows(at), (0, 0) if is_last else self._rows(following))
+            n_updates = 0
+            while models := self._waiting.pop(at, []):  # it serves those that come up as well
+                n_updates += self._serve(models, self._bounds[at + 1])
+            yield n_updates
+
+    def _serve(self, models: list[Waiting], stop: int) -> int:
+        """Train and test models on the rows up to ``stop``; return the row updates."""
+        calls = [partial(self._test_part, one, stop) for one in models if one.phase is None]
+        parts = [
+            Part(one.state, one.phase, one.start - one.phase.start, end - one.phase.start)
+            for one in models
+            if one.phase is not None
+            for end in [min(stop, one.stop)]
+        ]
+        if self._learner.trains_pairs:
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            calls += [partial(self._train, *pair) for pair in pairs]
+            parts = parts[len(parts) // 2 * 2 :]
+        calls += [partial(self._train, part) for part in parts]
+        n_updates = sum(self._map(_call, calls))
+        for one in models:
+            one.start = min(stop, one.stop)
+            if one.start < one.stop:
+                self._wait(one)
+            elif one.phase is None:
+                self.tested.append(one.node)
+            else:
+                self.add(one.node, one.state)
+        return n_updates
+
+    def _test_part(self, one: Waiting, stop: int) -> int:
+        return self._test(one.node, one.state, one.start, min(stop, one.stop))
+
+    def _train(self, *parts: Part) -> int:
+        if len(parts) == 2:
+            self._learner.update_both_parts(*parts)
+        else:
+            self._learner.update_part(*parts)
+        return sum(part.end - part.begin for part in parts)
+
+    def _wait(self, one: Waiting) -> None:
+        if one.start == one.stop:  # a phase without rows
+            self.add(one.node, one.state)
+        else:
+            self._waiting[self._piece(one.start)].append(one)
+
+    def _piece(self, row: int) -> int:
+        return bisect_right(self._bounds, row) - 1
+
+    def _rows(self, piece: int) -> tuple[int, int]:
+        return self._bounds[piece], self._bounds[piece + 1]
+
+
+class _Nothing:
+    """A learner without models, and its file without rows."""
+
+    rows: Any = None
+    trains_pairs = False
+
+    def __init__(self, n_block: int) -> None:
+        self.n_block = n_block
+        self.n_read = 0
+
+    def hold(self, start: int, stop: int, following: tuple[int, int] = (0, 0)) -> None:
+        self.n_read += stop - start
+
+    def release(self) -> None:
+        """Hold nothing."""
+
+    def start(self) -> None:
+        """Return no state."""
+
+    snapshot = update = update_part = update_both_parts = lambda self, *_: None
+
+
+def sweep_tree(sweep: Sweep, blocks: Sequence[Node]) -> Generator[tuple[Node, int]]:
+    """Yield the blocks of a sweep from the left, as ``walk_tree`` does."""
+    sweep.expect()
+    firsts, left = [block.first for block in blocks], [block.n_folds for block in blocks]
+    n_done = n_seen = n_updates = 0
+    for n_more in sweep.rounds():
+        n_updates += n_more
+        for node in sweep.tested[n_seen:]:  # a part of a block, or several blocks
+            begin, end = bisect_right(firsts, node.first) - 1, bisect_left(firsts, node.last)
+            for number, block in enumerate(blocks[begin:end], begin):
+                left[number] -= min(node.last, block.last) - max(node.first, block.first)
+        n_seen = len(sweep.tested)
+        while n_done < len(blocks) and left[n_done] == 0:
+            yield blocks[n_done], n_updates
+            n_done, n_updates = n_done + 1, 0
+
+
+def _call(one: Callable[[], int]) -> int:
+    return one()

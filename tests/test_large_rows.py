@@ -1,0 +1,571 @@
+"""Rows that memory does not hold: the same bits, in little memory, and nothing left on disks."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from textwrap import dedent
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+from ids import said
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.datasets import make_classification
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import pooled
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.rows import progress
+from optuna_treecv.rows.data import pad_rows
+from optuna_treecv.rows.data import padded_width
+from optuna_treecv.rows.row_file import DenseFile
+from optuna_treecv.rows.row_file import LEAST_BYTES
+from optuna_treecv.rows.row_file import MappedFile
+from optuna_treecv.rows.row_file import Room
+from optuna_treecv.rows.row_file import RowFile
+from optuna_treecv.rows.row_file import SparseFile
+
+LITTLE = LEAST_BYTES  # the rows below take 3 to 6 times as much
+PEGASOS = PegasosClassifier(alpha=1e-3)
+
+X, y = make_classification(30_000, 20, n_informative=8, flip_y=0.2, random_state=0)
+MISSING = np.where(np.random.default_rng(1).random(X.shape) < 0.05, np.nan, X)
+WEIGHTS = np.random.default_rng(2).random(len(X))
+CSR = sparse.random_array((30_000, 200), density=0.05, format="csr", rng=0)
+CSR_Y = (CSR @ np.random.default_rng(3).normal(size=200) > 0).astype(int)
+
+
+@pytest.fixture
+def files(monkeypatch):
+    """Return the row files that are made meanwhile."""
+    made, init = [], RowFile.__init__
+
+    def noted(self, *args):
+        init(self, *args)
+        made.append(self)
+
+    monkeypatch.setattr(RowFile, "__init__", noted)
+    return made
+
+
+def is_same(one, other):
+    pairs = zip(one.scores.values(), other.scores.values(), strict=True)
+    return all(
+        np.array_equal(a.test_score, b.test_score, equal_nan=True)
+        and np.array_equal(a.mean, b.mean)
+        for a, b in pairs
+    )
+
+
+# The files have what is in memory.
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(1, 9),
+    st.booleans(),
+    st.sampled_from([np.float32, np.float64]),
+    st.integers(0, 99),
+    st.integers(64, 2000),
+    st.integers(1, 13),
+)
+def test_a_file_holds_the_padded_rows(n, d, intercept, dtype, seed, n_bytes, n_piece):
+    rng = np.random.default_rng(seed)
+    given_rows = rng.normal(size=(n, d)).astype(dtype) * (rng.random((n, d)) < 0.5)
+    order = rng.permutation(n).astype(np.uint32)
+    room, width = Room(n_bytes), padded_width(d + intercept)
+    for rows in (given_rows, sparse.csr_array(given_rows)):
+        pieces = [
+            (first, pad_rows(part, np.arange(part.shape[0], dtype=np.uint32), intercept))
+            for first in range(0, n, n_piece)
+            for part in [rows[first : first + n_piece]]
+        ]
+        expected = pad_rows(rows, order, intercept)
+        if sparse.issparse(rows):
+            most = np.diff(rows.indptr) + intercept + rng.integers(0, 3, n)  # zeros, for example
+            found = SparseFile(pieces, order, most, width, dtype, room).rows
+            for name in ("values", "columns", "begins"):
+                array = getattr(expected, name)
+                assert getattr(found, name).dtype == array.dtype
+                assert getattr(found, name).tobytes() == array.tobytes()
+            assert found.shape == expected.shape
+        else:
+            found = DenseFile(pieces, order, width, dtype, room).rows
+            assert found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
+
+
+ESTIMATORS = {
+    "pegasos": PEGASOS,
+    "svrg": StreamingSVRGClassifier(),
+    "svrg by theory": StreamingSVRGClassifier(settings="theory", alpha=0.1),
+    "sgd": AveragedSGDClassifier(),
+    "mini-batches": AveragedSGDClassifier(batch_size=16),
+    "scaled": make_pipeline(StandardScaler(), PEGASOS),
+}
+
+
+@pytest.mark.parametrize("cv", [2, 10, 100, "loo"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.filterwarnings("ignore:settings='theory'")
+def test_scores_are_those_of_rows_in_memory(name, cv, files):
+    estimator = ESTIMATORS[name]
+    in_memory = tree_cross_validate(estimator, X, y, cv=cv)
+    in_file = tree_cross_validate(estimator, X, y, cv=cv, max_memory=LITTLE)
+    assert len(files) == 1
+    assert is_same(in_memory, in_file)
+    assert in_file.n_updates == in_memory.n_updates
+    pieces = len(X) / files[0].n_block
+    assert files[0].n_read <= len(X) * (1 + np.log2(pieces) / 2 + 1)
+
+
+OPTIONS = {
+    "scores": {"scoring": ["error", "roc_auc", "hinge"], "row_losses": True},
+    "pooled": {"scoring": pooled("roc_auc")},
+    "callable": {"scoring": lambda model, X, y: model.score(X, y)},
+    "weights": {"sample_weight": WEIGHTS},
+    "score weights": {"score_weight": WEIGHTS},
+    "threads": {"n_jobs": 2, "cv": 100},
+    "hold-out": {"method": "holdout"},
+    "progressive": {"method": "progressive"},
+    "groups": {"cv": GroupKFold(5), "groups": np.arange(len(X)) % 37},
+    "time series": {"cv": TimeSeriesSplit(5)},
+    "repeats": {"n_repeats": 2},
+    "as they lie": {"shuffle": False},
+    "averaged": {"kfold_models": True},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_act_as_for_rows_in_memory(name, files):
+    options = OPTIONS[name]
+    in_memory = tree_cross_validate(PEGASOS, X, y, **options)
+    in_file = tree_cross_validate(PEGASOS, X, y, max_memory=LITTLE, **options)
+    assert len(files) == options.get("n_repeats", 1)
+    assert is_same(in_memory, in_file)
+    if in_memory.row_losses is not None:
+        assert np.array_equal(in_memory.row_losses, in_file.row_losses)
+    if "kfold_models" in options:
+        assert np.array_equal(in_memory.kfold_estimator().coef_, in_file.kfold_estimator().coef_)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [PEGASOS, make_pipeline(StandardScaler(with_mean=False), PEGASOS)],
+    ids=said,
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sparse_rows(dtype, estimator, files):
+    rows = CSR.astype(dtype)
+    for cv in (10, "loo"):
+        in_memory = tree_cross_validate(estimator, rows, CSR_Y, cv=cv)
+        assert is_same(
+            in_memory, tree_cross_validate(estimator, rows, CSR_Y, cv=cv, max_memory=LITTLE)
+        )
+    assert all(isinstance(file, SparseFile) for file in files) and len(files) == 2
+
+
+def test_missing_values_and_float32(files):
+    estimator = make_pipeline(SimpleImputer(), StandardScaler(), PEGASOS)
+    for rows in (MISSING, MISSING.astype(np.float32)):
+        in_memory = tree_cross_validate(estimator, rows, y)
+        assert is_same(in_memory, tree_cross_validate(estimator, rows, y, max_memory=LITTLE))
+    assert len(files) == 2
+
+
+@pytest.mark.parametrize("estimator", [Ridge(), LogisticRegression()], ids=said)
+def test_sums_and_solutions(estimator, files):
+    options = {"scoring": "squared_error" if isinstance(estimator, Ridge) else "log_loss"}
+    in_memory = tree_cross_validate(estimator, X, y, **options)
+    in_file = tree_cross_validate(estimator, X, y, max_memory=LITTLE, **options)
+    assert len(files) == 1
+    assert in_file.method == in_memory.method in ("exact", "newton")
+    assert np.allclose(in_file.test_score, in_memory.test_score, rtol=1e-9)
+
+
+def test_partial_fit_gets_pieces(files):
+    in_memory = tree_cross_validate(GaussianNB(), X, y)
+    in_file = tree_cross_validate(GaussianNB(), X, y, max_memory=LITTLE)
+    assert len(files) == 1
+    assert np.allclose(in_file.test_score, in_memory.test_score)
+
+
+def test_side_by_side(files):
+    models = [PegasosClassifier(alpha=alpha) for alpha in np.logspace(-5, -1, 16)]
+    options = {"cv": 20, "scoring": ["error", "hinge"]}
+    in_memory = tree_cross_validate_many(models, X, y, **options)
+    in_file = tree_cross_validate_many(models, X, y, max_memory=LITTLE, **options)
+    assert len(files) == 1
+    assert files[0].n_read < 5 * len(X)  # one walk for all of them
+    assert all(map(is_same, in_memory, in_file))
+
+
+def test_predictions_and_the_model_of_all_rows():
+    options = {"response_method": "decision_function"}
+    in_memory = tree_cross_val_predict(PEGASOS, X, y, **options)
+    assert np.array_equal(
+        in_memory, tree_cross_val_predict(PEGASOS, X, y, max_memory=LITTLE, **options)
+    )
+    grid = {"alpha": [1e-4, 1e-3, 1e-2]}
+    searches = [
+        TreeCVSearchCV(PEGASOS, grid, max_memory=room, random_state=0).fit(X, y)
+        for room in (None, LITTLE)
+    ]
+    assert np.array_equal(*(search.best_estimator_.coef_ for search in searches))
+    scores = [search.cv_results_["mean_test_score"] for search in searches]
+    assert np.array_equal(*scores)
+
+
+@pytest.mark.parametrize("report", ["progressive", "folds"])
+@pytest.mark.parametrize("cv", [10, 100])
+def test_a_study_prunes_alike(cv, report):
+    def run(max_memory):
+        study = optuna.create_study(
+            sampler=optuna.samplers.RandomSampler(seed=1),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=3),
+        )
+        objective = treecv_objective(
+            *(PEGASOS, X, y),
+            param_distributions={"alpha": FloatDistribution(1e-6, 1e2, log=True)},
+            **{"cv": cv, "report": report, "max_memory": max_memory},
+        )
+        study.optimize(objective, n_trials=8)
+        return [(t.state, t.value, t.intermediate_values) for t in study.trials]
+
+    in_memory = run(None)
+    assert in_memory == run(LITTLE)
+    assert {state.name for state, *_ in in_memory} == {"COMPLETE", "PRUNED"}
+
+
+def test_trials_in_threads_share_the_file(files):
+    objective = treecv_objective(
+        *(PEGASOS, X, y),
+        param_distributions={"alpha": FloatDistribution(1e-6, 1e2, log=True)},
+        **{"cv": 50, "max_memory": LITTLE},
+    )
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(objective, n_trials=12, n_jobs=3)
+    assert len(files) == 1 and not files[0]._held
+    for trial in study.trials[:3]:
+        alone = tree_cross_validate(PegasosClassifier(trial.params["alpha"]), X, y, cv=50)
+        assert trial.value == alone.mean
+
+
+@pytest.mark.parametrize("max_memory", [None, LITTLE])
+def test_a_pickled_objective_over_mapped_rows(max_memory, tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    objective = treecv_objective(
+        *(PegasosClassifier(), np.load(tmp_path / "X.npy", mmap_mode="r"), y),
+        **{"param_distributions": {"alpha": FloatDistribution(1e-5, 1)}, "max_memory": max_memory},
+    )
+    expected = objective.evaluate({"alpha": 1e-3}).mean
+    assert pickle.loads(pickle.dumps(objective)).evaluate({"alpha": 1e-3}).mean == expected
+
+
+def test_estimators_of_others_see_missing_values_and_pieces(files):
+    class Counter(GaussianNB):
+        sizes = []
+
+        def partial_fit(self, X, *arguments, **options):
+            self.sizes.append(len(X))
+            return super().partial_fit(np.nan_to_num(X), *arguments, **options)
+
+        def predict(self, X):
+            self.sizes.append(len(X))
+            return super().predict(np.nan_to_num(X))
+
+    for options in ({"cv": 2, "method": "treecv"}, {"method": "progressive"}):
+        Counter.sizes.clear()
+        options = {"scoring": "error", "max_memory": LITTLE, **options}
+        tree_cross_validate(Counter(), MISSING, y, **options)
+        assert max(Counter.sizes) <= files[-1].n_block < len(X) / 16
+
+
+def test_a_grid_is_one_walk_and_kept_scores_are_found(files):
+    objectives = [
+        treecv_objective(PEGASOS, X, y, param_grid={"alpha": np.logspace(-5, -1, 12)}, **options)
+        for options in ({}, {"max_memory": LITTLE})
+    ]
+    values = []
+    for objective in objectives:
+        study = optuna.create_study(sampler=objective.grid_sampler())
+        study.optimize(objective)
+        values.append([trial.value for trial in study.trials])
+    assert len(values[0]) == 12 and values[0] == values[1]
+    assert files[0].n_read < 5 * len(X)
+
+
+def test_explain_says_how_often_the_file_is_read(files):
+    options = {"cv": 100, "max_memory": LITTLE}
+    said = treecv_objective(lambda trial: PEGASOS, X, y, **options).explain({})
+    assert ". The prepared rows, 0.01 GB, are in a file, which is read at most 3.7 times." in said
+    tree_cross_validate(PEGASOS, X, y, **options)
+    assert files[0].n_read <= 3.7 * len(X)
+    said = treecv_objective(lambda trial: Ridge(), X, y, **options).explain({})
+    assert ". The prepared rows, 0.01 GB, are in a file." in said
+
+
+def test_progress_is_printed(monkeypatch, capsys, files):
+    monkeypatch.setattr(progress, "_INTERVAL", 0.0)
+    options = {"cv": 100, "max_memory": LITTLE}
+    tree_cross_validate(PEGASOS, X, y, **options)
+    assert capsys.readouterr().out == ""
+    tree_cross_validate(PEGASOS, X, y, verbose=1, **options)
+    lines = capsys.readouterr().out.splitlines()
+    writes = [line for line in lines if " rows are written to a file: " in line]
+    assert re.search(r": 2\.0 of 2\.0 readings in \d+ s, 0 s left$", writes[-1])
+    total = f"{files[-1].n_read / len(X):.1f}"  # what was foreseen was read
+    assert f" models are trained: {total} of {total} readings in " in lines[-1]
+    with pytest.raises(ValueError, match="^verbose must be 0 or a positive integer, got -1"):
+        tree_cross_validate(PEGASOS, X, y, verbose=-1)
+
+
+# Memory.
+
+LIMITED = """
+    import resource, sys
+    import numpy as np
+    from optuna_treecv import PegasosClassifier, tree_cross_validate, tree_cross_validate_many
+    from sklearn.linear_model import Ridge
+
+    X, y = (np.load(name, mmap_mode="r") for name in sys.argv[1:3])
+    for model in (PegasosClassifier(), Ridge()):  # what libraries need
+        tree_cross_validate(model, X[:2000], y[:2000])
+    with open("/proc/self/status") as status:
+        data = next(int(line.split()[1]) for line in status if line.startswith("VmData"))
+    limit = 1024 * data + 40_000_000
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    models = [PegasosClassifier(alpha=alpha) for alpha in np.logspace(-4, -1, 8)]
+    options = {} if sys.argv[3] == "None" else {"max_memory": sys.argv[3]}
+    for cv in (10, "loo"):
+        print(tree_cross_validate(models[0], X, y, cv=cv, **options).mean)
+    print(tree_cross_validate(Ridge(), X, y, scoring="squared_error", **options).mean)
+    for result in tree_cross_validate_many(models, X, y, cv=100, **options):
+        print(result.mean)
+"""
+
+
+@pytest.fixture(scope="module")
+def on_disk(tmp_path_factory):
+    """Return files of 100 MB of rows, and of their labels."""
+    folder = tmp_path_factory.mktemp("rows")
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(250_000, 50))
+    np.save(folder / "X.npy", rows)
+    np.save(folder / "y.npy", (rows[:, 0] + rng.normal(size=len(rows)) > 0).astype(np.int8))
+    return folder
+
+
+def run_limited(folder, max_memory):
+    command = [sys.executable, "-W", "ignore", "-c", dedent(LIMITED)]
+    names = [str(folder / "X.npy"), str(folder / "y.npy"), str(max_memory)]
+    return subprocess.run(command + names, capture_output=True, text=True, check=False)
+
+
+def test_a_process_with_little_memory(on_disk):
+    with_room = run_limited(on_disk, "16MB")
+    assert with_room.returncode == 0, with_room.stderr
+    assert "MemoryError" in run_limited(on_disk, None).stderr
+    rows, labels = np.load(on_disk / "X.npy"), np.load(on_disk / "y.npy")
+    models = [PegasosClassifier(alpha=alpha) for alpha in np.logspace(-4, -1, 8)]
+    expected = [tree_cross_validate(models[0], rows, labels, cv=cv).mean for cv in (10, "loo")]
+    ridge = tree_cross_validate(Ridge(), rows, labels, scoring="squared_error").mean
+    side_by_side = tree_cross_validate_many(models, rows, labels, cv=100)
+    found = [float(line) for line in with_room.stdout.split()]
+    assert found.pop(2) == pytest.approx(ridge, rel=1e-12)
+    assert found == [*expected, *(result.mean for result in side_by_side)]
+
+
+# The disk.
+
+FOREVER = """
+    import sys, time
+    import numpy as np
+    from optuna_treecv import PegasosClassifier, tree_cross_validate
+    X, y = (np.load(name, mmap_mode="r") for name in sys.argv[1:3])
+    options = {"max_memory": "4MB", "spill_dir": sys.argv[3]}
+    while True:
+        print(tree_cross_validate(PegasosClassifier(), X, y, cv=100, **options).mean, flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_process_leaves_nothing_on_the_disk(how, on_disk, tmp_path):
+    names = [str(on_disk / "X.npy"), str(on_disk / "y.npy"), str(tmp_path)]
+    command = [sys.executable, "-W", "ignore", "-c", dedent(FOREVER), *names]
+    for wait in (0.1, 0.6):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            process.stdout.readline()
+            time.sleep(wait)
+            assert os.listdir(tmp_path) == []
+            process.send_signal(how)
+        assert process.returncode != 0
+        assert os.listdir(tmp_path) == []
+
+
+def test_the_disk_is_given_back(tmp_path):
+    def free():
+        status = os.statvfs(tmp_path)
+        return status.f_bfree * status.f_frsize
+
+    before = free()
+    file = MappedFile(2**28, str(tmp_path))
+    array = file.array((2**25,), np.float64)
+    array[-1] = 1.0
+    assert before - free() > 2**27
+    del file, array
+    assert before - free() < 2**27
+
+
+FULL = """
+    import resource, sys
+    import numpy as np
+    from optuna_treecv import PegasosClassifier, tree_cross_validate
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**21, 2**21))  # as a full disk
+    X = np.random.default_rng(0).normal(size=(30_000, 20))
+    options = {"max_memory": 2**20, "spill_dir": sys.argv[1]}
+    tree_cross_validate(PegasosClassifier(), X, X[:, 0] > 0, **options)
+"""
+
+
+def test_a_full_disk_is_said_at_once(tmp_path):
+    command = [sys.executable, "-c", dedent(FULL), str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "OSError: spill_dir must have room for 0.01 GB, but " in ended.stderr
+    assert os.listdir(tmp_path) == []
+
+
+# What is wrong is said.
+
+
+def test_a_file_that_changes(tmp_path):
+    name = tmp_path / "X.npy"
+    np.save(name, X)
+    rows = np.load(name, mmap_mode="r")
+    in_memory = tree_cross_validate(PEGASOS, X, y)
+    for max_memory in (None, LITTLE):
+        assert is_same(in_memory, tree_cross_validate(PEGASOS, rows, y, max_memory=max_memory))
+        objective = treecv_objective(
+            lambda trial: PEGASOS, rows, y, max_memory=max_memory, cache=None
+        )
+        os.utime(name, ns=(1, 1 + (max_memory or 0)))
+        with pytest.raises(
+            ValueError, match=r"^X must not change while it is read, but the file "
+        ):
+            objective.evaluate({})
+    objective = treecv_objective(lambda trial: PEGASOS, rows, y, max_memory=LITTLE, cache=None)
+    os.truncate(name, 1000)
+    with pytest.raises(ValueError, match=r"^X must not change while it is read"):
+        objective.evaluate({})
+
+
+@pytest.mark.parametrize("max_memory", [None, LITTLE])
+def test_a_late_row_that_is_no_number_is_named(max_memory, tmp_path):
+    bad = X.copy()
+    bad[29_990, 3] = np.nan
+    np.save(tmp_path / "X.npy", bad)
+    rows = np.load(tmp_path / "X.npy", mmap_mode="r")
+    match = r"^Input X contains NaN in column 3, row 29990, but must hold finite numbers\.$"
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(PEGASOS, rows, y, max_memory=max_memory)
+
+
+@pytest.mark.parametrize("value", [0, 1000, "2", "2 parsecs", "-1GB", 1.5, True, "0.5MB", "nanGB"])
+def test_wrong_limits(value):
+    match = r"^max_memory must be None, or at least 1048576 bytes as an integer or as a text such"
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(PEGASOS, X, y, max_memory=value)
+
+
+@pytest.mark.parametrize(
+    ("value", "n_bytes"),
+    [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("2000000B", 2_000_000), (" 3MB ", 3_000_000)],
+)
+def test_limits_in_words(value, n_bytes):
+    objective = treecv_objective(lambda trial: PEGASOS, X, y, max_memory=value)
+    assert objective._task.settings.room.max_bytes == n_bytes
+
+
+def test_wrong_folders(tmp_path):
+    for folder in (tmp_path / "none", 3):
+        with pytest.raises(ValueError, match="^spill_dir must be a folder that exists, got"):
+            tree_cross_validate(PEGASOS, X, y, max_memory=LITTLE, spill_dir=folder)
+    with pytest.raises(ValueError, match="^spill_dir must be None where max_memory is None"):
+        tree_cross_validate(PEGASOS, X, y, spill_dir=tmp_path)
+    if os.path.isdir("/dev/shm"):
+        with pytest.raises(OSError, match="^spill_dir must be a folder on a disk, got '/dev/shm'"):
+            tree_cross_validate(PEGASOS, X, y, max_memory=LITTLE, spill_dir="/dev/shm")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options", "why"),
+    [
+        (DecisionTreeClassifier(), {}, "fit gets all rows"),
+        (KNeighborsClassifier(), {}, "neighbours are searched among all rows"),
+        (PEGASOS, {"order": "random"}, "order='random' trains"),
+        (PEGASOS, {"n_epochs": 2}, "several epochs read"),
+        (PEGASOS, {"method": "standard"}, "each of its trainings"),
+        (make_pipeline(PolynomialFeatures(), PEGASOS), {}, "its steps are done for all rows"),
+    ],
+    ids=said,
+)
+def test_what_needs_all_rows_in_memory_says_so(estimator, options, why):
+    match = rf"^max_memory must be at least 5,760,000 bytes, or None, for .*since {why}.* got"
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(estimator, X, y, max_memory=LITTLE, **options)
+    tree_cross_validate(estimator, X[:900], y[:900], max_memory=LITTLE, **options)
+
+
+def test_rows_that_are_no_array_of_numbers():
+    frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])])
+    assert is_same(
+        tree_cross_validate(PEGASOS, frame, y),
+        tree_cross_validate(PEGASOS, frame, y, max_memory=LITTLE),
+    )
+    match = "since its partial_fit gets rows in the form in which they are given, got 1048576"
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(GaussianNB(), frame, y, max_memory=LITTLE)
+    columns = pd.DataFrame.sparse.from_spmatrix(sparse.csr_matrix(X))
+    with pytest.raises(ValueError, match=r"a data frame with sparse columns; X\.sparse\.to_coo"):
+        tree_cross_validate(PEGASOS, columns, y, max_memory=LITTLE)
+
+
+def test_a_folder_is_that_of_the_call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("rows")
+    objective = treecv_objective(
+        *(PEGASOS, X, y),
+        param_distributions={"alpha": FloatDistribution(1e-5, 1)},
+        **{"max_memory": np.int32(LITTLE), "spill_dir": "rows"},
+    )
+    monkeypatch.chdir("/")
+    expected = tree_cross_validate(PEGASOS, X, y).mean
+    assert objective.evaluate({"alpha": 1e-3}).mean == expected
+    with pytest.raises(OSError, match="^spill_dir must be a folder that can be written to, got"):
+        tree_cross_validate(PEGASOS, X, y, max_memory=LITTLE, spill_dir="/proc")
