@@ -50,6 +50,58 @@ class Breakage(NamedTuple):
 
 
 BREAKAGES = [
+    # More rows than memory.
+    Breakage(
+        "sweep: a child goes on with the state of its parent, which its sibling trains",
+        "self.add(left, self._learner.snapshot(state), node)",
+        "self.add(left, state, node)",
+        "test_sweeps::test_every_model_sees_its_rows_in_the_same_order"
+        " test_large_rows::test_scores_are_those_of_rows_in_memory",
+    ),
+    Breakage(
+        "sweep: a model is not trained on the last row of a piece",
+        "Part(one.state, one.phase, one.start - one.phase.start, end - one.phase.start)",
+        "Part(one.state, one.phase, one.start - one.phase.start, end - one.phase.start - 1)",
+        "test_sweeps::test_every_model_sees_its_rows_in_the_same_order",
+    ),
+    Breakage(
+        "sweep: a reading of a piece serves one model alone",
+        "                n_updates += self._serve(models, self._bounds[at + 1])\n",
+        "                n_updates += self._serve(models[:1], self._bounds[at + 1])\n"
+        "                self._waiting[at] += models[1:]\n"
+        "                break\n",
+        "test_sweeps::test_so_many_readings",
+    ),
+    Breakage(
+        "sweep: a running scaler learns of each part of a phase as if it was one",
+        "            if begin == 0:\n                self._survey(state, phase, phase.rows)",
+        "            if begin >= 0:\n                self._survey(state, phase, phase.rows)",
+        "test_large_rows::test_scores_are_those_of_rows_in_memory",
+    ),
+    Breakage(
+        "row file: the rows of a region stay in the order in which they came",
+        "self.rows[part][rank]",
+        "self.rows[part]",
+        "test_large_rows::test_a_file_holds_the_padded_rows",
+    ),
+    Breakage(
+        "row file: it has a name, which a killed process leaves behind",
+        "TemporaryFile(buffering=0, dir=folder)",
+        "open(f'{folder}/rows', 'w+b', buffering=0)",
+        "test_large_rows::test_a_killed_process_leaves_nothing_on_the_disk",
+    ),
+    Breakage(
+        "row file: the outputs of all rows are in memory",
+        "if prod(shape) * np.dtype(dtype).itemsize > self._room.max_bytes // _BESIDE:",
+        "if False:",
+        "test_large_rows::test_a_process_with_little_memory",
+    ),
+    Breakage(
+        "rows: a file that was written meanwhile is read on",
+        "            if stamp_of(_numbers_of(self.X)) == self._stamp:\n",
+        "            if True:\n",
+        "test_large_rows::test_a_file_that_changes",
+    ),
     # Nested cross-validation.
     Breakage(
         "nested: a model is trained on the fold that it is chosen for",
