@@ -40,8 +40,8 @@ from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
+from optuna_treecv.sharing.prefix import Prefix
 from optuna_treecv.sharing.results import SharedBetweenRuns
-from optuna_treecv.sharing.shared_learner import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Phase
 

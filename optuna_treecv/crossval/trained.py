@@ -61,7 +61,7 @@ from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import is_ours
 from optuna_treecv.sharing.keys import under_configuration
-from optuna_treecv.sharing.shared_learner import Prefix
+from optuna_treecv.sharing.prefix import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import ModelTrainer

@@ -63,7 +63,7 @@ from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import settings_key
-from optuna_treecv.sharing.shared_learner import Prefix
+from optuna_treecv.sharing.prefix import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Learner

@@ -22,7 +22,7 @@ from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import SCORED_BY
 from optuna_treecv.sharing.keys import token
 from optuna_treecv.sharing.keys import under_configuration
-from optuna_treecv.sharing.shared_learner import Prefix
+from optuna_treecv.sharing.prefix import Prefix
 
 # The most repeats whose prefixes are remembered, and the most prefixes of one repeat. A prefix
 # takes about a kilobyte, and a hyper-parameter that begins to act at some row, such as

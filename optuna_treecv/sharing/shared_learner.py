@@ -4,17 +4,12 @@ The walk treats it like any other learner, but training a state only records the
 made when its outputs are requested. It is then trained from the nearest kept model of its
 prefix, and every model made on the way is kept in turn. So what trials have in common is trained
 once.
-
-A prefix is the sequence of row ranges that a model has seen. Two trainings have a model in common
-where their sequences begin alike. A prefix is named by a digest of its row ranges and their
-orders, so it is the same for all trials.
 """
 
 from bisect import bisect_left
 from collections.abc import Generator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil
 from threading import Lock
 from time import perf_counter
@@ -27,10 +22,12 @@ from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.sharing.caches import AnyCache
-from optuna_treecv.sharing.keys import fed
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import plan_key
 from optuna_treecv.sharing.keys import settings_key
+from optuna_treecv.sharing.prefix import count_nodes
+from optuna_treecv.sharing.prefix import Prefix
+from optuna_treecv.sharing.prefix import prefixes_below
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Part
@@ -42,50 +39,6 @@ from optuna_treecv.tree.plan import Rows
 # reads at most so many bytes of rows, which takes about a second.
 _CACHE_PER_CALL = 1 / 16
 _BYTES_PER_CALL = 2**33
-
-
-_NOTHING = Phase(0, 0)
-
-
-class Prefix:
-    """Identifies a training history: the sequence of row ranges that a model has seen.
-
-    Attributes
-    ----------
-    name : bytes
-        A digest of the sequence.
-    n_seen : int
-        The number of rows in it, replays included.
-    origin, phase, end : Prefix, Phase, int
-        The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
-    below : dict
-        Results of ``prefixes_below``, for trees that differ in their epochs only.
-    n_prefixes : list of int
-        How many prefixes have been made from the same root.
-    """
-
-    __slots__ = ("_next", "below", "end", "n_prefixes", "n_seen", "name", "origin", "phase")
-
-    def __init__(
-        self, name: bytes, n_seen: int = 0, origin: "Prefix | None" = None, phase: Phase = _NOTHING
-    ) -> None:
-        self.name = name
-        self.n_seen = n_seen
-        self.origin = self if origin is None else origin
-        self.phase = phase
-        self.end = n_seen - self.origin.n_seen
-        self.n_prefixes: list[int] = [0] if origin is None else origin.n_prefixes
-        self.n_prefixes[0] += 1
-        self.below: dict[tuple[Node, int], dict[int, Prefix]] = {}
-        self._next: dict[tuple[Phase, int], Prefix] = {}
-
-    def feed(self, phase: Phase, end: int) -> "Prefix":
-        """Return this prefix followed by the first ``end`` updates of a phase."""
-        prefix = self._next.get((phase, end))
-        if prefix is None:
-            name = fed(self.name, phase, end)
-            prefix = self._next[phase, end] = Prefix(name, self.n_seen + end, self, phase)
-        return prefix
 
 
 @dataclass(eq=False, slots=True)
@@ -134,11 +87,8 @@ class SharedLearner:
     phases_may_be_cut = True
 
     def __init__(self, learner: CompiledLearner, cache: AnyCache, root: Prefix) -> None:
-        self.rows = learner.rows
-        self.dtype = learner.dtype
-        self.n_outputs = learner.n_outputs
-        self.respond = learner.respond
-        self.score_rows = learner.score_rows
+        self.rows, self.dtype, self.n_outputs = learner.rows, learner.dtype, learner.n_outputs
+        self.respond, self.score_rows = learner.respond, learner.score_rows
         self.can_answer = learner.can_answer
         self.n_updates = 0
         self._learner = learner
@@ -372,36 +322,3 @@ def least_kept_folds(plan: Plan, row_bytes: float) -> int:
     The training phase before a node is about as long as the rows that the node holds out.
     """
     return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_epochs * plan.n_rows)))
-
-
-@lru_cache(1024)
-def count_nodes(n_folds: int, least: int) -> int:
-    """Return how many nodes of a tree of ``n_folds`` folds hold out at least ``least`` folds."""
-    if n_folds < least:
-        return 0
-    if n_folds == 1:
-        return 1
-    return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
-
-
-def prefixes_below(prefix: Prefix, plan: Plan, node: Node, least: int) -> dict[int, Prefix]:
-    """Return the prefixes below a node of the nodes that hold out at least ``least`` folds.
-
-    The keys are numbers of nodes: the node itself is 0, parents come before their children, left
-    before right.
-    """
-    prefixes = prefix.below.get((node, plan.n_epochs))
-    if prefixes is None:
-        prefixes = {}
-        number = 1
-        for child in plan.split(node):
-            phase = plan.phase(node, child)
-            n_kept = count_nodes(child.n_folds, least)
-            if n_kept > 0:
-                fed_prefix = prefixes[number] = prefix.feed(phase, phase.n_updates)
-                if child.n_folds > 1:
-                    below = prefixes_below(fed_prefix, plan, child, least)
-                    prefixes |= {number + i: each for i, each in below.items()}
-            number += n_kept
-        prefix.below[node, plan.n_epochs] = prefixes
-    return prefixes
