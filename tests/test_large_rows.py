@@ -383,7 +383,7 @@ def on_disk(tmp_path_factory):
 
 
 def run_limited(folder, max_memory):
-    command = [sys.executable, "-W", "ignore", "-c", dedent(LIMITED)]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", dedent(LIMITED)]
     names = [str(folder / "X.npy"), str(folder / "y.npy"), str(max_memory)]
     return subprocess.run(command + names, capture_output=True, text=True, check=False)
 
@@ -418,10 +418,10 @@ FOREVER = """
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_process_leaves_nothing_on_the_disk(how, on_disk, tmp_path):
     names = [str(on_disk / "X.npy"), str(on_disk / "y.npy"), str(tmp_path)]
-    command = [sys.executable, "-W", "ignore", "-c", dedent(FOREVER), *names]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", dedent(FOREVER), *names]
     for wait in (0.1, 0.6):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            process.stdout.readline()
+            assert float(process.stdout.readline()) < 0.5
             time.sleep(wait)
             assert os.listdir(tmp_path) == []
             process.send_signal(how)
@@ -455,7 +455,7 @@ FULL = """
 
 
 def test_a_full_disk_is_said_at_once(tmp_path):
-    command = [sys.executable, "-c", dedent(FULL), str(tmp_path)]
+    command = [sys.executable, "-P", "-c", dedent(FULL), str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "OSError: spill_dir must have room for 0.01 GB, but " in ended.stderr
     assert os.listdir(tmp_path) == []

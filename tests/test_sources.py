@@ -339,7 +339,9 @@ def test_libraries_are_imported_where_their_data_are_given():
         "names = 'pyarrow.dataset', 'pyarrow.parquet', 'polars', 'dask';"
         "print([name for name in names if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"
 
 
