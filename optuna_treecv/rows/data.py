@@ -565,7 +565,7 @@ class Data:
                     "a StandardScaler with means does; with_mean=False, for example, would be "
                     "right."
                 )
-            most = np.diff(self.X.indptr).astype(np.int64) + layout.intercept
+            most = np.diff(self.X.indptr).astype(np.int32) + np.int32(layout.intercept)
             in_file = SparseFile(pieces, order, most, width, dtype, self.room)
             return in_file.rows, in_file
         if self.is_large:

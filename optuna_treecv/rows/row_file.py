@@ -292,16 +292,17 @@ class RowFile(ABC):
             n_new = stop - start - max(0, min(stop, last) - max(start, first))
             self.n_read += n_new
             before, self._reader = self._reader, None
-            if following[0] < following[1]:
-                self._reader = Thread(target=self._read_ahead, args=following, daemon=True)
-                self._reader.start()
         for begin, end in ((first, min(last, start)), (max(first, stop), last)):
             if begin < end:
                 for file, *span in self._spans(begin, end):
                     file.leave(*span)
         self._note(n_new)
-        if before is not None:  # it reads what is held now
+        if before is not None:  # it reads what is held now; two at once would read in turns
             before.join()
+        if following[0] < following[1]:
+            with self._lock:
+                self._reader = Thread(target=self._read_ahead, args=following, daemon=True)
+                self._reader.start()
 
     def _read_ahead(self, start: int, stop: int) -> None:
         for file, *span in self._spans(start, stop):
@@ -374,7 +375,7 @@ class SparseFile(RowFile):
     pieces : iterable of (int, SparseRows)
         As for ``DenseFile``.
     order : ndarray of shape (n_rows,), uint32
-    most : ndarray of shape (n_rows,), int64
+    most : ndarray of shape (n_rows,), int32
         The most entries of each row as given.
     width : int
     dtype : dtype
@@ -394,13 +395,14 @@ class SparseFile(RowFile):
         dtype: Any,
         room: Room,
     ) -> None:
-        n_most, self._sizes = int(most.sum()), (np.dtype(dtype).itemsize, 4)
+        n_most, self._sizes = int(most.sum(dtype=np.int64)), (np.dtype(dtype).itemsize, 4)
         files = [MappedFile(size * n_most, room.folder) for size in self._sizes]
         super().__init__(files, len(order), room)
+        self._n_region = max(1, self._n_region // 4)  # for the positions of its entries
         values, columns = files[0].array((n_most,), dtype), files[1].array((n_most,), np.int32)
         region, parts = self._deal(order)
-        starts = np.append(0, np.cumsum(most[order]))[[part.start for part in parts]]
-        filled, sizes = starts.copy(), np.empty(len(order), np.int64)
+        starts = np.cumsum([0, *(most[order[part]].sum(dtype=np.int64) for part in parts)])[:-1]
+        filled, sizes = starts.copy(), np.empty(len(order), np.int32)
         for first, piece in pieces:
             by_region, cuts = _sorted_cuts(region[first : first + len(piece)], len(parts))
             sizes[first : first + len(piece)] = np.diff(piece.begins)
@@ -409,7 +411,8 @@ class SparseFile(RowFile):
                 self._write(filled[number], piece[begin:end])
                 filled[number] += piece.begins[end] - piece.begins[begin]
             self._note(len(piece))
-        begins = np.append(0, np.cumsum(sizes[order]))
+        begins = np.zeros(len(order) + 1, np.int64)
+        np.cumsum(sizes[order], out=begins[1:])
         for part, start, stop in zip(parts, starts, filled, strict=True):
             given = np.sort(order[part])
             at = np.append(0, np.cumsum(sizes[given]))

@@ -69,7 +69,7 @@ def write_dense(folder: Path, copies: int) -> None:
 def write_sparse(folder: Path, copies: int) -> None:
     """Write as many bytes: 30 numbers in each row, of 10,000 columns."""
     rng, n, d = np.random.default_rng(0), 11 * 10**6 * copies // 16, 30
-    kinds = {"data": np.float64, "indices": np.int32, "indptr": np.int64}
+    kinds = {"data": np.float64, "indices": np.int32, "indptr": np.int32}
     sizes = {"data": n * d, "indices": n * d, "indptr": n + 1}
     data, indices, indptr = (
         np.lib.format.open_memmap(folder / f"sparse_{name}.npy", "w+", kinds[name], (sizes[name],))
