@@ -4,7 +4,6 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from copy import copy
-from math import log2
 from typing import Any
 
 from sklearn.base import is_classifier
@@ -45,6 +44,7 @@ from optuna_treecv.rows.folds import Folds
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
+from optuna_treecv.tree.sweeps import rows_to_read
 
 # What precedes a reason that lies in the splits.
 _TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "
@@ -285,8 +285,9 @@ def _readings(job: Job) -> str:
     in_file = f" The prepared rows, {data.n_bytes / 1e9:,.2f} GB, are in a file"
     if job.engine.name != "treecv":
         return f"{in_file}."
-    most = 1.5 + log2(max(1.0, data.n_bytes / data.room.block_bytes)) / 2
-    return f"{in_file}, which is read at most {most:.1f} times."
+    n_block = max(1, data.room.block_bytes * data.n_rows // data.n_bytes)
+    n_read = rows_to_read(job.repeats[0].plan, n_block)
+    return f"{in_file}, which is read {n_read / data.n_rows:.1f} times."
 
 
 def _alternative(job: Job) -> str:

@@ -183,8 +183,9 @@ class Settings:
         compares trials over rows and not over folds.
     max_memory : int or str, default=None
         The memory that prepared rows may take, in bytes or as in "2GB". Where they take more, they
-        are written once to a file, in the order of the tree, and read again block by block. No
-        score depends on it. None: they are in memory.
+        are written once to a file, in the order of the tree, and read again block by block. Scores
+        do not depend on it, but for estimators of other libraries: their ``partial_fit`` gets a
+        block at a time. None: they are in memory.
     spill_dir : str or path, default=None
         The folder of that file, which goes with the process; None: that of the system for
         temporary files.

@@ -1,12 +1,10 @@
 """Learners for scikit-learn estimators with ``partial_fit``, and for Pipelines of them."""
 
 from collections.abc import Generator
-from collections.abc import Iterable
 from contextlib import contextmanager
 from contextlib import nullcontext
 import copy
 from dataclasses import dataclass
-from itertools import starmap
 import re
 from typing import Any
 
@@ -99,7 +97,7 @@ class Adapter:
         rows = rows_of(phase)
         n_epochs = phase.n_epochs if isinstance(phase, Phase) else 1
         if n_epochs == 1:
-            for part in self._blocks(rows):
+            for part in self.rows.in_blocks(rows):
                 self._train(state, part)
             return
         assert isinstance(rows, np.ndarray)
@@ -149,12 +147,12 @@ class Adapter:
         return State(copy.deepcopy(state.estimator), state.is_fresh)
 
     def outputs(self, state: State, start: int, stop: int, out: np.ndarray) -> None:
-        for part in self._blocks(slice(start, stop)):
+        for part in self.rows.in_blocks(slice(start, stop)):
             self._say(state, part, out[part])
 
     def test_then_train(self, state: State, rows: Rows, out: np.ndarray) -> None:
         done = 0
-        for part in self._blocks(rows):
+        for part in self.rows.in_blocks(rows):
             n_rows = len(self.rows.order[part])
             of_part = out[done : done + n_rows]
             if state.is_fresh:
@@ -163,12 +161,6 @@ class Adapter:
                 self._say(state, part, of_part)
             self._train(state, part)
             done += n_rows
-
-    def _blocks(self, rows: Rows) -> Iterable[Rows]:
-        """Return rows in parts, of which one at a time is in memory where they lie in a file."""
-        if self.rows.file is None or not isinstance(rows, slice):
-            return (rows,)
-        return starmap(slice, self.rows.file.blocks(rows.start, rows.stop))
 
     def _say(self, state: State, rows: Rows, out: np.ndarray) -> None:
         """Write what a model says of rows, (len(rows), n_outputs)."""

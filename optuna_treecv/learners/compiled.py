@@ -2,8 +2,6 @@
 
 from abc import ABCMeta
 from abc import abstractmethod
-from collections.abc import Iterable
-from itertools import starmap
 from numbers import Integral
 from typing import Any
 from typing import cast
@@ -414,15 +412,8 @@ class KernelTrainer:
         self.replay(state, rows)
 
     def replay(self, state: np.ndarray, rows: Rows) -> None:
-        for part in self._blocks(rows):
+        for part in self.rows.in_blocks(rows):
             self._kernel.update(state, *_span(part))
-
-    def _blocks(self, rows: Rows) -> Iterable[Rows]:
-        """Return rows in parts, of which one at a time is in memory where they lie in a file."""
-        if self.rows.file is None:
-            return (rows,)
-        assert isinstance(rows, slice)
-        return starmap(slice, self.rows.file.blocks(rows.start, rows.stop))
 
     def _survey(self, state: np.ndarray, phase: Phase | Rows, rows: Rows) -> None:
         """Let a state learn from a phase as a whole; rows that are no phase are one of their own.
@@ -438,7 +429,7 @@ class KernelTrainer:
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
         """Write the outputs of a state's models for the rows start to stop - 1 into their rows."""
         model = aligned_bytes(self._kernel.model_bytes)
-        for part in self._blocks(slice(start, stop)):
+        for part in self.rows.in_blocks(slice(start, stop)):
             self._kernel.test(state, model, *_span(part)[:2], out.view(np.uint8))
 
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
@@ -447,7 +438,7 @@ class KernelTrainer:
             return
         n_models = self._kernel.n_models
         by_model, done = out.reshape(n_models, -1, self.n_outputs), 0
-        for part in self._blocks(rows):
+        for part in self.rows.in_blocks(rows):
             begin, end, _ = _span(part)
             n = end - begin
             said = np.empty((n_models * n, self.n_outputs), self.dtype)

@@ -3,12 +3,13 @@
 The prepared order is that of the tree, so kernels read memory forwards.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field
 from functools import cached_property
+from itertools import starmap
 from math import prod
 from typing import Any
 from typing import cast
@@ -200,8 +201,14 @@ class PreparedRows:
         assert dense is not None
         return Blocks(dense, self.may_miss, lambda n, dtype: self.empty((n,), dtype))
 
+    def in_blocks(self, rows: slice | np.ndarray) -> Iterable[slice | np.ndarray]:
+        """Return rows in parts, of which one at a time is in memory where they lie in a file."""
+        if self.file is None or not isinstance(rows, slice):
+            return (rows,)
+        return starmap(slice, self.file.blocks(rows.start, rows.stop))
+
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Return room for what models say of all rows, in memory or in a file as they are."""
+        """Return room for numbers of all rows, in memory or in a file as they are."""
         return np.empty(shape, dtype) if self.file is None else self.file.empty(shape, dtype)
 
     def weights_with(self, of_classes: tuple[float, ...] | None) -> np.ndarray | None:
@@ -600,11 +607,8 @@ class Data:
 
     def check_unchanged(self) -> None:
         """Refuse rows whose file was written, cut short or removed since it was given."""
-        if self._stamp is None:
+        if self._stamp is None or stamp_of(_numbers_of(self.X)) == self._stamp:
             return
-        with suppress(OSError):
-            if stamp_of(_numbers_of(self.X)) == self._stamp:
-                return
         raise ValueError(
             f"X must not change while it is read, but the file {self._stamp[0]!r} was written or "
             "removed."

@@ -147,13 +147,13 @@ class Sweep:
 
     def rounds(self) -> Generator[int]:
         """Read piece after piece until all is tested; yield the row updates of each."""
-        at = 0
         try:
-            yield from self._read(at)
+            yield from self._read()
         finally:
             self._file.release()
 
-    def _read(self, at: int) -> Generator[int]:
+    def _read(self) -> Generator[int]:
+        at = 0
         while self._waiting:
             numbers = sorted(self._waiting)
             at = next((one for one in numbers if one >= at), numbers[0])
@@ -233,6 +233,16 @@ class _Nothing:
         """Return no state."""
 
     snapshot = update = update_part = update_both_parts = lambda self, *_: None
+
+
+def rows_to_read(plan: Plan, n_block: int) -> int:
+    """Return how many rows a sweep over a whole tree reads, if a block holds so many."""
+    nothing = _Nothing(n_block)
+    sweep = Sweep(plan, nothing, lambda *_: 0, (), cast(RowFile, nothing))
+    sweep.begin(None)
+    for _ in sweep.rounds():
+        pass
+    return nothing.n_read
 
 
 def sweep_tree(sweep: Sweep, blocks: Sequence[Node]) -> Generator[tuple[Node, int]]:
