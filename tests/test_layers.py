@@ -21,6 +21,7 @@ ALLOWED = {
     "report": {"reporting"},
     "results": {"crossval", "study"},
     "dashboard": {"reporting"},
+    "dask": {"rows", "sharing"},
     "testing": {"crossval", "learners", "rows", "tree", "_kernels"},
     "search": {
         "crossval",

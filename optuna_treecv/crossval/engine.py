@@ -241,6 +241,8 @@ class Engine(ABC):
         The values of ``method`` for which it may be chosen.
     trains_further : bool
         Whether models are trained by ``partial_fit`` in passes over their rows.
+    takes_placed : bool
+        Whether it is for rows that lie elsewhere.
     reason : str
         Why "auto" takes it, a clause, where that is the same for all estimators.
     why_one_epoch : str
@@ -250,6 +252,7 @@ class Engine(ABC):
     name: str
     methods: tuple[str, ...]
     trains_further = False
+    takes_placed = False
     reason = ""
     why_one_epoch = ""
 

@@ -22,6 +22,7 @@ from optuna_treecv.crossval.newton import Newton
 from optuna_treecv.crossval.passes import Chain
 from optuna_treecv.crossval.passes import Progressive
 from optuna_treecv.crossval.passes import Standard
+from optuna_treecv.crossval.placed import Placed
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.trained import NO_PARTIAL_FIT
 from optuna_treecv.crossval.trained import why_not_trained_further
@@ -59,6 +60,7 @@ ENGINES: tuple[Engine, ...] = (
     Newton(),
     Neighbors(),
     TreeCV(),
+    Placed(),
     Chain(),
     Fit(),
 )
@@ -162,6 +164,13 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
 
 def _refusal(job: Job, answers: dict[Engine, str]) -> str:
     """Return the error where no engine that was asked for can evaluate an estimator."""
+    if not answers or job.task.data.is_placed:
+        why_not = next(iter(answers.values()), "no other method trains models there")
+        raise ValueError(
+            f"X must be in the memory of this process for {name_of(job.estimator)} with "
+            f"method={job.task.settings.method!r}, got {type(job.task.data.X).__name__}, since "
+            f"{why_not}."
+        )
     engine, why_not = list(answers.items())[-1]
     if isinstance(job.estimator, HistTree):
         forests = [one for one in answers.items() if isinstance(one[0], Forest)]
@@ -188,7 +197,7 @@ def answers_of(job: Job) -> Iterator[tuple[Engine, str]]:
             f"columns of numbers{whose}, but {only_fit}."
         )
     for engine in ENGINES:
-        if method not in engine.methods:
+        if method not in engine.methods or engine.takes_placed != job.task.data.is_placed:
             continue
         why_not = only_fit if engine.name != "fit" else ""
         why_not = why_not or engine.why_not(job)

@@ -27,6 +27,7 @@ from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import has_fewer_of_a_class
+from optuna_treecv.rows.placed import PlacedRows
 from optuna_treecv.rows.row_file import leave_pages
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
@@ -264,6 +265,8 @@ def why_scales_mislead(estimator: Any, X: Any) -> str:
     )
     if not takes_steps or sparse.issparse(X) or len(X.shape) != 2:
         return ""
+    if isinstance(X, PlacedRows):
+        X = X.sample
     runs = np.linspace(0, X.shape[0], _SAMPLE // _RUN, endpoint=False, dtype=np.intp)
     sample = np.unique((runs[:, np.newaxis] + np.arange(_RUN)).clip(max=X.shape[0] - 1))
     rows = np.asarray(take_rows(X, sample))

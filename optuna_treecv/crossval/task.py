@@ -511,7 +511,8 @@ class Task:
             began, data = perf_counter(), self.data
             if transform is not None:
                 data = data.with_rows(transform(data.X))
-            rows = data.prepare(layout, repeat.cut.order)
+            begins = repeat.cut.begins() if data.is_placed else None
+            rows = data.prepare(layout, repeat.cut.order, begins)
             if self.shared.cache is not None and are_named:
                 # Digesting the rows is part of preparing them.
                 self.names_of(layout, rows, repeat.number, name or b"")

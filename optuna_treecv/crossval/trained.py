@@ -57,6 +57,7 @@ from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import is_ours
@@ -248,7 +249,7 @@ class Trained(Engine):
                 learner = self.share(learner, job.cache, root)
         leaves = self.leaves_for(job, repeat, learner)
         if job.task.settings.row_losses and job.needs_rows:
-            _check_has_row_scores(job, leaves, learner)
+            check_has_row_scores(job, leaves, learner)
         training = Training(job, repeat, learner, leaves, bound.results)
         return self._events(training, watch is not None)
 
@@ -302,16 +303,21 @@ class Trained(Engine):
 
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models of the folds."""
-        estimator = job.estimator
-        rows = job.rows()
-        learner = job.learner(rows, (method,))
+        learner = job.learner(job.rows(), (method,))
         leaves = Leaves(repeat.plan, learner)
         assert leaves.outputs is not None
         for _ in self.test_folds(repeat, learner, leaves, job.task.settings.n_threads):
             pass
-        prepared, labels = learner.respond(leaves.outputs.array, method), None
+        return self.in_given_order(job, learner, leaves.outputs.array, method)
+
+    def in_given_order(
+        self, job: Job, learner: Learner, outputs: np.ndarray, method: str
+    ) -> np.ndarray:
+        """Return the responses that follow from outputs, in the order of the rows as given."""
+        estimator, rows = job.estimator, learner.rows
+        prepared, labels = learner.respond(outputs, method), None
         if method == "predict" and not is_regressor(estimator):
-            if not np.all(np.isfinite(leaves.outputs.array)):
+            if not np.all(np.isfinite(outputs)):
                 raise ValueError(f"{estimator!r} diverges; {DIVERGENCE_ADVICE}")
             prepared, labels = prepared.astype(np.intp), rows.classes
             if labels is not None and np.any(prepared < 0):
@@ -323,8 +329,7 @@ class Trained(Engine):
 
     def refit(self, job: Job) -> Any:
         """Train on the rows in prepared order, and in further epochs in random orders."""
-        task, estimator = job.task, job.estimator
-        rows = job.rows()
+        task, rows = job.task, job.rows()
         learner = job.learner(rows)
         state = learner.start()
         learner.update(state, slice(0, task.data.n_rows))
@@ -333,15 +338,19 @@ class Trained(Engine):
             random_order(task.settings.seed, 0, len(order), epoch * len(order), order)
             assert isinstance(learner, ModelTrainer)
             learner.replay(state, order)
-        fitted = learner.estimator(state)
+        return self.as_refitted(job, learner.estimator(state))
+
+    def as_refitted(self, job: Job, fitted: Any) -> Any:
+        """Return an estimator that was trained on all rows as its user expects it."""
+        estimator, names = job.estimator, job.task.data.feature_names()
         if fitted is None:
             raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
         if not isinstance(job.front, str):
             # Whoever fits its steps again must not change those of trials.
             fitted = deepcopy(fitted)
         forget_seeds(fitted, estimator)
-        if rows.feature_names is not None and isinstance(estimator, CompiledEstimator):
-            fitted.feature_names_in_ = rows.feature_names  # other estimators have seen the names
+        if names is not None and isinstance(estimator, CompiledEstimator):
+            fitted.feature_names_in_ = names  # other estimators have seen the names
         return as_given(fitted)
 
 
@@ -458,7 +467,10 @@ class Ahead:
     n_updates : int
         The rows trained on.
     outputs : ArrayThenCount or None
-        None: the folds were not evaluated, since the early scores lost.
+        None: the folds were not evaluated, since the early scores lost; or only their ``scores``
+        are here.
+    scores : FoldScores or None
+        Those of all folds, where they were found elsewhere.
     since : datetime or None
         The time from which on other processes may have found the outputs in the store; None if
         they are not written there.
@@ -470,6 +482,7 @@ class Ahead:
     lost_at: int | None = None
     n_updates: int = 0
     outputs: ArrayThenCount | None = None
+    scores: FoldScores | None = None
     since: datetime | None = None
     seconds: float = 0.0
 
@@ -478,7 +491,12 @@ class Ahead:
         """What it takes while it waits."""
         outputs = 0 if self.outputs is None else self.outputs.memory.nbytes
         early = (one for one in (self.progressive, self.nested) if one is not None)
-        return outputs + sum(one.n_bytes for one in early)
+        of_folds = () if self.scores is None else self.scores
+        return (
+            outputs
+            + sum(one.n_bytes for one in early)
+            + sum(one.nbytes for one in of_folds if one is not None)
+        )
 
 
 class Bound(NamedTuple):
@@ -592,7 +610,7 @@ def why_not_in_tree(job: Job) -> str:
     return job.metadata.why_not_further(job.estimator)
 
 
-def _check_has_row_scores(job: Job, leaves: Leaves, learner: Learner) -> None:
+def check_has_row_scores(job: Job, leaves: Leaves, learner: Learner) -> None:
     """Refuse to keep the scores of rows where a scorer is called for each fold."""
     metric, classes = job.scoring.first, learner.rows.classes
     follows = isinstance(metric, Loss) or fold_metric(metric, classes) is not None

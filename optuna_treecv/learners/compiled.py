@@ -196,10 +196,14 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
 
         Its parameters must have passed ``check_parameters``.
         """
+        return CompiledLearner(self.settled(rows.X, rows.n_features, seed), rows, before)
+
+    def settled(self, X: Any, n_features: int, seed: int) -> Self:
+        """Return a copy whose attributes are those that depend on all rows and the seed."""
         settings = clone(self)
-        settings.n_features_in_ = rows.n_features
-        settings._settle(rows.X, seed)
-        return CompiledLearner(settings, rows, before)
+        settings.n_features_in_ = n_features
+        settings._settle(X, seed)
+        return settings
 
     # As an estimator.
 
@@ -398,7 +402,7 @@ class KernelTrainer:
     def __init__(self, kernel: Kernel, rows: PreparedRows) -> None:
         self._kernel = kernel
         self.rows = rows
-        self.dtype: np.dtype = rows.X.dtype
+        self.dtype: np.dtype = rows.here.X.dtype
         self.n_outputs: int = kernel.n_outputs
         self.trains_pairs: bool = kernel.trains_pairs
         self.state_bytes: int = kernel.state_bytes
@@ -562,10 +566,12 @@ class CompiledLearner(KernelTrainer):
         self, estimator: CompiledEstimator, rows: PreparedRows, before: Any = None
     ) -> None:
         n_classes = None if rows.classes is None else len(rows.classes)
-        kernel = estimator.make_kernel(rows.X, rows.y, n_classes)
+        X = rows.here.X
+        kernel = estimator.make_kernel(X, rows.here.y, n_classes)
         self.weights_of_classes = estimator.weights_of_classes(rows.classes)
         self.weights = rows.weights_with(self.weights_of_classes)
-        kernel.weigh(self.weights, estimator.is_balanced)
+        of_kernel = rows.here.weights_with(self.weights_of_classes)
+        kernel.weigh(of_kernel, estimator.is_balanced)
         self._estimator_kernel = kernel
         if before is not None:
             kernel = before.around(kernel, rows)
@@ -576,10 +582,9 @@ class CompiledLearner(KernelTrainer):
         self.settings = estimator
         self.kind = type(estimator)
         self.respond = estimator.respond
-        is_slow = estimator.rewrites_often and isinstance(rows.X, SparseRows)
+        is_slow = estimator.rewrites_often and isinstance(X, SparseRows)
         self.lane_parameters = () if is_slow else estimator.lane_parameters
         self.breakpoints = estimator.breakpoints()
-        X = rows.X
         n_bytes: float = X.shape[1] * X.dtype.itemsize
         if isinstance(X, SparseRows):
             # Each number has that of its column beside it, in 4 bytes.

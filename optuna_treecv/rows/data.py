@@ -6,11 +6,15 @@ The prepared order is that of the tree, so kernels read memory forwards.
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import fields
 from functools import cached_property
+from functools import partial
 from itertools import starmap
 from math import prod
+import pickle
 from typing import Any
 from typing import cast
 from weakref import WeakValueDictionary
@@ -23,6 +27,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
+from xxhash import xxh3_128
 
 from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv._kernels.prepare import address
@@ -33,6 +38,9 @@ from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import first_missing
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import naming_entries
+from optuna_treecv.rows.placed import block_bounds
+from optuna_treecv.rows.placed import PlacedRows
+from optuna_treecv.rows.placed import Placement
 from optuna_treecv.rows.row_file import DenseFile
 from optuna_treecv.rows.row_file import leave_pages
 from optuna_treecv.rows.row_file import NO_LIMIT
@@ -157,6 +165,8 @@ class PreparedRows:
         What the steps of each fold do to the columns of X; None: nothing.
     file : RowFile or None
         Where X lies in a file; None: in memory.
+    first : PreparedRows or None
+        A single row, for learners that answer, where X lies elsewhere.
     """
 
     X: Any
@@ -172,9 +182,19 @@ class PreparedRows:
     seconds: float = 0.0
     maps: ColumnMaps | None = None
     file: RowFile | None = None
+    first: "PreparedRows | None" = None
     _products: WeakValueDictionary[tuple[float, ...], np.ndarray] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )
+
+    def __reduce__(self) -> Any:
+        values = [getattr(self, one.name) for one in fields(self) if one.init]
+        return PreparedRows, tuple(values)
+
+    @property
+    def here(self) -> "PreparedRows":
+        """These rows, or the single one that is here."""
+        return self if self.first is None else self.first
 
     @property
     def nbytes(self) -> int:
@@ -221,7 +241,7 @@ class PreparedRows:
         product = self._products.get(of_classes)
         if product is None:
             assert self.y is not None
-            product = times_classes(self.weights, of_classes, self.y, self.X.dtype)
+            product = times_classes(self.weights, of_classes, self.y, self.here.X.dtype)
             self._products[of_classes] = product
         return product
 
@@ -399,6 +419,8 @@ class Data:
     weights, score_weights : ndarray of shape (n_rows,), float64, or None
         The weights of the rows in training and in scores; None: all are 1. They are set after the
         checks of ``check_weights``, and before rows are prepared.
+    numbers : ndarray of shape (n_rows,) or None
+        The numbers of these rows among all that are given; None: they are all.
     """
 
     def __init__(
@@ -456,6 +478,7 @@ class Data:
         self.X_given = X if original is None else original
         self.y = y
         self._stamp = stamp_of(_numbers_of(X))
+        self.numbers: np.ndarray | None = None
         self.weights: np.ndarray | None = None
         self.score_weights: np.ndarray | None = None
         self._classes: np.ndarray | None = None
@@ -473,7 +496,9 @@ class Data:
 
     @cached_property
     def n_bytes(self) -> int:
-        """The bytes of the rows when they are prepared, with an intercept."""
+        """The bytes of the rows when they are prepared here, with an intercept."""
+        if self.is_placed:
+            return 0
         some = self.X[:1] if sparse.issparse(self.X) else take_rows(self.X, slice(0, 1))
         itemsize = 4 if getattr(some, "dtype", None) == np.float32 else 8
         if sparse.issparse(self.X):
@@ -485,9 +510,53 @@ class Data:
         """Whether the prepared rows are more than memory may hold."""
         return not self.room.holds(self.n_bytes)
 
-    def prepare(self, layout: RowLayout, order: np.ndarray) -> PreparedRows:
-        """Return the rows in ``order``, in the layout that a learner needs."""
-        classes, file = None, None
+    @property
+    def is_placed(self) -> bool:
+        """Whether the rows lie elsewhere."""
+        return isinstance(self.X, PlacedRows)
+
+    def some(self, numbers: np.ndarray) -> "Data":
+        """Return the data of some rows, which ascend, without X; ``prepare_with`` adds that."""
+        some = copy(self)
+        some.X = some.X_given = some.y_given = None
+        some.n_rows, some.numbers = len(numbers), numbers
+        for name in ("y", "weights", "score_weights"):
+            of_all = getattr(self, name)
+            setattr(some, name, None if of_all is None else of_all[numbers])
+        return some
+
+    def prepare_with(self, layout: RowLayout, X: Any, order: np.ndarray) -> PreparedRows:
+        """Return the rows X of ``some`` data in an order of theirs."""
+        self.X = X.tocsr() if hasattr(X, "tocsr") else X
+        return self.prepare(layout, order)
+
+    def _place(
+        self, layout: RowLayout, order: np.ndarray, begins: np.ndarray | None
+    ) -> tuple[Placement, PreparedRows]:
+        """Return blocks of the rows in ``order`` where they lie, and the first row as given."""
+        assert begins is not None
+        if layout.target == "class":
+            self.classes()  # those of all rows
+        zero = np.zeros(1, np.uint32)
+        first = self.some(zero).prepare_with(layout, self.X[:1], zero)
+        bounds = block_bounds(begins, self.n_rows, self.X.n_blocks)
+
+        def prepare(numbers: np.ndarray) -> Any:
+            return partial(self.some(numbers).prepare_with, layout)
+
+        named = layout, bounds, order.tobytes(), self.y, self.weights, self.score_weights
+        name = xxh3_128(pickle.dumps(named)).digest()
+        return self.X.place(order, bounds, prepare, name), first
+
+    def prepare(
+        self, layout: RowLayout, order: np.ndarray, begins: np.ndarray | None = None
+    ) -> PreparedRows:
+        """Return the rows in ``order``, in the layout that a learner needs.
+
+        Rows that lie elsewhere stay there, in blocks of whole folds if these are small enough;
+        ``begins`` are their first rows and the number of rows.
+        """
+        classes, file, first = None, None, None
         y = targets = None if self.y is None else self.y[order]
         weights = None if self.weights is None else self.weights[order]
         score_weights = None if self.score_weights is None else self.score_weights[order]
@@ -502,6 +571,7 @@ class Data:
             check_columns(self.X)
             is_on_disk = self._stamp is not None
             is_forwards = self.is_large or (is_on_disk and not sparse.issparse(self.X))
+            is_forwards |= self.is_placed
             X = _as_floats(take_rows(self.X, slice(0, 1)) if is_forwards else self.X)
             if sparse.issparse(X) and not layout.sparse:
                 raise ValueError(
@@ -515,17 +585,21 @@ class Data:
                 y = in_type(targets, X.dtype)
             if weights is not None:
                 weights = in_type(weights, X.dtype, "sample_weight")
-                if not np.any(weights):
+                if not np.any(weights) and self.numbers is None:
                     raise ValueError(
                         f"sample_weight must hold a weight above 0 in {X.dtype}, the type of X, "
                         "in which all of them are 0; weights of about 1 would be right."
                     )
-            if is_forwards:
+            if self.is_placed:
+                X, first = self._place(layout, order, begins)
+            elif is_forwards:
                 X, file = self._gather_forwards(layout, order, X)
             else:
                 X = X.copy() if is_on_disk else X  # which reads it forwards
-                with naming_entries(self.X):
+                with naming_entries(self.X, self.numbers, self._names):
                     X = pad_rows(X, order, layout.intercept, layout.missing, layout.beside)
+        elif self.is_placed:
+            X, first = self._place(layout, order, begins)
         elif self.is_large:
             first = _as_floats(take_rows(self.X, slice(0, 1)))
             X, file = self._gather_forwards(layout, order, first)
@@ -548,6 +622,7 @@ class Data:
             score_weights,
             may_miss=bool(layout.missing),
             file=file,
+            first=first,
         )
 
     def _gather_forwards(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.rows.checks import is_dask
+from optuna_treecv.rows.placed import PlacedRows
 from optuna_treecv.rows.row_file import MappedFile
 from optuna_treecv.rows.row_file import Room
 
@@ -55,6 +56,10 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
     ValueError
         If they cannot be read.
     """
+    if isinstance(X, PlacedRows):
+        if y is not None:
+            raise ValueError(f"y must be None where X is {type(X).__name__}, which has its own.")
+        return X, X.y, X.names
     if isinstance(y, PathLike) or (isinstance(y, str) and y.endswith(".npy")):
         y = _at_path("y", Path(y))
     if isinstance(X, str | PathLike):

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 from xxhash import xxh3_128
 
+from optuna_treecv.rows.placed import PlacedRows
 from optuna_treecv.sharing.keys import content_of_array
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
@@ -71,6 +72,8 @@ def _data(data: Any) -> bytes:
     polars = sys.modules.get("polars")
     if data is None:
         return b"none"
+    if isinstance(data, PlacedRows):
+        return b"placed" + data.content
     if sparse.issparse(data):
         rows = data.tocsr()
         arrays = map(_array, (rows.data, rows.indices, rows.indptr))

@@ -68,8 +68,78 @@ def piece_bounds(plan: Plan, most_rows: int) -> list[int]:
     return [*bounds, plan.n_rows]
 
 
-class Sweep:
-    """The walk over a tree below some models.
+class Descent:
+    """The walk over a tree below some models: which of them wait for which piece of the rows.
+
+    Parameters
+    ----------
+    plan : Plan
+        In prepared order, for one epoch.
+    bounds : list of int
+        Where pieces begin, and where the last one ends.
+    copy : callable
+        (state) -> a copy of it.
+    ends : collection of Node
+        Below these nodes the walk does not go.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        bounds: list[int],
+        copy: Callable[[Any], Any],
+        ends: Collection[Node] = (),
+    ) -> None:
+        self.bounds = bounds
+        self.waiting: dict[int, list[Waiting]] = defaultdict(list)
+        self.plan = plan
+        self._copy = copy
+        self._ends = frozenset(ends)
+
+    def begin(self, state: Any) -> None:
+        """Add the model of no rows, from which that of the root is trained."""
+        phase = self.plan.first_phase
+        self._wait(Waiting(self.plan.root, state, phase, phase.start, phase.stop))
+
+    def add(self, node: Node, state: Any, parent: Node | None = None) -> None:
+        """Add the model of a node, or that of its parent, which will be trained to be it."""
+        if parent is not None:
+            phase = self.plan.phase(parent, node)
+            self._wait(Waiting(node, state, phase, phase.start, phase.stop))
+            return
+        start, stop = self.plan.rows(node)
+        if node in self._ends or node.n_folds == 1 or self._piece(start) == self._piece(stop - 1):
+            self._wait(Waiting(node, state, None, start, stop))
+            return
+        left, right = self.plan.split(node)
+        self.add(left, self._copy(state), node)
+        self.add(right, state, node)
+
+    def advance(self, one: Waiting, stop: int) -> bool:
+        """Note that a model was trained or tested on the rows up to ``stop``.
+
+        Return whether all rows that its node holds out are tested.
+        """
+        one.start = stop
+        if one.start < one.stop:
+            self._wait(one)
+            return False
+        if one.phase is not None:
+            self.add(one.node, one.state)
+        return one.phase is None
+
+    def _wait(self, one: Waiting) -> None:
+        if one.start == one.stop:  # a phase without rows
+            self.add(one.node, one.state)
+        else:
+            self.waiting[self._piece(one.start)].append(one)
+
+    def _piece(self, row: int) -> int:
+        return bisect_right(self.bounds, row) - 1
+
+
+class Sweep(Descent):
+    """The walk over a tree below some models, for rows in a file.
 
     Parameters
     ----------
@@ -102,34 +172,12 @@ class Sweep:
         file: RowFile,
         pool: Executor | None = None,
     ) -> None:
+        super().__init__(plan, piece_bounds(plan, file.n_block), learner.snapshot, ends)
         self.tested: list[Node] = []
-        self._plan = plan
         self._learner = learner
         self._test = test
-        self._ends = frozenset(ends)
         self._file = file
         self._map = map if pool is None else pool.map
-        self._bounds = piece_bounds(plan, file.n_block)
-        self._waiting: dict[int, list[Waiting]] = defaultdict(list)
-
-    def begin(self, state: Any) -> None:
-        """Add the model of no rows, from which that of the root is trained."""
-        phase = self._plan.first_phase
-        self._wait(Waiting(self._plan.root, state, phase, phase.start, phase.stop))
-
-    def add(self, node: Node, state: Any, parent: Node | None = None) -> None:
-        """Add the model of a node, or that of its parent, which will be trained to be it."""
-        if parent is not None:
-            phase = self._plan.phase(parent, node)
-            self._wait(Waiting(node, state, phase, phase.start, phase.stop))
-            return
-        start, stop = self._plan.rows(node)
-        if node in self._ends or node.n_folds == 1 or self._piece(start) == self._piece(stop - 1):
-            self._wait(Waiting(node, state, None, start, stop))
-            return
-        left, right = self._plan.split(node)
-        self.add(left, self._learner.snapshot(state), node)
-        self.add(right, state, node)
 
     def expect(self) -> None:
         """Let the file say how far the rounds are, if that is wanted."""
@@ -138,9 +186,9 @@ class Sweep:
     def _rows_to_read(self) -> int:
         """Return how many rows all rounds will read together."""
         nothing = _Nothing(self._file.n_block)
-        other = Sweep(self._plan, nothing, lambda *_: 0, self._ends, cast(RowFile, nothing))
-        for piece, models in self._waiting.items():
-            other._waiting[piece] = [replace(one, state=None) for one in models]
+        other = Sweep(self.plan, nothing, lambda *_: 0, self._ends, cast(RowFile, nothing))
+        for piece, models in self.waiting.items():
+            other.waiting[piece] = [replace(one, state=None) for one in models]
         for _ in other.rounds():
             pass
         return nothing.n_read
@@ -154,15 +202,15 @@ class Sweep:
 
     def _read(self) -> Generator[int]:
         at = 0
-        while self._waiting:
-            numbers = sorted(self._waiting)
+        while self.waiting:
+            numbers = sorted(self.waiting)
             at = next((one for one in numbers if one >= at), numbers[0])
             following = next((one for one in numbers if one > at), numbers[0])
             is_last = following == at
             self._file.hold(*self._rows(at), (0, 0) if is_last else self._rows(following))
             n_updates = 0
-            while models := self._waiting.pop(at, []):  # it serves those that come up as well
-                n_updates += self._serve(models, self._bounds[at + 1])
+            while models := self.waiting.pop(at, []):  # it serves those that come up as well
+                n_updates += self._serve(models, self.bounds[at + 1])
             yield n_updates
 
     def _serve(self, models: list[Waiting], stop: int) -> int:
@@ -181,13 +229,8 @@ class Sweep:
         calls += [partial(self._train, part) for part in parts]
         n_updates = sum(self._map(_call, calls))
         for one in models:
-            one.start = min(stop, one.stop)
-            if one.start < one.stop:
-                self._wait(one)
-            elif one.phase is None:
+            if self.advance(one, min(stop, one.stop)):
                 self.tested.append(one.node)
-            else:
-                self.add(one.node, one.state)
         return n_updates
 
     def _test_part(self, one: Waiting, stop: int) -> int:
@@ -200,17 +243,8 @@ class Sweep:
             self._learner.update_part(*parts)
         return sum(part.end - part.begin for part in parts)
 
-    def _wait(self, one: Waiting) -> None:
-        if one.start == one.stop:  # a phase without rows
-            self.add(one.node, one.state)
-        else:
-            self._waiting[self._piece(one.start)].append(one)
-
-    def _piece(self, row: int) -> int:
-        return bisect_right(self._bounds, row) - 1
-
     def _rows(self, piece: int) -> tuple[int, int]:
-        return self._bounds[piece], self._bounds[piece + 1]
+        return self.bounds[piece], self.bounds[piece + 1]
 
 
 class _Nothing:

@@ -1,0 +1,415 @@
+"""Rows on a cluster of Dask: blocks of rows stay with their workers, and models travel.
+
+This is the only module that imports Dask, which ``optuna-treecv[dask]`` installs.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Hashable
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from os import PathLike
+from queue import Empty
+from queue import SimpleQueue
+from threading import Lock
+from time import monotonic
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from scipy import sparse
+
+try:
+    from dask import array as da
+    from dask.delayed import delayed
+    import distributed
+except ImportError as error:
+    raise ImportError("DaskRows needs Dask: pip install 'optuna-treecv[dask]'.") from error
+
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.placed import Block
+from optuna_treecv.rows.placed import Calls
+from optuna_treecv.rows.placed import PlacedRows
+from optuna_treecv.rows.placed import Placement
+from optuna_treecv.sharing.data_digest import data_digest
+from optuna_treecv.sharing.keys import digest
+
+# Seconds between looks at the cluster while no result comes, and until it is given up.
+_LOOK, _PATIENCE = 1.0, 45.0
+
+# The rows that this process looks at.
+_SAMPLE = 2**10
+
+# How often the same call, or a block, may fail with its worker.
+_MOST_TRIES = 10
+
+
+class DaskRows(PlacedRows):
+    """Rows on a cluster of Dask, to be given as X to a cross-validation.
+
+    The rows are shuffled once for each order of folds, that is for each ``cv`` and
+    ``random_state``, and then stay where they are. One thread of a worker has one block of them.
+    Only models and scores travel. The scores are those of rows in memory, bit for bit.
+
+    Parameters
+    ----------
+    X : dask.array.Array, dask.dataframe.DataFrame, or str
+        Rows of numbers, dense or blocks of ``scipy.sparse`` rows; or the path of Parquet files,
+        which all workers can read. X is read twice: once here, and once when it is shuffled. A
+        block whose worker is lost is made anew from it.
+    y : dask.array.Array, dask.dataframe.Series, array-like, str or None
+        The targets, or the name of their column. They are kept by this process.
+    client : distributed.Client or None
+        None: the current one.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    y : ndarray of shape (n_rows,), or None
+
+    Raises
+    ------
+    ValueError
+        If there is no client, or X or y is something else.
+
+    Notes
+    -----
+    This process keeps about 20 bytes per row: y, the order of the rows, and scores. A worker needs
+    about three times the memory of its blocks while rows are shuffled. It is a good idea to have
+    one thread in each worker.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from distributed import Client
+    >>> from sklearn.datasets import make_classification
+    >>> from optuna_treecv import PegasosClassifier, tree_cross_validate
+    >>> from optuna_treecv.dask import DaskRows
+    >>> X, y = make_classification(1000, random_state=0)
+    >>> with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None):
+    ...     rows = DaskRows(da.from_array(X, chunks=(250, 20)), y)
+    ...     result = tree_cross_validate(PegasosClassifier(), rows, cv=10)
+    >>> result.mean == tree_cross_validate(PegasosClassifier(), X, y, cv=10).mean
+    True
+    """
+
+    def __init__(self, X: Any, y: Any = None, client: Any = None) -> None:
+        try:
+            self._client = distributed.get_client() if client is None else client
+        except ValueError as error:
+            raise ValueError(
+                "client must be a distributed.Client, or there must be a current one, got None; "
+                "Client(), for example, starts workers on this machine."
+            ) from error
+        if isinstance(X, str | PathLike):
+            from dask import dataframe
+
+            X = dataframe.read_parquet(str(X))
+        if isinstance(X, da.Array):
+            if X.ndim != 2:
+                raise ValueError(f"X must have 2 dimensions, got shape {X.shape}.")
+            X = X.rechunk({1: X.shape[1]})
+        elif not hasattr(X, "map_partitions") or not hasattr(X, "columns"):
+            raise ValueError(
+                "X must be a dask.array.Array, a dask.dataframe.DataFrame or the path of Parquet "
+                f"files, got {type(X).__name__}; dask.array.from_array(X) would be right."
+            )
+        self.names = None
+        if hasattr(X, "columns"):
+            if isinstance(y, str):
+                if y not in X.columns:
+                    raise ValueError(
+                        f"y must be the name of a column of X, got {y!r}; X has "
+                        f"{', '.join(map(str, X.columns))}."
+                    )
+                X, y = X.drop(columns=[y]), X[y]
+            self.names = [str(name) for name in X.columns]
+        self._parts = np.ravel(X.to_delayed()).tolist()
+        most = -(-_SAMPLE // len(self._parts))
+        facts = self._client.compute([delayed(_facts)(part, most) for part in self._parts])
+        if hasattr(y, "compute"):
+            y = self._client.compute(y)
+        sizes, digests, samples = zip(*self._client.gather(facts), strict=True)
+        self.y = np.asarray(self._client.gather(y)) if y is not None else None
+        self._begins = np.cumsum([0, *sizes])
+        self.shape = int(self._begins[-1]), int(X.shape[1])
+        self.sample = _stacked(samples)
+        self.content = digest(*digests)
+        self._placements: WeakValueDictionary[bytes, DaskPlacement] = WeakValueDictionary()
+        self._last: DaskPlacement | None = None
+
+    @property
+    def n_blocks(self) -> int:
+        """The threads of all workers."""
+        return max(1, sum(self._client.nthreads().values()))
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "DaskRows cannot be sent to other processes; each of them makes its own, with a "
+            "client of its own."
+        )
+
+    def place(
+        self,
+        order: np.ndarray,
+        bounds: list[int],
+        prepare: Callable[[np.ndarray], Any],
+        name: bytes,
+    ) -> "DaskPlacement":
+        """Shuffle the rows, unless that was done for the same name."""
+        placement = self._placements.get(name)
+        if placement is None:
+            self._last = None  # the workers may need its memory
+            placement = DaskPlacement(
+                self._client, self._parts, self._begins, order, bounds, prepare
+            )
+            self._placements[name] = placement
+        self._last = placement
+        return placement
+
+
+def _facts(part: Any, most: int) -> tuple[int, bytes | None, Any]:
+    """Return the number of rows of a part, their digest, and some of the first ones."""
+    return part.shape[0], data_digest(part), take_rows(part, slice(0, most))
+
+
+def _taken(part: Any, rows: tuple[np.ndarray, np.ndarray], block: int) -> Any:
+    """Return the rows of a part that belong to a block."""
+    by_block, cuts = rows
+    return take_rows(part, by_block[cuts[block] : cuts[block + 1]])
+
+
+def _prepared(prepare: Callable[..., Any], order: np.ndarray, start: int, *pieces: Any) -> Block:
+    """Return a block of the rows that come from all parts."""
+    return Block(prepare(_stacked(pieces), order), start)
+
+
+def _stacked(pieces: Sequence[Any]) -> Any:
+    if hasattr(pieces[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(pieces)
+    return sparse.vstack(pieces, "csr") if sparse.issparse(pieces[0]) else np.concatenate(pieces)
+
+
+class DaskPlacement(Placement):
+    """Blocks on workers, each of which has consecutive ones.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    parts : list of Delayed
+        The rows as given.
+    begins : ndarray of shape (n_parts + 1,)
+        The number of the first row of each part.
+    order, bounds, prepare
+        As in ``PlacedRows.place``.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        parts: list[Any],
+        begins: np.ndarray,
+        order: np.ndarray,
+        bounds: list[int],
+        prepare: Callable[[np.ndarray], Any],
+    ) -> None:
+        super().__init__(bounds)
+        self._client = client
+        self._parts, self._begins = parts, begins
+        self._order, self._prepare = order, prepare
+        self._lock = Lock()
+        self._answered = monotonic()
+        self._n_tries = 0
+        threads = [one for one, n in sorted(self._threads().items()) for _ in range(n)]
+        n_blocks = len(bounds) - 1
+        self._addresses = [threads[i * len(threads) // n_blocks] for i in range(n_blocks)]
+        self._blocks: list[Any] = [None] * n_blocks
+        self._put(range(n_blocks))
+        while any(block.status == "pending" for block in self._blocks):
+            try:
+                distributed.wait(self._blocks, timeout=_LOOK)
+            except TimeoutError:
+                self.look()
+        for block in self._blocks:
+            if block.status == "error" and not _is_lost(block):
+                block.result()
+
+    def calls(self) -> "DaskCalls":
+        """Return what makes calls on workers."""
+        return DaskCalls(self)
+
+    def send(self, call: "_Call") -> Any:
+        """Return the future of a call, where its block is."""
+        with self._lock:
+            call.at, address = self._blocks[call.block], self._addresses[call.block]
+        return self._submit(
+            address, call.function, call.at, *call.arguments, priority=call.priority
+        )
+
+    def holds(self, call: "_Call") -> bool:
+        """Return whether the block of a call is still where it was sent."""
+        with self._lock:
+            return self._blocks[call.block] is call.at
+
+    def look(self) -> None:
+        """Place blocks anew whose workers are gone.
+
+        Raises
+        ------
+        RuntimeError
+            If the cluster does not answer, has no workers, or loses them again and again.
+        """
+        with self._lock:
+            threads, numbers = self._threads(), range(len(self._blocks))
+            is_lost = [
+                self._addresses[number] not in threads or _is_lost(self._blocks[number])
+                for number in numbers
+            ]
+            if not threads or not any(is_lost):
+                return
+            self._n_tries += 1
+            if self._n_tries > _MOST_TRIES:
+                raise RuntimeError(
+                    f"workers with rows were lost {_MOST_TRIES} times; more memory, about three "
+                    "times that of their rows, may be right."
+                )
+            taken = Counter(self._addresses[number] for number in numbers if not is_lost[number])
+            lost = [number for number in numbers if is_lost[number]]
+            for number in lost:
+                address = min(threads, key=lambda one: taken[one] / threads[one])
+                self._addresses[number] = address
+                taken[address] += 1
+            self._put(lost)
+
+    def cancel(self, futures: list[Any]) -> None:
+        """Let workers leave calls that are not needed any more."""
+        if futures and self._client.status == "running":
+            self._client.cancel(futures)
+
+    def _threads(self) -> dict[str, int]:
+        """Return the threads of each worker by its address, none if nobody answers for a while."""
+        threads: dict[str, int] = {}
+        if self._client.status == "running":
+            with suppress(OSError, TimeoutError):
+                threads = dict(self._client.nthreads())
+        if threads:
+            self._answered = monotonic()
+        elif monotonic() - self._answered > _PATIENCE:
+            raise RuntimeError(
+                f"the cluster must have workers and a scheduler that answers, but {self._client} "
+                f"has had none for {_PATIENCE:.0f} seconds."
+            )
+        return threads
+
+    def _put(self, numbers: Sequence[int]) -> None:
+        """Make blocks from the rows as given."""
+        block_of = np.full(len(self._order), len(numbers), np.min_scalar_type(len(numbers)))
+        for i, number in enumerate(numbers):
+            block_of[self._order[self.bounds[number] : self.bounds[number + 1]]] = i
+        pieces: list[list[Any]] = [[] for _ in numbers]
+        for part, (begin, end) in zip(self._parts, pairwise(self._begins), strict=True):
+            here = block_of[begin:end]
+            by_block = np.argsort(here, kind="stable").astype(np.uint32)
+            cuts = np.searchsorted(here[by_block], np.arange(len(numbers) + 1))
+            if cuts[-1] == 0:
+                continue
+            rows = self._client.scatter([[by_block, cuts]], hash=False)[0]
+            source = self._client.compute(part)
+            for i, n_rows in enumerate(np.diff(cuts)):
+                if n_rows:
+                    pieces[i].append(self._submit(None, _taken, source, rows, i))
+        for number, of_block in zip(numbers, pieces, strict=True):
+            start, stop = self.bounds[number : number + 2]
+            order = self._order[start:stop]
+            some = np.sort(order)
+            ranks = np.searchsorted(some, order).astype(np.uint32)
+            prepare, ranks = self._client.scatter([self._prepare(some), ranks], hash=False)
+            self._blocks[number] = self._submit(
+                self._addresses[number], _prepared, prepare, ranks, start, *of_block
+            )
+
+    def _submit(self, address: str | None, *arguments: Any, priority: float = 0) -> Any:
+        workers = None if address is None else [address]
+        return self._client.submit(*arguments, workers=workers, priority=priority, pure=False)
+
+
+def _is_lost(future: Any) -> bool:
+    """Return whether a result went with its worker, or could not be computed since those die."""
+    if future.status == "error":
+        return isinstance(future.exception(), distributed.KilledWorker)
+    return future.status in ("cancelled", "lost")
+
+
+@dataclass(eq=False)
+class _Call:
+    name: Hashable
+    block: int
+    priority: float
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    at: Any = None  # the block to which it was sent
+
+
+class DaskCalls(Calls):
+    """Calls with blocks on workers; those that are lost with a worker are made again.
+
+    Parameters
+    ----------
+    placement : DaskPlacement
+    """
+
+    def __init__(self, placement: DaskPlacement) -> None:
+        self._placement = placement
+        self._flying: dict[str, tuple[Any, _Call]] = {}
+        self._ended: SimpleQueue[Any] = SimpleQueue()
+        self._looked = monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._placement.cancel([future for future, _ in self._flying.values()])
+        self._flying.clear()
+
+    def submit(
+        self,
+        name: Hashable,
+        block: int,
+        priority: float,
+        function: Callable[..., Any],
+        *arguments: Any,
+    ) -> None:
+        self._send(_Call(name, block, priority, function, arguments))
+
+    def next(self) -> tuple[Any, Any]:
+        while True:
+            if monotonic() - self._looked > _LOOK:
+                self._look()
+            try:
+                future = self._ended.get(timeout=_LOOK)
+            except Empty:
+                continue
+            _, call = self._flying.pop(future.key, (None, None))
+            if call is None:  # it was made again
+                continue
+            if not _is_lost(future):
+                with suppress(TimeoutError, distributed.CancelledError):
+                    return call.name, future.result(timeout=_PATIENCE)
+            self._placement.look()
+            self._send(call)
+
+    def _look(self) -> None:
+        """Make calls again whose blocks were placed anew."""
+        self._placement.look()
+        self._looked = monotonic()
+        for key, (future, call) in list(self._flying.items()):
+            if not self._placement.holds(call):
+                del self._flying[key]
+                self._placement.cancel([future])
+                self._send(call)
+
+    def _send(self, call: _Call) -> None:
+        future = self._placement.send(call)
+        self._flying[future.key] = future, call
+        future.add_done_callback(self._ended.put)

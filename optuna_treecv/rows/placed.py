@@ -1,0 +1,157 @@
+"""Rows that lie elsewhere, in blocks: what a cross-validation asks of those who hold them.
+
+Models travel to the blocks, and rows never come back. This is section 4.1 of Joulani, Gyorgy &
+Szepesvari (2015). Who holds the rows is known in one place only, which implements these classes.
+"""
+
+from abc import ABC
+from abc import abstractmethod
+from collections.abc import Callable
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive prepared rows that lie in one place.
+
+    Attributes
+    ----------
+    rows : PreparedRows
+    start : int
+        Which of all prepared rows is the first one of them.
+    """
+
+    rows: Any
+    start: int
+
+    def __sizeof__(self) -> int:  # for those who count the memory of a worker
+        return int(self.rows.nbytes)
+
+    def slice_of(self, start: int, stop: int) -> slice:
+        """Return where some of all rows are among these."""
+        return slice(start - self.start, stop - self.start)
+
+
+class PlacedRows(ABC):
+    """Rows as given that lie elsewhere.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    y : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
+    names : list of str or None
+        The names of the columns.
+    sample : ndarray, sparse matrix or data frame
+        Some of the rows, the first one first.
+    content : bytes
+        A digest of X.
+    """
+
+    shape: tuple[int, int]
+    y: np.ndarray | None
+    names: list[str] | None
+    sample: Any
+    content: bytes
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> Any:
+        """Return the first row; the others lie elsewhere."""
+        if not isinstance(rows, slice) or rows not in (slice(0, 1), slice(None, 1)):
+            raise TypeError("X lies elsewhere: only its first row is here.")
+        return self.sample[:1]
+
+    @property
+    @abstractmethod
+    def n_blocks(self) -> int:
+        """In how many places rows can be trained on at the same time."""
+
+    @abstractmethod
+    def place(
+        self,
+        order: np.ndarray,
+        bounds: list[int],
+        prepare: Callable[[np.ndarray], Any],
+        name: bytes,
+    ) -> "Placement":
+        """Put the rows in an order, and cut them into blocks.
+
+        Parameters
+        ----------
+        order : ndarray of shape (n_rows,), uint32
+        bounds : list of int
+            The first row of each block in this order, and the number of rows.
+        prepare : callable
+            (numbers) -> a picklable function that makes ``PreparedRows`` from X of the rows with
+            these numbers, which ascend, and their order.
+        name : bytes
+            Tells the blocks from others of the same rows.
+        """
+
+
+class Placement(ABC):
+    """Rows in an order, in blocks, each of which is somewhere.
+
+    Parameters
+    ----------
+    bounds : list of int
+        The first row of each block, and the number of rows.
+    """
+
+    def __init__(self, bounds: list[int]) -> None:
+        self.bounds = bounds
+        self.shape = (bounds[-1],)
+
+    @abstractmethod
+    def calls(self) -> "Calls":
+        """Return what makes calls where the blocks are."""
+
+
+class Calls(ABC):
+    """Calls of functions with blocks, made where these are. Leaving the context ends them."""
+
+    def __enter__(self) -> "Calls":
+        return self
+
+    @abstractmethod
+    def __exit__(self, *_: object) -> None: ...
+
+    @abstractmethod
+    def submit(
+        self,
+        name: Hashable,
+        block: int,
+        priority: float,
+        function: Callable[..., Any],
+        *arguments: Any,
+    ) -> None:
+        """Call ``function(block, *arguments)`` there; it may be called several times."""
+
+    @abstractmethod
+    def next(self) -> tuple[Any, Any]:
+        """Wait for the result of a call; return the call's name and it, or raise its error."""
+
+
+def block_bounds(begins: np.ndarray, n_rows: int, n_blocks: int) -> list[int]:
+    """Return where blocks of about equal size begin, and where the last one ends.
+
+    They begin with folds where such a place is less than half a block away.
+
+    Parameters
+    ----------
+    begins : ndarray of shape (n_folds + 1,), int
+        The first row of each fold, and the number of rows.
+    n_rows, n_blocks : int
+    """
+    at = np.arange(n_blocks + 1) * n_rows // n_blocks
+    begins = np.union1d(begins, [0, n_rows])
+    after = np.searchsorted(begins, at)
+    before = begins[np.maximum(after - 1, 0)]
+    nearest = np.where(begins[after] - at <= at - before, begins[after], before)
+    is_near = 2 * n_blocks * np.abs(nearest - at) <= n_rows
+    return np.unique(np.where(is_near, nearest, at)).tolist()
