@@ -15,6 +15,7 @@ from queue import Empty
 from queue import SimpleQueue
 from threading import Lock
 from time import monotonic
+from time import sleep
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -181,8 +182,9 @@ def _taken(part: Any, rows: tuple[np.ndarray, np.ndarray], block: int) -> Any:
     return take_rows(part, by_block[cuts[block] : cuts[block + 1]])
 
 
-def _prepared(prepare: Callable[..., Any], order: np.ndarray, start: int, *pieces: Any) -> Block:
+def _prepared(what: tuple[Callable[..., Any], np.ndarray], start: int, *pieces: Any) -> Block:
     """Return a block of the rows that come from all parts."""
+    prepare, order = what
     return Block(prepare(_stacked(pieces), order), start)
 
 
@@ -229,14 +231,16 @@ class DaskPlacement(Placement):
         self._addresses = [threads[i * len(threads) // n_blocks] for i in range(n_blocks)]
         self._blocks: list[Any] = [None] * n_blocks
         self._put(range(n_blocks))
-        while any(block.status == "pending" for block in self._blocks):
-            try:
-                distributed.wait(self._blocks, timeout=_LOOK)
-            except TimeoutError:
+        looked = monotonic()
+        while any(block.status != "finished" for block in self._blocks):
+            lost = [block for block in self._blocks if _is_lost(block)]
+            for block in self._blocks:
+                if block.status == "error" and block not in lost:
+                    block.result()  # raises what is wrong with the rows
+            if lost or monotonic() - looked > _LOOK:
                 self.look()
-        for block in self._blocks:
-            if block.status == "error" and not _is_lost(block):
-                block.result()
+                looked = monotonic()
+            sleep(_LOOK / 100)
 
     def calls(self) -> "DaskCalls":
         """Return what makes calls on workers."""
@@ -317,7 +321,7 @@ class DaskPlacement(Placement):
             cuts = np.searchsorted(here[by_block], np.arange(len(numbers) + 1))
             if cuts[-1] == 0:
                 continue
-            rows = self._client.scatter([[by_block, cuts]], hash=False)[0]
+            rows = self._scatter((by_block, cuts))
             source = self._client.compute(part)
             for i, n_rows in enumerate(np.diff(cuts)):
                 if n_rows:
@@ -327,10 +331,19 @@ class DaskPlacement(Placement):
             order = self._order[start:stop]
             some = np.sort(order)
             ranks = np.searchsorted(some, order).astype(np.uint32)
-            prepare, ranks = self._client.scatter([self._prepare(some), ranks], hash=False)
+            what = self._scatter((self._prepare(some), ranks))
             self._blocks[number] = self._submit(
-                self._addresses[number], _prepared, prepare, ranks, start, *of_block
+                self._addresses[number], _prepared, what, start, *of_block
             )
+
+    def _scatter(self, value: Any) -> Any:
+        """Send a value to some worker, which may be lost meanwhile."""
+        for _ in range(_MOST_TRIES):
+            with suppress(OSError, TimeoutError):
+                return self._client.scatter([value], hash=False)[0]
+            sleep(_LOOK)
+            self._threads()
+        raise RuntimeError(f"{self._client} must take data, but failed {_MOST_TRIES} times.")
 
     def _submit(self, address: str | None, *arguments: Any, priority: float = 0) -> Any:
         workers = None if address is None else [address]

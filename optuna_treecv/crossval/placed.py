@@ -9,6 +9,7 @@ from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass
 from dataclasses import replace
 from itertools import pairwise
@@ -17,7 +18,9 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.engine import Repeat
@@ -36,6 +39,7 @@ from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.from_estimator import make_learner
+from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.placed import Block
 from optuna_treecv.rows.placed import Placement
@@ -74,18 +78,21 @@ class Models:
     responses : tuple of str
     seed : int
         Of a single one that is not compiled.
+    before : FittedSteps or None
+        The steps before compiled ones.
     """
 
     settings: list[Any]
     responses: tuple[str, ...]
     seed: int
+    before: Any = None
 
     def bind(self, rows: PreparedRows) -> Any:
         """Return a learner that is bound to the rows of a block."""
         first = self.settings[0]
         if not isinstance(first, CompiledEstimator):
             return make_learner(first, rows, self.responses, self.seed)
-        learners = [CompiledLearner(one, rows) for one in self.settings]
+        learners = [CompiledLearner(one, rows, self.before) for one in self.settings]
         return learners[0] if len(learners) == 1 else Lanes(learners)
 
 
@@ -112,11 +119,16 @@ class Scored(NamedTuple):
 # What is called where the blocks are. States are copied, since a call may be made twice.
 
 
-def train(block: Block, models: Models, state: Any, start: int, stop: int) -> Any:
-    """Return a copy of a state that is trained on the rows start to stop - 1 of all."""
+def train(
+    block: Block, models: Models, state: Any, start: int, stop: int, how: str = "update"
+) -> Any:
+    """Return a copy of a state that is trained on the rows start to stop - 1 of all.
+
+    ``how`` is the method of the learner that does it.
+    """
     learner = models.bind(block.rows)
     state = learner.start() if state is None else learner.snapshot(state)
-    learner.update(state, block.slice_of(start, stop))
+    getattr(learner, how)(state, block.slice_of(start, stop))
     return state
 
 
@@ -159,7 +171,10 @@ def test(
     rows, node = block.rows, Node(0, len(begins) - 1)
     learner, n = models.bind(rows), len(block.rows.order)
     state = learner.snapshot(state)
-    plan = Plan(n, node.n_folds, begins - block.start)
+    bounds = begins - block.start
+    if bounds[-1] < n:  # a plan ends with the last row
+        bounds = np.append(bounds, n)
+    plan = Plan(n, len(bounds) - 1, bounds)
     start, stop = plan.rows(node)
     if isinstance(learner, Lanes):
         out = np.empty((len(models.settings) * n, learner.n_outputs), learner.dtype)
@@ -227,6 +242,12 @@ class Tree(Descent):
         plan = repeat.plan
         placement: Placement = learner.rows.X
         super().__init__(plan, placement.bounds, lambda state: state)
+        if scored.at_leaf and models.before is not None:
+            name = scored.metrics[scored.at_leaf[0]].name
+            raise ValueError(
+                "scoring must follow from predictions behind steps, where the rows lie "
+                f"elsewhere, but {name!r} is called with estimators."
+            )
         if scored.at_leaf and not np.isin(placement.bounds[1:-1], repeat.cut.begins()).all():
             name = scored.metrics[scored.at_leaf[0]].name
             raise ValueError(
@@ -236,6 +257,7 @@ class Tree(Descent):
             )
         self.placement, self.models, self.scored = placement, models, scored
         self._learner = learner
+        self._surveys = isinstance(learner, CompiledLearner) and not learner.phases_may_be_cut
         n_models, shape = len(models.settings), (len(scored.metrics), plan.n_folds)
         self.n_updates = 0
         self.scores = [
@@ -254,7 +276,7 @@ class Tree(Descent):
         left = np.flatnonzero(~self._is_tested)
         return int(left[0]) if len(left) else self.plan.n_folds
 
-    def calls(self) -> Iterator[tuple[Waiting, int, int, float, tuple[Any, ...]]]:
+    def calls(self) -> Iterator[tuple[Waiting, int, int, int, tuple[Any, ...]]]:
         """Yield what can be called now.
 
         It is a model, up to which row it gets, in which block, how urgent that is, and the call.
@@ -265,9 +287,11 @@ class Tree(Descent):
             for one in models:
                 stop = min(self.bounds[block + 1], one.stop)
                 begin, end = self.plan.rows(one.node)
-                # Below a node, there are about as many rows to be trained on as it holds out.
-                left = float(end - begin + (0 if one.phase is None else one.stop - one.start))
-                call: tuple[Any, ...] = (train, self.models, one.state, one.start, stop)
+                # The rows of the longest path after the call: others wait for it that long. Below
+                # a node, it has about as many as the node holds out.
+                left = 0 if one.phase is None else one.stop - stop + end - begin
+                how = self._how(one, stop)
+                call: tuple[Any, ...] = (train, self.models, one.state, one.start, stop, how)
                 if one.phase is None and stop - one.start < end - begin:
                     call = (say, self.models, one.state, one.start, stop)
                 elif one.phase is None:
@@ -275,11 +299,23 @@ class Tree(Descent):
                     call = (test, self.models, one.state, begins, self.scored)
                 yield one, stop, block, left, call
 
+    def _how(self, one: Waiting, stop: int) -> str:
+        """Return how a model is trained: steps learn of a whole phase before the model does."""
+        if one.is_surveyed:
+            return "replay"
+        is_whole = one.phase is None or (one.start, stop) == (one.phase.start, one.phase.stop)
+        return "survey" if self._surveys and not is_whole else "update"
+
     def take(self, one: Waiting, stop: int, result: Any) -> None:
         """Take the result of a call."""
         node, start = one.node, one.start
         if one.phase is not None:
             one.state = result
+            if self._how(one, stop) == "survey":
+                one.is_surveyed = stop == one.stop
+                one.start = one.phase.start if one.is_surveyed else stop
+                self._wait(one)
+                return
             self.n_updates += stop - start
         elif isinstance(result, tuple):
             n_updates, scores, outputs = result
@@ -349,8 +385,17 @@ class Placed(TreeCV):
     def why_not(self, job: Job) -> str:
         """Return why models cannot be trained where the rows are, a clause."""
         settings, estimator = job.task.settings, job.estimator
-        if isinstance(estimator, Pipeline):
-            return "its steps need all rows in one place"
+        parts = split(estimator)
+        if isinstance(estimator, Pipeline) and (
+            isinstance(parts, str)
+            or not parts.is_compiled
+            or not all(isinstance(step, StandardScaler) for _, step in estimator.steps[:-1])
+            or sparse.issparse(job.task.data.X.sample)
+        ):
+            return (
+                "its steps need all rows in one place; only a StandardScaler of dense rows "
+                "before a learner of this package does not"
+            )
         if settings.order == "random":
             return "order='random' reads rows in orders of their own"
         if settings.is_early:
@@ -476,11 +521,12 @@ def _needs_outputs(job: Job) -> bool:
 
 def _models(job: Job, learners: Sequence[Any], responses: tuple[str, ...]) -> Models:
     """Return the learners without their rows."""
-    first = learners[0]
-    settings = (
-        [job.estimator] if isinstance(first, Adapter) else [one.settings for one in learners]
-    )
-    return Models(settings, responses, job.task.settings.seed)
+    if isinstance(learners[0], Adapter):
+        return Models([job.estimator], responses, job.task.settings.seed)
+    before = copy(learners[0].before)
+    if before is not None:
+        before.X = None  # it would travel with each model
+    return Models([one.settings for one in learners], responses, 0, before)
 
 
 def _tree(

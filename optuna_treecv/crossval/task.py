@@ -46,6 +46,7 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import first_split
 from optuna_treecv.rows.folds import one_pass
+from optuna_treecv.rows.placed import PlacedRows
 from optuna_treecv.rows.sources import opened
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
@@ -158,7 +159,10 @@ class Task:
         self._seconds = perf_counter() - began
         self._token = token().hex()[:16]
         self._prepared: dict[RowLayout, PreparedRows] = {}
-        self.steps = Steps(self.data.X, self.data.y, self.shared.memory)
+        if isinstance(self.data.X, PlacedRows):
+            self.steps = Steps(self.data.X.sample, None, None)
+        else:
+            self.steps = Steps(self.data.X, self.data.y, self.shared.memory)
         self.growing = Lock()
         self.binned: dict[Any, Any] = {}
         self.searched: dict[str, tuple[Any, ...]] = {}
@@ -509,7 +513,7 @@ class Task:
 
         def make() -> PreparedRows:
             began, data = perf_counter(), self.data
-            if transform is not None:
+            if transform is not None and not data.is_placed:  # there, all steps run
                 data = data.with_rows(transform(data.X))
             begins = repeat.cut.begins() if data.is_placed else None
             rows = data.prepare(layout, repeat.cut.order, begins)

@@ -419,6 +419,10 @@ class KernelTrainer:
         for part in self.rows.in_blocks(rows):
             self._kernel.update(state, *_span(part))
 
+    def survey(self, state: np.ndarray, rows: Rows) -> None:
+        """Let a state learn from some rows as a whole, before ``replay`` trains it on them."""
+        self._survey(state, rows, rows)
+
     def _survey(self, state: np.ndarray, phase: Phase | Rows, rows: Rows) -> None:
         """Let a state learn from a phase as a whole; rows that are no phase are one of their own.
 

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+# How far blocks may be from being equal, as a share of a block.
+_LEEWAY = 0.05
+
 
 @dataclass(frozen=True)
 class Block:
@@ -140,7 +143,8 @@ class Calls(ABC):
 def block_bounds(begins: np.ndarray, n_rows: int, n_blocks: int) -> list[int]:
     """Return where blocks of about equal size begin, and where the last one ends.
 
-    They begin with folds where such a place is less than half a block away.
+    They begin with folds where such a place is near, so that what models say of a fold need not
+    travel. Equal blocks are worth more: the largest one decides how long all others wait.
 
     Parameters
     ----------
@@ -153,5 +157,5 @@ def block_bounds(begins: np.ndarray, n_rows: int, n_blocks: int) -> list[int]:
     after = np.searchsorted(begins, at)
     before = begins[np.maximum(after - 1, 0)]
     nearest = np.where(begins[after] - at <= at - before, begins[after], before)
-    is_near = 2 * n_blocks * np.abs(nearest - at) <= n_rows
+    is_near = n_blocks * np.abs(nearest - at) <= _LEEWAY * n_rows
     return np.unique(np.where(is_near, nearest, at)).tolist()

@@ -42,6 +42,8 @@ class Waiting:
         None once it is tested.
     start, stop : int
         The rows that are left.
+    is_surveyed : bool
+        Whether the phase was surveyed, where that takes a reading of its own.
     """
 
     node: Node
@@ -49,6 +51,7 @@ class Waiting:
     phase: Phase | None
     start: int
     stop: int
+    is_surveyed: bool = False
 
 
 def piece_bounds(plan: Plan, most_rows: int) -> list[int]:

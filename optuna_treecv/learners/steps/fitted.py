@@ -269,7 +269,7 @@ class FittedSteps:
         """Return a kernel over rows that sees them scaled, if there is a scaler."""
         if not self._running:
             return kernel
-        flags = self._acts[0], self._acts[1]
+        flags, rows = (self._acts[0], self._acts[1]), rows.here
         if not isinstance(rows.X, SparseRows):
             return Scaled(kernel, *flags, rows.blocks)
         if rows.X.dense is None:
