@@ -23,6 +23,8 @@ from optuna_treecv.crossval.passes import Chain
 from optuna_treecv.crossval.passes import Progressive
 from optuna_treecv.crossval.passes import Standard
 from optuna_treecv.crossval.placed import Placed
+from optuna_treecv.crossval.placed_sums import PlacedExact
+from optuna_treecv.crossval.placed_sums import PlacedNewton
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.trained import NO_PARTIAL_FIT
 from optuna_treecv.crossval.trained import why_not_trained_further
@@ -57,7 +59,9 @@ ENGINES: tuple[Engine, ...] = (
     Standard(),
     FOREST,
     Exact(),
+    PlacedExact(),
     Newton(),
+    PlacedNewton(),
     Neighbors(),
     TreeCV(),
     Placed(),

@@ -7,6 +7,7 @@ of a few parameters.
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ from optuna_treecv.learners.exact.family import one_blas_thread
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import FoldsLeftOut
 from optuna_treecv.learners.exact.moments import RowNumbers
+from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.decisions import FROM_SUMS
 from optuna_treecv.learners.steps.parts import foreign_code
@@ -368,7 +370,7 @@ class Exact(WholeRepeat):
             return TestedRows.of(rows, test_rows, outputs, family.response, begins)
 
         of_all = []
-        for some, outputs in family.test(chunks, sums, _ROWS):
+        for some, outputs in self._said(family, chunks, sums):
             first, last = some.start, some.stop
             begin, end = chunks.bounds[[first, last]]
             folds = slice(*np.searchsorted(chunks.ends, [begin, end]))
@@ -383,12 +385,16 @@ class Exact(WholeRepeat):
                 rows_of_all = tested(of_point, 0, chunks.n_chunks, every)
                 one.pooled[:] = job.book.pooled_of(rows_of_all)
 
+    def _said(self, family: Family, chunks: Chunks, sums: KeptSums) -> Iterable[TestedChunks]:
+        """Yield what the models of each point say of the test rows of consecutive chunks."""
+        return family.test(chunks, sums, _ROWS)
+
     def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models that follow from sums, or else of fits."""
         try:
             rows = self._rows(job, repeat)
             family = self._bind(job, repeat, rows, [self._parts(job).last], method)
-            return _predictions(job, family, rows, repeat, method)
+            return self._predictions(job, family, rows, repeat, method)
         except ValueError as error:
             if not job.why:
                 raise
@@ -397,6 +403,20 @@ class Exact(WholeRepeat):
             return FIT.predict(job, repeat, method)
         except Exception as error:
             raise refused from error
+
+    def _predictions(
+        self, job: Job, family: Family, rows: PreparedRows, repeat: Repeat, method: str
+    ) -> np.ndarray:
+        """Return the responses; refuse those that are not finite if "auto" has chosen this."""
+        with _computing():
+            tested = self._said(family, chunks_of(repeat.cut), KeptSums())
+            outputs = np.concatenate([outputs[0] for _, outputs in tested])
+            prepared = family.response(outputs, method)
+        classes = rows.classes if method == "predict" else None
+        has_nan = classes is not None and np.any(np.isnan(outputs))
+        if has_nan or (job.why and not np.all(np.isfinite(outputs))):
+            raise ValueError(f"{name_of(job.estimator)} diverges: its model is not finite.")
+        return in_given_order(prepared, rows.order, classes)
 
     def refit(self, job: Job) -> Any:
         """Fit the estimator on all rows as they were given."""
@@ -445,21 +465,6 @@ def _follows_from_squares(job: Job, rows: PreparedRows, chunks: Chunks) -> bool:
         and not chunks.are_single_rows
         and int(np.median(np.diff(chunks.ends))) >= rows.n_features
     )
-
-
-def _predictions(
-    job: Job, family: Family, rows: PreparedRows, repeat: Repeat, method: str
-) -> np.ndarray:
-    """Return the responses; refuse those that are not finite if "auto" has chosen exact folds."""
-    with _computing():
-        tested = family.test(chunks_of(repeat.cut), KeptSums(), _ROWS)
-        outputs = np.concatenate([outputs[0] for _, outputs in tested])
-        prepared = family.response(outputs, method)
-    classes = rows.classes if method == "predict" else None
-    has_nan = classes is not None and np.any(np.isnan(outputs))
-    if has_nan or (job.why and not np.all(np.isfinite(outputs))):
-        raise ValueError(f"{name_of(job.estimator)} diverges: its model is not finite.")
-    return in_given_order(prepared, rows.order, classes)
 
 
 def table_of(job: Job, parts: Parts) -> Table | str | None:

@@ -194,7 +194,7 @@ def test(
         n_updates, each = node_test(plan, learner, leaves)(node, state, start, stop), [leaves]
     size = max(1, _ROWS_PER_PIECE * node.n_folds // max(1, stop - start))
     pieces = [Node(first, min(first + size, node.last)) for first in range(0, node.n_folds, size)]
-    scores = [_joined([_scores(one, scored, at) for at in pieces]) for one in each]
+    scores = [joined([_scores(one, scored, at) for at in pieces]) for one in each]
     of_rows = None
     if scored.needs_outputs:
         of_rows = np.stack([one.outputs.array[start:stop] for one in each])
@@ -207,7 +207,7 @@ def _scores(leaves: Leaves, scored: Scored, folds: Node) -> FoldScores:
     return scores_of_folds(scored.metrics, tested, scored.estimator, classes, called)
 
 
-def _joined(scores: list[FoldScores]) -> FoldScores:
+def joined(scores: list[FoldScores]) -> FoldScores:
     """Return the scores of neighbouring folds, whose spreads are in full."""
     spreads = [in_full(one.spreads, one.scores.shape) for one in scores]
     return FoldScores(
@@ -347,7 +347,7 @@ class Tree(Descent):
             of_fold_scores = scores_of_folds(
                 scored.metrics, tested, scored.estimator, rows.classes
             )
-            self._set(of_model, node, _joined([of_fold_scores]))
+            self._set(of_model, node, joined([of_fold_scores]))
 
     def _set(self, scores: FoldScores, node: Node, some: FoldScores) -> None:
         folds = slice(node.first, node.last)
@@ -465,7 +465,7 @@ class Placed(TreeCV):
         bound = bind(job, repeat, job.rows(repeat))
         learner = bound.learner
         n_bytes = 8 * (SPREAD_SIZE + 2) * len(job.scoring.metrics) * job.task.n_folds
-        if _needs_outputs(job):
+        if needs_outputs(job):
             n_bytes += repeat.plan.n_rows * learner.n_outputs * learner.dtype.itemsize
         name = str(id(job)) if bound.results is None else bound.results.name
         return Missing(name, n_bytes * job.task.n_repeats)
@@ -514,7 +514,8 @@ class Placed(TreeCV):
         return self.as_refitted(job, fitted)
 
 
-def _needs_outputs(job: Job) -> bool:
+def needs_outputs(job: Job) -> bool:
+    """Return whether what models say of all rows is needed, and not only the scores of folds."""
     pools = any(isinstance(one, Pooled) for one in job.scoring.metrics)
     return pools or job.needs_rows or bool(job.keeps)
 
@@ -537,8 +538,8 @@ def _tree(
     models = replace(
         _models(job, learners, job.responses), seed=job.task.settings.seed + repeat.number
     )
-    needs_outputs = any(map(_needs_outputs, jobs))
-    scored = Scored(job.scoring.metrics, list(at_leaf), job.estimator, needs_outputs)
+    is_all = any(map(needs_outputs, jobs))
+    scored = Scored(job.scoring.metrics, list(at_leaf), job.estimator, is_all)
     return Tree(repeat, models, scored, learners[0])
 
 

@@ -9,9 +9,13 @@ from abc import abstractmethod
 from collections.abc import Callable
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
+from typing import TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 # How far blocks may be from being equal, as a share of a block.
 _LEEWAY = 0.05
@@ -109,6 +113,24 @@ class Placement(ABC):
     def __init__(self, bounds: list[int]) -> None:
         self.bounds = bounds
         self.shape = (bounds[-1],)
+
+    def __len__(self) -> int:
+        return self.bounds[-1]
+
+    def over(self, start: int, stop: int, function: Callable[..., T], *arguments: Any) -> list[T]:
+        """Return ``function(block, start, stop, *arguments)`` for some rows, block after block.
+
+        Of each block, start and stop are what is within it, counted from its first row.
+        """
+        with self.calls() as calls:
+            n_calls = 0
+            for number, (begin, end) in enumerate(pairwise(self.bounds)):
+                first, last = max(start, begin) - begin, min(stop, end) - begin
+                if first < last:
+                    calls.submit(number, number, 0, function, first, last, *arguments)
+                    n_calls += 1
+            results = dict(calls.next() for _ in range(n_calls))
+        return [results[number] for number in sorted(results)]
 
     @abstractmethod
     def calls(self) -> "Calls":

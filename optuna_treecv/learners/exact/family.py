@@ -121,7 +121,8 @@ class Family(ABC):
         scaler: StandardScaler | None,
         n_jobs: int,
     ) -> None:
-        self.n_points = len(estimators)
+        self.n_points, self.estimators = len(estimators), estimators
+        self.rows, self.scaler = rows, scaler
         self._rows, self._scaler, self._n_jobs = rows, scaler, n_jobs
         self._bind(estimators)
 
@@ -230,6 +231,8 @@ class MomentFamily(Family):
     ) -> None:
         self.n_distinct = len(estimators)
         super().__init__(estimators, rows, scaler, n_jobs)
+        if rows.first is not None:
+            self.source.make = partial(_source, type(self), estimators, scaler)
         self.size = sum(map(prod, self.shapes))
 
     @classmethod
@@ -333,21 +336,42 @@ class MomentFamily(Family):
     def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> TestedChunks:
         """Return what the models of a group of chunks say of their test rows."""
         first, records = group
-        last = first + len(records)
+        each = (
+            self.models(views(record, self.shapes), chunks, chunk)
+            for chunk, record in enumerate(records, first)
+        )
+        return self.tested(chunks, first, first + len(records), each)
+
+    def models_of(self, chunks: Chunks, keep: Keep) -> list[Any]:
+        """Return the models of each chunk."""
+        return [
+            self.models(views(record, self.shapes), chunks, chunk)
+            for first, records in self.records(chunks, keep, int(chunks.bounds[-1]))
+            for chunk, record in enumerate(records, first)
+        ]
+
+    def tested(self, chunks: Chunks, first: int, last: int, models: Iterable[Any]) -> TestedChunks:
+        """Return what the models of the chunks first to last - 1 say of their test rows."""
         bounds = chunks.bounds[first : last + 1]
         out = np.empty((self.n_distinct, self.n_outputs, bounds[-1] - bounds[0]))
         d, end = self._rows.n_features, 0
         most = min(self.rows_at_once, int(np.diff(bounds).max()))
         buffer = np.ones((most, d + 1 if self.has_ones else d))
-        for chunk, record in enumerate(records, first):
-            models = self.models(views(record, self.shapes), chunks, chunk)
+        for chunk, of_chunk in enumerate(models, first):
             for some in blocks(chunks.test_rows(chunk, chunk + 1), self.rows_at_once):
                 begin, end = end, end + n_rows_of(some)
                 block = buffer[: end - begin]
                 copy_rows(self._rows, some, block[:, :d], chunk)
-                self.respond(models, block, out[:, :, begin:end])
+                self.respond(of_chunk, block, out[:, :, begin:end])
         outputs = np.broadcast_to(out, (self.n_points, *out.shape[1:]))
         return slice(first, last), outputs.transpose(0, 2, 1)
+
+
+def _source(
+    kind: type[MomentFamily], estimators: Sequence[Any], scaler: Any, rows: PreparedRows
+) -> Source:
+    """Return the source of a family bound to some rows."""
+    return kind(estimators, rows, scaler, 1).source
 
 
 def largest_class(outputs: np.ndarray) -> np.ndarray:

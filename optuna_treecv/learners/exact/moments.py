@@ -22,6 +22,7 @@ from itertools import pairwise
 from math import isqrt
 from math import prod
 from typing import Any
+from typing import cast
 from typing import NamedTuple
 from typing import TypeVar
 
@@ -30,6 +31,8 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.placed import Block
+from optuna_treecv.rows.placed import Placement
 from optuna_treecv.rows.sparse_rows import SparseRows
 
 Item = TypeVar("Item")
@@ -315,6 +318,8 @@ class Source:
     n_columns : int
     n_numbers : int
         How many numbers the moments are.
+    make : callable or None
+        (rows) -> the same of other rows, where these lie elsewhere.
     """
 
     def __init__(
@@ -328,6 +333,7 @@ class Source:
     ) -> None:
         d, g = rows.n_features, n_groups
         self.rows, self.n_groups, self.with_spread = rows, n_groups, with_spread
+        self.make: Callable[[PreparedRows], Source] | None = None
         self.n_columns, self.n_targets = d + n_targets, n_targets
         #: Of the prepared rows, which may have others than the rows that models see.
         self._n_read = n_targets + (d if rows.maps is None else rows.maps.n_columns)
@@ -379,6 +385,8 @@ class Source:
 
     def collect(self, part: RowNumbers) -> Moments:
         """Return the moments of some rows."""
+        if isinstance(self.rows.X, Placement):
+            return self._collect_there(cast(slice, part))
         sums = self.nothing()
         spread = sums.spread
         buffer = np.empty((min(BLOCK, n_rows_of(part)), self._n_read))
@@ -391,6 +399,13 @@ class Source:
                     spread = merge_spreads(spread, of_block)
                 _add(sums, group, block, weights)
         return sums._replace(spread=spread)
+
+    def _collect_there(self, part: slice) -> Moments:
+        """Return the moments of rows that lie elsewhere: those of blocks, one after another."""
+        if self.make is None:
+            raise ValueError("columns that depend on each other have no model elsewhere.")
+        each = self.rows.X.over(part.start, part.stop, _collected, self.make)
+        return reduce(merge, each, self.nothing())
 
     def _by_group(self, part: RowNumbers) -> Iterator[tuple[int, RowNumbers]]:
         """Yield row numbers by group."""
@@ -406,6 +421,13 @@ class Source:
             for code, some in enumerate(np.split(numbers, ends[:-1])):
                 if len(some):
                     yield code, some
+
+
+def _collected(
+    block: Block, start: int, stop: int, make: Callable[[PreparedRows], Source]
+) -> Moments:
+    with np.errstate(all="ignore"):
+        return make(block.rows).collect(slice(start, stop))
 
 
 def views(memory: np.ndarray, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:

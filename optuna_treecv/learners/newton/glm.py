@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -27,7 +27,9 @@ from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import Chunks
+from optuna_treecv.learners.exact.moments import copy_rows
 from optuna_treecv.learners.exact.moments import Keep
+from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.exact.moments import TestedChunks
@@ -40,6 +42,8 @@ from optuna_treecv.learners.newton.losses import Tweedie
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.objective import Penalties
 from optuna_treecv.learners.newton.objective import taken
+from optuna_treecv.learners.newton.placed import one_against_the_rest
+from optuna_treecv.learners.newton.placed import PlacedObjective
 from optuna_treecv.learners.newton.sets import deviations
 from optuna_treecv.learners.newton.sets import kept_spread_in_sets
 from optuna_treecv.learners.newton.sets import Sets
@@ -47,6 +51,7 @@ from optuna_treecv.learners.newton.sets import spread_in_sets
 from optuna_treecv.learners.newton.solver import points_near
 from optuna_treecv.learners.newton.solver import solve
 from optuna_treecv.learners.newton.wide import tested_by_wide_models
+from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.sparse_rows import SparseRows
 
 #: Each fold and value has an inverse Hessian, but in leave-one-out.
@@ -231,6 +236,22 @@ class GLMFolds(Family):
 
     def _solved(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Yield what the models of all folds say of their test rows."""
+        models, objective = self.solved(chunks, keep)
+        for first, last in chunks.groups(most_rows, chunks.n_chunks):
+            parts = [
+                objective.predictors(
+                    objective.read(some), models[:, chunk], np.full(self.n_points, chunk)
+                )
+                for chunk in range(first, last)
+                for some in blocks(chunks.test_rows(chunk, chunk + 1))
+            ]
+            yield slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
+
+    def solved(self, chunks: Chunks, keep: Keep) -> tuple[np.ndarray, Objective]:
+        """Return the models of all folds, (n_points, n_chunks, n_outputs, width).
+
+        Also return what they minimise, or one of several.
+        """
         sets = Sets.of(chunks)
         columns, totals = kept_spread_in_sets(self._rows, sets, keep)
         objectives = self._objectives(chunks, sets, columns)
@@ -243,15 +264,29 @@ class GLMFolds(Family):
         models = np.concatenate(solved, axis=2)  # (n_points, n_chunks, n_outputs, width)
         if self._intercept_scaling != np.inf:
             self._share_intercepts(models, columns, objectives[0])
-        for first, last in chunks.groups(most_rows, chunks.n_chunks):
-            parts = [
-                objectives[0].predictors(
-                    objectives[0].read(some), models[:, chunk], np.full(self.n_points, chunk)
+        return models, objectives[0]
+
+    def models_of(self, chunks: Chunks, keep: Keep) -> list[Any]:
+        """Return the models of each chunk, (n_points, n_outputs, width), of X as it is."""
+        models, objective = self.solved(chunks, keep)
+        d = self._rows.n_features
+        models[..., :d] /= objective.scale
+        if objective.has_intercept:
+            models[..., d] -= models[..., :d] @ objective.centre
+        return [*models.transpose(1, 0, 2, 3)]
+
+    def tested(self, chunks: Chunks, first: int, last: int, models: Iterable[Any]) -> TestedChunks:
+        """Return what such models of the chunks first to last - 1 say of their test rows."""
+        d, parts = self._rows.n_features, []
+        for chunk, of_chunk in enumerate(models, first):
+            for some in blocks(chunks.test_rows(chunk, chunk + 1)):
+                X = np.empty((n_rows_of(some), d))
+                copy_rows(self._rows, some, X)
+                z = X @ of_chunk[..., :d].reshape(-1, d).T
+                parts.append(
+                    z.reshape(len(X), *of_chunk.shape[:2]) + of_chunk[..., d:].sum(axis=-1)
                 )
-                for chunk in range(first, last)
-                for some in blocks(chunks.test_rows(chunk, chunk + 1))
-            ]
-            yield slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
+        return slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
 
     def _penalties(self, columns: Spread, totals: np.ndarray, objective: Objective) -> Penalties:
         """Return the penalties of each point and training set, and last of all rows."""
@@ -306,23 +341,25 @@ class GLMFolds(Family):
         """Return what the models minimise: of all outputs together, or of each class."""
         has_intercept, classes = self._estimators[0].fit_intercept, self._rows.classes
         of_classes = None if classes is None else self._class_weights(chunks, classes)
+        every: list[tuple[PreparedRows, np.ndarray | None, int | None]] = []
         if classes is None or len(classes) in (2, self._loss.n_outputs):
-            every = [(self._rows, of_classes)]
+            every.append((self._rows, of_classes, None))
         else:
-            codes = self._rows.targets
-            assert codes is not None
-            every = []
             for code in range(len(classes)):
-                of_class = replace(self._rows, targets=(codes == code).astype(codes.dtype))
+                of_class = one_against_the_rest(self._rows, code)
                 # liblinear does not weigh the rest.
                 weights = of_classes
                 if weights is not None:
                     weights = np.insert(weights[:, [code]], 0, 1, axis=1)
-                every.append((of_class, weights))
-        return [
-            Objective(rows, sets, self._loss, has_intercept, columns, weights, self._precision)
-            for rows, weights in every
-        ]
+                every.append((of_class, weights, code))
+        objectives = []
+        for rows, weights, number in every:
+            what = rows, sets, self._loss, has_intercept, columns, weights, self._precision
+            is_here = rows.first is None
+            objectives.append(
+                Objective(*what) if is_here else PlacedObjective(*what, number, chunks)
+            )
+        return objectives
 
     def _class_weights(self, chunks: Chunks, classes: np.ndarray) -> np.ndarray | None:
         """Return the weights of classes (n_chunks + 1, n_classes) in the training sets."""
@@ -395,7 +432,7 @@ class LogisticFolds(GLMFolds):
         else:
             shares = softmax(outputs, axis=1)
         # Log losses are clipped by the eps of their type, which is that of the rows.
-        return shares.astype(self._rows.X.dtype, copy=False)
+        return shares.astype(self._rows.here.X.dtype, copy=False)
 
 
 class TweedieFolds(GLMFolds):

@@ -291,6 +291,13 @@ class Objective:
         set_of : ndarray of shape (n_lanes,)
             The training set of each.
         """
+        train, test, totals = self.sums_of_slopes(models, set_of)
+        return train, test / np.where(totals > 0, totals, 1)[:, None, None]
+
+    def sums_of_slopes(
+        self, models: np.ndarray, set_of: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return sums over training and over test rows, and the weights of the latter."""
         train, test, totals = np.zeros_like(models), np.zeros_like(models), np.zeros(len(models))
         of_scores = self.rows.score_weights
         all_alike = self.rows.weights is None and self.class_weights is None and of_scores is None
@@ -315,7 +322,7 @@ class Objective:
             self._weigh(z, some, set_of)
             _clear(z, are_trained)
             train += self._sums_of(X, z, set_of)
-        return train, test / np.where(totals > 0, totals, 1)[:, None, None]
+        return train, test, totals
 
     def most_reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return what ``reach`` is not above, without reading rows.

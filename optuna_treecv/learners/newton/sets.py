@@ -23,6 +23,8 @@ from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.exact.moments import spread_of
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.placed import Block
+from optuna_treecv.rows.placed import Placement
 from optuna_treecv.rows.sparse_rows import SparseRows
 
 # Sums are kept for so many groups of rows.
@@ -83,6 +85,15 @@ class Sets(NamedTuple):
         shares = is_trained.astype(float)
         return cls([*parts], [*range(len(first))], is_trained, is_tested, shares)
 
+    def within(self, start: int, stop: int) -> Sets:
+        """Return the same sets of the rows start to stop - 1, counted from there."""
+        rows: list[RowNumbers] = []
+        for part in self.rows:
+            assert isinstance(part, slice)
+            begin, end = np.clip([part.start - start, part.stop - start], 0, stop - start)
+            rows.append(slice(int(begin), int(end)))
+        return self._replace(rows=rows)
+
     def blocks(self, size: int) -> Iterator[tuple[RowNumbers, np.ndarray, np.ndarray]]:
         """Yield at most ``size`` rows, and which sets they train and test.
 
@@ -133,7 +144,7 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, np.ndarray]:
     units, order, kinds = sets.rows, sets.rows[0], sets.kinds[0]
     if are_many := isinstance(order, np.ndarray) and isinstance(kinds, np.ndarray):
         units = [order[of_kinds[kinds]] for of_kinds in sets.is_trained]
-    spreads, totals = zip(*(_spread_of_unit(rows, part) for part in units), strict=True)
+    spreads, totals = zip(*_spreads_of(rows, units), strict=True)
     counts, mean, squares, low, high = (np.array(some) for some in zip(*spreads, strict=True))
     if are_many:
         return Spread(counts[:, None], mean, squares, low, high), np.array(totals)
@@ -166,6 +177,24 @@ def deviations(spread: Spread) -> np.ndarray:
     variance = spread.squares / spread.n_rows
     is_small = is_rounding(variance, spread.n_rows, spread.mean)
     return np.where(is_small, 1, np.sqrt(variance))
+
+
+def _spreads_of(rows: PreparedRows, units: list[RowNumbers]) -> list[tuple[Spread, float]]:
+    """Return the spread of the columns of some units, and their weights."""
+    if not isinstance(rows.X, Placement):
+        return [_spread_of_unit(rows, part) for part in units]
+    found: list[list[tuple[Spread, float]]] = []
+    for part in units:
+        assert isinstance(part, slice)
+        found.append(rows.X.over(part.start, part.stop, _spread_there))
+    return [
+        (reduce(merge_spreads, [one for one, _ in some]), sum(total for _, total in some))
+        for some in found
+    ]
+
+
+def _spread_there(block: Block, start: int, stop: int) -> tuple[Spread, float]:
+    return _spread_of_unit(block.rows, slice(start, stop))
 
 
 def _spread_of_unit(rows: PreparedRows, part: RowNumbers) -> tuple[Spread, float]:
