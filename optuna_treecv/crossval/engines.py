@@ -24,7 +24,6 @@ from optuna_treecv.crossval.passes import Progressive
 from optuna_treecv.crossval.passes import Standard
 from optuna_treecv.crossval.placed import Placed
 from optuna_treecv.crossval.placed_sums import PlacedExact
-from optuna_treecv.crossval.placed_sums import PlacedNewton
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.trained import NO_PARTIAL_FIT
 from optuna_treecv.crossval.trained import why_not_trained_further
@@ -48,6 +47,11 @@ from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.tree.sweeps import rows_to_read
+
+
+class PlacedNewton(PlacedExact, Newton):
+    """Newton's method over rows that lie elsewhere."""
+
 
 # What precedes a reason that lies in the splits.
 _TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "

@@ -340,6 +340,12 @@ class Job:
         return tuple(name for name in ("predict_proba", "predict") if name in methods)
 
     @property
+    def needs_outputs(self) -> bool:
+        """Whether scores or their users need what models say of all rows."""
+        pools = any(isinstance(one, Pooled) for one in self.scoring.metrics)
+        return pools or self.needs_rows or bool(self.keeps)
+
+    @property
     def bytes_kept(self) -> int:
         """The bytes per row that responses take which outlive the evaluation."""
         n_classes = 1 if self.classes is None else len(self.classes)

@@ -46,9 +46,8 @@ from optuna_treecv.rows.placed import Placement
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.scoring.metrics import Metric
-from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.scores import FoldScores
-from optuna_treecv.scoring.scores import in_full
+from optuna_treecv.scoring.scores import joined
 from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
@@ -205,16 +204,6 @@ def _scores(leaves: Leaves, scored: Scored, folds: Node) -> FoldScores:
     classes = leaves.learner.rows.classes
     tested, called = leaves.tested(folds), leaves.called(folds)
     return scores_of_folds(scored.metrics, tested, scored.estimator, classes, called)
-
-
-def joined(scores: list[FoldScores]) -> FoldScores:
-    """Return the scores of neighbouring folds, whose spreads are in full."""
-    spreads = [in_full(one.spreads, one.scores.shape) for one in scores]
-    return FoldScores(
-        np.concatenate([one.scores for one in scores], axis=1),
-        np.concatenate([one.diverged for one in scores]),
-        np.concatenate(spreads, axis=2),
-    )
 
 
 class Tree(Descent):
@@ -465,7 +454,7 @@ class Placed(TreeCV):
         bound = bind(job, repeat, job.rows(repeat))
         learner = bound.learner
         n_bytes = 8 * (SPREAD_SIZE + 2) * len(job.scoring.metrics) * job.task.n_folds
-        if needs_outputs(job):
+        if job.needs_outputs:
             n_bytes += repeat.plan.n_rows * learner.n_outputs * learner.dtype.itemsize
         name = str(id(job)) if bound.results is None else bound.results.name
         return Missing(name, n_bytes * job.task.n_repeats)
@@ -514,12 +503,6 @@ class Placed(TreeCV):
         return self.as_refitted(job, fitted)
 
 
-def needs_outputs(job: Job) -> bool:
-    """Return whether what models say of all rows is needed, and not only the scores of folds."""
-    pools = any(isinstance(one, Pooled) for one in job.scoring.metrics)
-    return pools or job.needs_rows or bool(job.keeps)
-
-
 def _models(job: Job, learners: Sequence[Any], responses: tuple[str, ...]) -> Models:
     """Return the learners without their rows."""
     if isinstance(learners[0], Adapter):
@@ -538,7 +521,7 @@ def _tree(
     models = replace(
         _models(job, learners, job.responses), seed=job.task.settings.seed + repeat.number
     )
-    is_all = any(map(needs_outputs, jobs))
+    is_all = any(job.needs_outputs for job in jobs)
     scored = Scored(job.scoring.metrics, list(at_leaf), job.estimator, is_all)
     return Tree(repeat, models, scored, learners[0])
 

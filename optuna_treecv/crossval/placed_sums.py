@@ -4,12 +4,12 @@ The sums of blocks are added in their order. Models of folds are sent to the row
 and scores come back.
 """
 
+from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -20,9 +20,6 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact import KeptSums
 from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.newton import Newton
-from optuna_treecv.crossval.placed import joined
-from optuna_treecv.crossval.placed import needs_outputs
 from optuna_treecv.crossval.whole_repeat import OUTPUTS_DIVERGED
 from optuna_treecv.crossval.whole_repeat import RepeatScores
 from optuna_treecv.learners.exact.family import Family
@@ -34,6 +31,7 @@ from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.placed import Block
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import joined
 from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import TestedRows
 
@@ -47,55 +45,27 @@ _ROWS = 2**14
 _IN_FLIGHT = 2
 
 
-class Bound(NamedTuple):
-    """A family without rows, which travels to the blocks.
-
-    Attributes
-    ----------
-    kind : type
-    estimators : sequence of estimator
-    scaler : StandardScaler or None
-    """
-
-    kind: type[Family]
-    estimators: Sequence[Any]
-    scaler: Any
-
-    def to(self, rows: PreparedRows) -> Any:
-        """Return the family bound to the rows of a block."""
-        return self.kind(self.estimators, rows, self.scaler, 1)
-
-
-class Said(NamedTuple):
-    """What a block answers of its test rows.
-
-    Attributes
-    ----------
-    scores : list of FoldScores
-        Of each point, for the chunks that lie in the block alone; ``diverged`` as in
-        ``RepeatScores``. None if there are no such chunks.
-    outputs : dict of int to ndarray of shape (n_points, n_rows, n_outputs)
-        By the number of the chunk, what models say of its rows in the block.
-    """
-
-    scores: list[FoldScores]
-    outputs: dict[int, np.ndarray]
+#: What a block answers of its test rows: of each point, the scores of the chunks that lie in it
+#: alone; and by the number of the chunk, what models say of the rows of others, (n_points, n_rows,
+#: n_outputs).
+Answer = tuple[list[FoldScores], dict[int, np.ndarray]]
 
 
 def test(
     block: Block,
-    bound: Bound,
+    make: Callable[[PreparedRows], Any],
     models: Sequence[Any],
     begins: np.ndarray,
     travels: Sequence[int],
     scored: tuple[Sequence[Metric], Any],
-) -> Said:
-    """Return what models say of the test rows in a block, or the scores of it.
+) -> Answer:
+    """Return what models say of the test rows in a block, or the scores of that.
 
     Parameters
     ----------
     block : Block
-    bound : Bound
+    make : callable
+        (rows) -> a family bound to them.
     models : sequence
         Those of some consecutive chunks.
     begins : ndarray of shape (n_chunks + 1,)
@@ -105,9 +75,9 @@ def test(
     scored : (sequence of Metric, estimator)
     """
     rows = block.rows
-    family = bound.to(rows)
+    family = make(rows)
     chunks = Chunks(len(rows.order), begins)
-    scores: list[list[FoldScores]] = [[] for _ in bound.estimators]
+    scores: list[list[FoldScores]] = [[] for _ in range(family.n_points)]
     outputs = {}
     with np.errstate(all="ignore"):
         for first, last in chunks.groups(_ROWS, chunks.n_chunks):
@@ -126,7 +96,7 @@ def test(
                     starts = None if ends[-1] == len(ends) - 1 else ends[:-1]
                     tested = TestedRows.of(rows, of_rows, one, family.response, starts)
                     of_point.append(_scores(tested, *scored, rows.classes))
-    return Said([joined(some) for some in scores if some], outputs)
+    return [joined(some) for some in scores if some], outputs
 
 
 def _without(first: int, last: int, some: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -193,17 +163,17 @@ class PlacedExact(Exact):
         scores: list[RepeatScores],
     ) -> None:
         """Fill in the scores that blocks send, or those of what their models say."""
-        if needs_outputs(job):
+        if job.needs_outputs:
             super()._score_outputs(job, family, rows, chunks, sums, scores)
             return
         scored = job.scoring.metrics, job.estimator
-        for first, said in _answers(family, self._parts(job).scaler, chunks, sums, scored):
-            folds = slice(first, first + len(said.scores[0].diverged)) if said.scores else slice(0)
-            for one, of_point in zip(scores, said.scores, strict=False):
+        for first, of_chunks, said in _answers(family, chunks, sums, scored):
+            for one, of_point in zip(scores, of_chunks, strict=False):
+                folds = slice(first, first + len(of_point.diverged))
                 one.scores[:, folds], one.diverged[folds] = of_point.scores, of_point.diverged
                 if one.spreads is not None:
                     one.spreads[:, :, folds] = of_point.spreads
-            for chunk, outputs in said.outputs.items():
+            for chunk, outputs in said.items():
                 rows_of = slice(*chunks.bounds[chunk : chunk + 2].tolist())
                 of_tested = slice(*(chunks.bounds[chunk : chunk + 2] - chunks.bounds[0]))
                 for one, of_point in zip(scores, outputs, strict=True):
@@ -213,9 +183,8 @@ class PlacedExact(Exact):
 
     def _said(self, family: Any, chunks: Chunks, sums: KeptSums) -> Iterator[TestedChunks]:
         """Yield what models say of all test rows, which comes back from the blocks."""
-        scaler = family.scaler
-        for _, said in _answers(family, scaler, chunks, sums, None):
-            for chunk, outputs in said.outputs.items():
+        for *_, said in _answers(family, chunks, sums, None):
+            for chunk, outputs in said.items():
                 yield slice(chunk, chunk + 1), outputs
 
     def refit(self, job: Job) -> Any:
@@ -226,23 +195,18 @@ class PlacedExact(Exact):
         )
 
 
-class PlacedNewton(PlacedExact, Newton):
-    """Newton's method over rows that lie elsewhere."""
-
-
 def _answers(
     family: Any,
-    scaler: Any,
     chunks: Chunks,
     sums: KeptSums,
     scored: tuple[Sequence[Metric], Any] | None,
-) -> Iterator[tuple[int, Said]]:
-    """Yield what blocks answer of their chunks, with the first one of those that are scored.
+) -> Iterator[tuple[int, list[FoldScores], dict[int, np.ndarray]]]:
+    """Yield the first chunk that a block scores, and its answer.
 
     Without ``scored``, all outputs come. Those of a chunk in several blocks come with the last.
     """
     models, placement = family.models_of(chunks, sums), family.rows.X
-    bound, bounds = Bound(type(family), family.estimators, scaler), chunks.bounds
+    bounds = chunks.bounds
     with placement.calls() as calls:
         sent = []
         for number, (start, stop) in enumerate(pairwise(placement.bounds)):
@@ -258,15 +222,15 @@ def _answers(
                 if scored is None or bounds[chunk] < start or bounds[chunk + 1] > stop
             ]
             some, what = models[first:last], scored or ((), None)
-            calls.submit(number, number, 0, test, bound, some, begins, travels, what)
+            calls.submit(number, number, 0, test, family.make, some, begins, travels, what)
             sent.append((number, first, travels))
         answers = dict(calls.next() for _ in sent)
     parts: dict[int, list[np.ndarray]] = {}
     for number, first, travels in sent:
-        said, whole = answers.pop(number), {}
-        for chunk, outputs in said.outputs.items():
+        (scores, said), whole = answers.pop(number), {}
+        for chunk, outputs in said.items():
             of_chunk = parts.setdefault(first + chunk, [])
             of_chunk.append(outputs)
             if bounds[first + chunk + 1] <= placement.bounds[number + 1]:
                 whole[first + chunk] = np.concatenate(parts.pop(first + chunk), axis=1)
-        yield first + (0 in travels), said._replace(outputs=whole)
+        yield first + (0 in travels), scores, whole

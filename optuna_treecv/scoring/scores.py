@@ -279,6 +279,16 @@ def in_full(spreads: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
     return single
 
 
+def joined(scores: Sequence[FoldScores]) -> FoldScores:
+    """Return the scores of neighbouring folds, with spreads in full."""
+    spreads = [in_full(one.spreads, one.scores.shape) for one in scores]
+    return FoldScores(
+        np.concatenate([one.scores for one in scores], axis=1),
+        np.concatenate([one.diverged for one in scores]),
+        np.concatenate(spreads, axis=2),
+    )
+
+
 def scores_of_folds(
     metrics: Sequence[Metric],
     rows: TestedRows,

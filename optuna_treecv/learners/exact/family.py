@@ -121,8 +121,9 @@ class Family(ABC):
         scaler: StandardScaler | None,
         n_jobs: int,
     ) -> None:
-        self.n_points, self.estimators = len(estimators), estimators
-        self.rows, self.scaler = rows, scaler
+        self.n_points, self.rows = len(estimators), rows
+        #: (rows) -> the same bound to other rows, in one thread.
+        self.make = partial(type(self), estimators, scaler=scaler, n_jobs=1)
         self._rows, self._scaler, self._n_jobs = rows, scaler, n_jobs
         self._bind(estimators)
 
@@ -231,8 +232,7 @@ class MomentFamily(Family):
     ) -> None:
         self.n_distinct = len(estimators)
         super().__init__(estimators, rows, scaler, n_jobs)
-        if rows.first is not None:
-            self.source.make = partial(_source, type(self), estimators, scaler)
+        self.source.make = self.make
         self.size = sum(map(prod, self.shapes))
 
     @classmethod
@@ -365,13 +365,6 @@ class MomentFamily(Family):
                 self.respond(of_chunk, block, out[:, :, begin:end])
         outputs = np.broadcast_to(out, (self.n_points, *out.shape[1:]))
         return slice(first, last), outputs.transpose(0, 2, 1)
-
-
-def _source(
-    kind: type[MomentFamily], estimators: Sequence[Any], scaler: Any, rows: PreparedRows
-) -> Source:
-    """Return the source of a family bound to some rows."""
-    return kind(estimators, rows, scaler, 1).source
 
 
 def largest_class(outputs: np.ndarray) -> np.ndarray:

@@ -319,7 +319,7 @@ class Source:
     n_numbers : int
         How many numbers the moments are.
     make : callable or None
-        (rows) -> the same of other rows, where these lie elsewhere.
+        (rows) -> a family that has this source, bound to them.
     """
 
     def __init__(
@@ -333,7 +333,7 @@ class Source:
     ) -> None:
         d, g = rows.n_features, n_groups
         self.rows, self.n_groups, self.with_spread = rows, n_groups, with_spread
-        self.make: Callable[[PreparedRows], Source] | None = None
+        self.make: Callable[[PreparedRows], Any] | None = None
         self.n_columns, self.n_targets = d + n_targets, n_targets
         #: Of the prepared rows, which may have others than the rows that models see.
         self._n_read = n_targets + (d if rows.maps is None else rows.maps.n_columns)
@@ -424,10 +424,11 @@ class Source:
 
 
 def _collected(
-    block: Block, start: int, stop: int, make: Callable[[PreparedRows], Source]
+    block: Block, start: int, stop: int, make: Callable[[PreparedRows], Any]
 ) -> Moments:
     with np.errstate(all="ignore"):
-        return make(block.rows).collect(slice(start, stop))
+        moments: Moments = make(block.rows).source.collect(slice(start, stop))
+        return moments
 
 
 def views(memory: np.ndarray, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
