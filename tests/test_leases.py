@@ -726,8 +726,8 @@ def proxy(postgres_url):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     code = (
-        "from optuna.storages import RDBStorage, run_grpc_proxy_server\n"
-        f"run_grpc_proxy_server(RDBStorage({postgres_url!r}), host='127.0.0.1', port={port})"
+        "from optuna.storages import get_storage, run_grpc_proxy_server\n"
+        f"run_grpc_proxy_server(get_storage({postgres_url!r}), host='127.0.0.1', port={port})"
     )
     server = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     yield port

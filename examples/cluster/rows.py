@@ -20,8 +20,8 @@ if __name__ == "__main__":
     client = Client(scheduler)
     client.wait_for_workers(2)
     rng = da.random.default_rng(0)
-    X = rng.normal(size=(200_000, 20), chunks=(25_000, 20))
-    y = (X.sum(axis=1) + rng.normal(size=200_000, chunks=25_000) > 0).astype(int)
+    X = rng.normal(size=(100_000, 20), chunks=(25_000, 20))
+    y = (X.sum(axis=1) + rng.normal(size=100_000, chunks=25_000) > 0).astype(int)
 
     rows = DaskRows(X, y, client=client)
     objective = treecv_objective(

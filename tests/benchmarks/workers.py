@@ -44,8 +44,8 @@ from postgres_server import postgres_binaries  # noqa: E402
 from postgres_server import PostgresServer  # noqa: E402
 from processes import Script  # noqa: E402
 
-PROXY = """from optuna.storages import RDBStorage, run_grpc_proxy_server
-run_grpc_proxy_server(RDBStorage({url!r}), host="127.0.0.1", port={port})"""
+PROXY = """from optuna.storages import get_storage, run_grpc_proxy_server
+run_grpc_proxy_server(get_storage({url!r}), host="127.0.0.1", port={port})"""
 N_POINTS = 256
 CASES = [("PostgreSQL", False), ("PostgreSQL", True), ("gRPC", True), ("journal", True)]
 
