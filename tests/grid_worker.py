@@ -1,6 +1,7 @@
-"""A worker of tests/test_leases.py: python grid_worker.py STORAGE STORE [stuck | meets].
+"""A worker of a grid: python grid_worker.py STORAGE STORE [stuck | meets].
 
-It prints one line per event:
+STORAGE is a URL, "grpc:PORT" for a gRPC proxy on this machine, or the path of a journal. The
+worker prints one line per event:
 
 * "ready": it begins when it reads a line.
 * "walks N": it evaluates N points side by side. With "stuck" it never ends. With "meets" the first
@@ -15,6 +16,9 @@ import time
 
 import numpy as np
 import optuna
+from optuna.storages import GrpcStorageProxy
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
@@ -31,6 +35,14 @@ def make_objective(store=None, **options):
     y = X[:, 0] > rng.normal(size=3000)
     options = {"param_grid": GRID, "batch_size": 5, "store": store} | options
     return treecv_objective(AveragedSGDClassifier(), X, y, **options)
+
+
+def storage_at(place):
+    if place.startswith("grpc:"):
+        storage = GrpcStorageProxy(host="127.0.0.1", port=int(place.removeprefix("grpc:")))
+        storage.wait_server_ready(timeout=120)
+        return storage
+    return place if "://" in place else JournalStorage(JournalFileBackend(place))
 
 
 def say(*words):
@@ -78,7 +90,7 @@ def main(storage, store, how=""):
     trained = count_trained()
     objective = make_objective(store)
     study = optuna.load_study(
-        study_name="grid", storage=storage, sampler=objective.grid_sampler(seed=0)
+        study_name="grid", storage=storage_at(storage), sampler=objective.grid_sampler(seed=0)
     )
     say("ready")
     sys.stdin.readline()

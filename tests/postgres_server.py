@@ -44,8 +44,8 @@ class PostgresServer:
             output.seek(0)
             assert done.returncode == 0, output.read().decode()
 
-    def start(self) -> None:
-        options = f"-c unix_socket_directories={self.folder} -c fsync=off -c listen_addresses="
+    def start(self, options: str = "") -> None:
+        options += f" -c unix_socket_directories={self.folder} -c fsync=off -c listen_addresses="
         options += "''" if self.port is None else f"127.0.0.1 -c port={self.port}"
         self.run("pg_ctl", "start", "-w", "-l", str(self.folder / "log"), "-o", options)
 

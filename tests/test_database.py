@@ -39,6 +39,8 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import treecv_objective
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
 from optuna_treecv.storage import database as database_module
@@ -708,6 +710,74 @@ def test_loaders_do_not_wait_for_ever_either(postgres_url, monkeypatch):
         assert load(database).empty
         with database.reading() as session:
             pid = session.scalar(text("SELECT pg_backend_pid()"))
+
+
+@pytest.fixture(params=["treecv", "ordinary"])
+def full_server(request, postgres_server, postgres_url):
+    """Return a URL of a server with six connections, and a function that takes those left.
+
+    Two of them are reserved for superusers, of whom "treecv" is one.
+    """
+    postgres_server.stop()
+    postgres_server.start("-c max_connections=6 -c superuser_reserved_connections=2")
+    schema = postgres_url.partition("search_path%3D")[2]
+    admin = create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.exec_driver_sql("CREATE ROLE ordinary LOGIN")
+        connection.exec_driver_sql(f"GRANT ALL ON SCHEMA {schema} TO ordinary")
+    admin.dispose()
+    url = postgres_url.replace("treecv@", f"{request.param}@")
+    others = create_engine(url, pool_size=10)
+    taken = []
+
+    def take():
+        with pytest.raises(OperationalError):
+            while len(taken) < 10:
+                taken.append(others.connect())
+
+    yield url, take
+    for connection in taken:
+        connection.close()
+    others.dispose()
+    postgres_server.stop()
+    postgres_server.start()
+    with admin.connect() as connection:
+        connection.exec_driver_sql("DROP OWNED BY ordinary")
+        connection.exec_driver_sql("DROP ROLE ordinary")
+    admin.dispose()
+
+
+FULL = "(too many clients|slots are reserved).* raise the server's max_connections to at least 5"
+
+
+@pytest.mark.slow  # it waits for the server
+def test_a_server_without_a_free_connection(full_server):
+    url, take = full_server
+    database = Database(url)
+    database.engine.dispose()
+    take()
+    with pytest.raises(ValueError, match=FULL):
+        Database(url)
+    with pytest.warns(RuntimeWarning, match=FULL):
+        database.attempt(lambda connection: None, None, without="models")
+
+
+@pytest.mark.slow  # it waits for the server
+def test_a_trial_without_a_connection_to_its_storage(full_server, binary):
+    """Optuna's own message blames the data."""
+    url, take = full_server
+    storage = optuna.storages.RDBStorage(url)
+    trial = optuna.create_study(storage=storage).ask()
+
+    def make(trial):
+        storage.engine.dispose()
+        take()
+        return PegasosClassifier(alpha=trial.suggest_float("alpha", 0.1, 1.0))
+
+    with pytest.raises(optuna.exceptions.StorageInternalError, match="invalid data") as caught:
+        treecv_objective(make, *binary)(trial)
+    (note,) = caught.value.__notes__
+    assert "in trial 0" in note and "at least 5 times the number of workers" in note
 
 
 def test_a_server_that_is_stopped(postgres_server, postgres_url, monkeypatch, retry_now):

@@ -6,11 +6,15 @@ store.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 import pickle
 import runpy
 import signal
+import socket
+import subprocess
+import sys
 from threading import Barrier
 from threading import Event
 from threading import Thread
@@ -18,6 +22,8 @@ import time
 
 import optuna
 from optuna.distributions import FloatDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 from processes import Script
 import pytest
@@ -710,6 +716,51 @@ def test_two_processes_train_no_point_twice(store_url, shared_study, workers):
     trained = [int(worker.said[-1].removeprefix("trained ")) for worker in both]
     assert min(trained) > 0 and sum(trained) == n_updates(study.trials)
     assert expiries(store_url) == []
+
+
+@pytest.fixture
+def proxy(postgres_url):
+    """Return the port of a gRPC proxy for the storage at a PostgreSQL database."""
+    if not find_spec("grpc"):
+        pytest.skip("needs grpcio")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    code = (
+        "from optuna.storages import get_storage, run_grpc_proxy_server\n"
+        f"run_grpc_proxy_server(get_storage({postgres_url!r}), host='127.0.0.1', port={port})"
+    )
+    server = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    yield port
+    server.kill()
+    server.wait(60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("storage", ["postgresql", "journal", "grpc"])
+def test_eight_processes_on_one_study(storage, request, tmp_path, workers):
+    """They end well with the trials, and with as many row updates, as one process alone."""
+    if storage == "journal":
+        place, store = str(tmp_path / "journal"), f"sqlite:///{tmp_path / 'store.db'}"
+        study = optuna.create_study(
+            study_name="grid", storage=JournalStorage(JournalFileBackend(place))
+        )
+    else:
+        place = store = request.getfixturevalue("postgres_url")
+        study = optuna.create_study(study_name="grid", storage=place)
+        if storage == "grpc":
+            place = f"grpc:{request.getfixturevalue('proxy')}"
+    eight = [workers(place, store) for _ in range(8)]
+    for worker in eight:
+        worker.until("ready")
+    for worker in eight:
+        worker.begin()
+    for worker in eight:
+        worker.end()
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
+    assert_as_alone(store, study.trials)
+    trained = [int(worker.said[-1].removeprefix("trained ")) for worker in eight]
+    assert sum(trained) == n_updates(study.trials)
+    assert expiries(store) == []
 
 
 def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):

@@ -21,6 +21,7 @@ import warnings
 import sqlalchemy as sa
 from sqlalchemy import Connection as Connection  # for modules that must not import SQLAlchemy
 
+from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.storage.outages import Outages
 from optuna_treecv.storage.outages import Scope
 from optuna_treecv.storage.tables import LEASES
@@ -124,7 +125,7 @@ class Database:
             hint = f"; if no process writes to the file, use {url}" if is_read_only else ""
             raise ValueError(
                 f"store must be a database that can be opened, got {self}: "
-                f"{reason_of(error)}{hint}."
+                f"{reason_of(error)}{hint}.{advice_on(error)}"
             ) from error
 
     def _start(self) -> None:
@@ -272,7 +273,8 @@ class Database:
             if failing is None or self._outages.note(failing, monotonic() - start):
                 what = _ALL.get(failing, without)
                 warnings.warn(
-                    f"store {self}: {reason_of(error)}; trials go on without {what}.",
+                    f"store {self}: {reason_of(error)}; trials go on without {what}."
+                    f"{advice_on(error)}",
                     RuntimeWarning,
                     stacklevel=3,
                 )

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import field
+import re
 from threading import Lock
 from time import monotonic
 
@@ -11,6 +12,9 @@ RETRY_SECONDS = 30.0
 #: A failure that took long is tried again after so many times its duration, so that waiting takes
 #: a small part of the time.
 PAUSE_PER_SECOND = 5
+
+# What PostgreSQL says then. Drivers have no code for errors of a connection that was not made.
+_IS_FULL = re.compile("too many clients|connection slots are reserved")
 
 #: A kind of attempts that may fail alone: their purpose (None: any), and whether they write.
 Scope = tuple[str | None, bool]
@@ -54,3 +58,14 @@ class Outages:
             with self._lock:
                 for scope in scopes:
                     self._retry_at.pop(scope, None)
+
+
+def advice_on(error: BaseException) -> str:
+    """Return what to do about a server without a free connection; "" for another error."""
+    if not _IS_FULL.search(f"{error} {error.__cause__}"):
+        return ""
+    return (
+        " Each worker takes 4 or 5 connections: raise the server's max_connections to at least 5 "
+        "times the number of workers, or give them Optuna's storage by its gRPC proxy, which "
+        "leaves 2 connections per worker, those of the store."
+    )

@@ -48,6 +48,7 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.model_store import ModelStore
+from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.batches import Batches
@@ -319,14 +320,15 @@ class TreeCVObjective:
                         job.complete()
                     else:
                         self._run_reporting(trial, job, race)
+            result = record_trial(trial, job, self._database)
         except optuna.TrialPruned:
             raise
         except Exception as error:
             error.add_note(
                 f"This happened in trial {trial.number} with parameters {trial.params}."
+                f"{advice_on(error)}"
             )
             raise
-        result = record_trial(trial, job, self._database)
         self._known_scores.note(trial, result, job.scoring.first.direction, job.outputs())
         return result
 
