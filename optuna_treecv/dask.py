@@ -127,6 +127,11 @@ class DaskRows(PlacedRows):
                     )
                 X, y = X.drop(columns=[y]), X[y]
             self.names = [str(name) for name in X.columns]
+        if isinstance(y, str):
+            raise ValueError(
+                f"y must be an array where X has no names of columns, got {y!r}; the targets "
+                "would be right."
+            )
         self._parts = np.ravel(X.to_delayed()).tolist()
         most = -(-_SAMPLE // len(self._parts))
         facts = self._client.compute([delayed(_facts)(part, most) for part in self._parts])

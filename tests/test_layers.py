@@ -34,7 +34,7 @@ ALLOWED = {
         "_kernels",
     },
     "study": {"crossval", "learners", "sharing", "storage"},
-    "crossval": {"learners", "rows", "scoring", "sharing", "tree", "_kernels"},
+    "crossval": {"dask", "learners", "rows", "scoring", "sharing", "tree", "_kernels"},
     "sharing": {"learners", "rows", "scoring", "storage", "tree", "_kernels"},
     "scoring": {"learners", "rows", "tree"},
     "learners": {"rows", "tree", "_kernels"},
@@ -46,10 +46,12 @@ ALLOWED = {
 }
 # The folders and files that may import a library.
 LIBRARIES = {
+    "dask": {"dask"},
+    "distributed": {"dask"},
     "optuna": {"reporting", "search", "study"},
     "optuna_dashboard": {"reporting"},
     "plotly": {"reporting"},
-    "pandas": {"learners", "reporting"},
+    "pandas": {"dask", "learners", "reporting"},
     "river": {"learners"},
     "sqlalchemy": {"storage"},
     "sklearn": {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+import sys
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -31,6 +32,7 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_no_missing
+from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import why_not_in_memory
@@ -137,8 +139,9 @@ class Task:
         self._facts: dict[Any, Any] = {}
         self.topics: set[str] = set()
         self._preparing = Lock()
-        self.warn_once("reading", lambda: why_read_at_once(X))
         began = perf_counter()
+        X, y = on_cluster(X, y)
+        self.warn_once("reading", lambda: why_read_at_once(X))
         X, y, names = opened(X, y, settings.room)
         self.data = Data(X, y, settings.room, names)
         if settings.room.max_bytes is None:
@@ -559,6 +562,20 @@ class Task:
             self.shared.name_of((*what, "rows"), lambda: content_of(*of_rows))[0],
             self.shared.name_of((*what, "scores"), lambda: content_of(*of_scores)),
         )
+
+
+def on_cluster(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return rows of Dask as they lie on a cluster, if there is a current client of one."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None or not is_dask(X):
+        return X, y
+    try:
+        client = distributed.get_client()
+    except ValueError:
+        return X, y
+    from optuna_treecv.dask import DaskRows
+
+    return DaskRows(X, y, client), None
 
 
 def _name_of_metric(metric: Metric) -> bytes:

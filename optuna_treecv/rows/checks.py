@@ -171,7 +171,8 @@ def why_read_at_once(X: Any) -> str:
         return ""
     return (
         f"X is a Dask {type(X).__name__}, and all its rows are read into the memory of this "
-        "process; X.compute() would say so, and a part of the rows would take less."
+        "process; X.compute() would say so. With a distributed.Client, they would stay on its "
+        "workers (optuna_treecv.dask.DaskRows)."
     )
 
 

@@ -57,7 +57,7 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
         If they cannot be read.
     """
     if isinstance(X, PlacedRows):
-        if y is not None:
+        if y is not None and y is not X.y:
             raise ValueError(f"y must be None where X is {type(X).__name__}, which has its own.")
         return X, X.y, X.names
     if isinstance(y, PathLike) or (isinstance(y, str) and y.endswith(".npy")):

@@ -40,6 +40,7 @@ from optuna_treecv.crossval.settings import draw_seed
 from optuna_treecv.crossval.settings import is_number
 from optuna_treecv.crossval.settings import MethodName
 from optuna_treecv.crossval.settings import warn_caller
+from optuna_treecv.crossval.task import on_cluster
 from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.sources import opened
@@ -298,6 +299,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             If an argument is wrong, or no trial succeeds.
         """
         self._check_arguments()
+        X, y = on_cluster(X, y)
         if not is_dask(X):  # which the objective warns of
             X, y, _ = opened(X, y, check_room(self.max_memory, self.spill_dir))
         X, y, sample_weight = indexable(X, y, sample_weight)
