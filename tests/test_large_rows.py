@@ -10,6 +10,7 @@ import subprocess
 import sys
 from textwrap import dedent
 import time
+import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,7 @@ from optuna_treecv.rows.row_file import MappedFile
 from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 LITTLE = LEAST_BYTES  # the rows below take 3 to 6 times as much
 PEGASOS = PegasosClassifier(alpha=1e-3)
@@ -109,8 +111,9 @@ def test_a_file_holds_the_padded_rows(n, d, intercept, dtype, seed, n_bytes, n_p
         ]
         expected = pad_rows(rows, order, intercept)
         if sparse.issparse(rows):
-            most = np.diff(rows.indptr) + intercept + rng.integers(0, 3, n)  # zeros, for example
-            found = SparseFile(pieces, order, most, width, dtype, room).rows
+            zeros = np.append(0, np.cumsum(rng.integers(0, 3, n)))  # for example
+            begins = rows.indptr + zeros
+            found = SparseFile(pieces, order, begins, int(intercept), width, dtype, room).rows
             for name in ("values", "columns", "begins"):
                 array = getattr(expected, name)
                 assert getattr(found, name).dtype == array.dtype
@@ -369,6 +372,21 @@ LIMITED = """
     for result in tree_cross_validate_many(models, X, y, cv=100, **options):
         print(result.mean)
 """
+
+
+def test_a_file_of_sparse_rows_takes_little_memory_for_each_row():
+    n, n_piece = 2**19, 2**14
+    order = np.random.default_rng(0).permutation(n).astype(np.uint32)
+    begins = 2 * np.arange(n + 1, dtype=np.int32)
+    columns = np.tile(np.arange(2, dtype=np.int32), n_piece)
+    piece = SparseRows(np.ones(2 * n_piece), columns, 2 * np.arange(n_piece + 1), (n_piece, 8))
+    pieces = ((first, piece) for first in range(0, n, n_piece))
+    tracemalloc.start()
+    file = SparseFile(pieces, order, begins, 0, 8, np.float64, Room(LEAST_BYTES))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(file.rows) == n and file.rows.begins[-1] == 2 * n
+    assert peak < 4 * n + 3 * LEAST_BYTES  # the region of each row, and pieces
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,9 @@ LEAST_BYTES = 2**20
 # A block is read in pieces of this size, as large as a system reads ahead at once.
 _READ_BYTES = 2**20
 
+# The rows whose sizes are summed at once.
+_ROWS_AT_ONCE = 2**16
+
 _IN_MEMORY = {"tmpfs", "ramfs"}
 
 
@@ -368,15 +371,16 @@ class DenseFile(RowFile):
 
 
 class SparseFile(RowFile):
-    """Sparse rows; where they begin is in memory.
+    """Sparse rows, in three files: values, columns, and where rows begin.
 
     Parameters
     ----------
     pieces : iterable of (int, SparseRows)
         As for ``DenseFile``.
     order : ndarray of shape (n_rows,), uint32
-    most : ndarray of shape (n_rows,), int32
-        The most entries of each row as given.
+    given : ndarray of shape (n_rows + 1,), int
+        Where rows begin as given. They have at most these entries and ``n_more`` others.
+    n_more : int
     width : int
     dtype : dtype
     room : Room
@@ -390,50 +394,66 @@ class SparseFile(RowFile):
         self,
         pieces: Iterable[tuple[int, SparseRows]],
         order: np.ndarray,
-        most: np.ndarray,
+        given: np.ndarray,
+        n_more: int,
         width: int,
         dtype: Any,
         room: Room,
     ) -> None:
-        n_most, self._sizes = int(most.sum(dtype=np.int64)), (np.dtype(dtype).itemsize, 4)
+        n = len(order)
+        n_most = int(given[-1]) - int(given[0]) + n_more * n
+        self._sizes = np.dtype(dtype).itemsize, 4
         files = [MappedFile(size * n_most, room.folder) for size in self._sizes]
-        super().__init__(files, len(order), room)
+        files.append(MappedFile(8 * (n + 1), room.folder))
+        super().__init__(files, n, room)
         self._n_region = max(1, self._n_region // 4)  # for the positions of its entries
         values, columns = files[0].array((n_most,), dtype), files[1].array((n_most,), np.int32)
+        begins = files[2].array((n + 1,), np.int64)
         region, parts = self._deal(order)
-        starts = np.cumsum([0, *(most[order[part]].sum(dtype=np.int64) for part in parts)])[:-1]
-        filled, sizes = starts.copy(), np.empty(len(order), np.int32)
+        sizes = np.zeros(len(parts), np.int64)
+        for start in range(0, n, _ROWS_AT_ONCE):
+            most = np.diff(given[start : start + _ROWS_AT_ONCE + 1]) + n_more
+            of_rows = region[start : start + _ROWS_AT_ONCE]
+            sizes += np.bincount(of_rows, most, len(parts)).astype(np.int64)
+        starts = np.cumsum(sizes) - sizes
+        filled, n_filled = starts.copy(), [part.start for part in parts]
         for first, piece in pieces:
             by_region, cuts = _sorted_cuts(region[first : first + len(piece)], len(parts))
-            sizes[first : first + len(piece)] = np.diff(piece.begins)
             piece = piece[by_region]
             for number, (begin, end) in enumerate(cuts):
                 self._write(filled[number], piece[begin:end])
                 filled[number] += piece.begins[end] - piece.begins[begin]
+                # Until its region is sorted, the sizes of rows stand in the place of their ends.
+                of_rows = np.diff(piece.begins[begin : end + 1])
+                files[2].write(8 * (n_filled[number] + 1), of_rows)
+                n_filled[number] += end - begin
             self._note(len(piece))
-        begins = np.zeros(len(order) + 1, np.int64)
-        np.cumsum(sizes[order], out=begins[1:])
+        n_entries = 0
         for part, start, stop in zip(parts, starts, filled, strict=True):
-            given = np.sort(order[part])
-            at = np.append(0, np.cumsum(sizes[given]))
-            shape = len(given), width
-            dealt = SparseRows(values[start:stop], columns[start:stop], at, shape)
-            self._write(begins[part.start], dealt[np.searchsorted(given, order[part])])
-            for file, size in zip(files, self._sizes, strict=True):
+            numbers = np.sort(order[part])
+            at = np.append(0, np.cumsum(begins[part.start + 1 : part.stop + 1]))
+            dealt = SparseRows(values[start:stop], columns[start:stop], at, (len(at) - 1, width))
+            in_order = dealt[np.searchsorted(numbers, order[part])]
+            self._write(n_entries, in_order)
+            begins[part.start + 1 : part.stop + 1] = n_entries + in_order.begins[1:]
+            n_entries += int(at[-1])
+            for file, size in zip(files, self._sizes, strict=False):
                 file.leave(size * start, size * stop)
-            self._note(len(given))
-        values.flags.writeable = columns.flags.writeable = False
-        n = begins[-1]
-        self.rows = SparseRows(values[:n], columns[:n], begins, (len(order), width))
+            files[2].leave(8 * part.start, 8 * part.stop)
+            self._note(len(at) - 1)
+        for array in (values, columns, begins):
+            array.flags.writeable = False
+        self.rows = SparseRows(values[:n_entries], columns[:n_entries], begins, (n, width))
 
     def _write(self, entry: int, rows: SparseRows) -> None:
         for file, size, numbers in zip(
-            self._files, self._sizes, (rows.values, rows.columns), strict=True
+            self._files, self._sizes, (rows.values, rows.columns), strict=False
         ):
             file.write(int(entry) * size, numbers)
 
     def _bytes_before(self, row: int) -> list[int]:
-        return [int(self.rows.begins[row]) * size for size in self._sizes]
+        entry = int(self.rows.begins[row])
+        return [*(entry * size for size in self._sizes), 8 * row]
 
 
 def _sorted_cuts(region: np.ndarray, n_regions: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
