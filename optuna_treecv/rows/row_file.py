@@ -30,8 +30,8 @@ from optuna_treecv.rows.progress import Progress
 from optuna_treecv.rows.sparse_rows import SparseRows
 
 # ``max_memory`` by a piece of rows as given, which are prepared at once; by a region, whose rows
-# are sorted at once; by a block, of which one is trained on while the next one is read; and by
-# what models say of all rows.
+# are sorted at once; by a block; and by what models say of all rows. Up to one and a half blocks
+# are trained on while as many are read.
 _PIECES, _REGIONS, _BLOCKS, _BESIDE = 16, 4, 4, 8
 
 _MOST_PIECE = 2**25
