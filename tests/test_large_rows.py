@@ -43,6 +43,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.learners.newton.left_out import LeftOut
 from optuna_treecv.rows import progress
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width
@@ -403,6 +404,31 @@ def test_what_is_trained_on_and_read_ahead_takes_no_more_than_the_limit(rows, cv
     labels = y if rows is X else CSR_Y
     tree_cross_validate(PEGASOS, rows, labels, cv=cv, max_memory=LITTLE)
     assert LITTLE / 4 < max(most) < LITTLE * 7 / 8  # an eighth is for outputs
+
+
+def test_rows_left_out_that_are_solved_for_one_by_one_stay_in_files(monkeypatch):
+    outputs = LeftOut.outputs
+
+    def lose_some(self):
+        found, are_lost = outputs(self)
+        are_lost[[3, 20_000, 20_001]] = True
+        return found, are_lost
+
+    monkeypatch.setattr(LeftOut, "outputs", lose_some)
+    results, peaks = [], []
+    for max_memory in (None, LITTLE):
+        tracemalloc.start()
+        results.append(
+            tree_cross_validate(
+                *(LogisticRegression(), X, y),
+                **{"cv": "loo", "method": "newton", "scoring": "log_loss"},
+                max_memory=max_memory,
+            )
+        )
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert np.allclose(*(result.test_score for result in results), rtol=1e-9)
+    assert peaks[1] < peaks[0] - 1.9 * X.nbytes  # neither the rows nor their copy in another order
 
 
 @pytest.fixture(scope="module")
