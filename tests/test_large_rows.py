@@ -54,6 +54,7 @@ from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
 from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
 
 LITTLE = LEAST_BYTES  # the rows below take 3 to 6 times as much
 PEGASOS = PegasosClassifier(alpha=1e-3)
@@ -348,6 +349,46 @@ def test_progress_is_printed(monkeypatch, capsys, files):
     assert f" models are trained: {total} of {total} readings in " in lines[-1]
     with pytest.raises(ValueError, match="^verbose must be 0 or a positive integer, got -1"):
         tree_cross_validate(PEGASOS, X, y, verbose=-1)
+
+
+def test_a_trial_says_how_far_it_is(monkeypatch, files, capsys):
+    def run(**options):
+        objective = treecv_objective(lambda trial: PEGASOS, X, y, cv=100, **options)
+        study = optuna.create_study()
+        study.optimize(objective, n_trials=1)
+        assert study.best_value == tree_cross_validate(PEGASOS, X, y, cv=100).mean
+        return study.best_trial.user_attrs.get(PROGRESS_ATTRIBUTE)
+
+    assert run(max_memory=LITTLE) is None  # it takes less than the time between two lines
+    written, set_user_attr = [], optuna.Trial.set_user_attr
+
+    def noted(self, name, value):
+        written.append(value)
+        set_user_attr(self, name, value)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(optuna.Trial, "set_user_attr", noted)
+        patched.setattr(progress, "_INTERVAL_OF_LISTENER", 0.0)
+        assert run() is None
+        total = f"{files[-1].n_read / len(X):.1f}"
+        said = f"^models are trained: {total} of {total} readings in . s, 0 s left$"
+        assert re.match(said, run(max_memory=LITTLE))
+        assert re.match(r"^rows are written to a file: 0\.\d of 2\.0 readings in ", written[1])
+        patched.setattr(progress, "_INTERVAL_OF_LISTENER", 1e-2)
+        written.clear()
+        run(max_memory=LITTLE)
+        assert 1 < len(written) < 100
+    capsys.readouterr()
+
+    def refuse(self, name, value):
+        if name == PROGRESS_ATTRIBUTE:
+            raise RuntimeError("the storage is lost")
+        set_user_attr(self, name, value)
+
+    monkeypatch.setattr(progress, "_INTERVAL_OF_LISTENER", 0.0)
+    monkeypatch.setattr(optuna.Trial, "set_user_attr", refuse)
+    assert run(max_memory=LITTLE) is None
+    assert "[optuna_treecv]" not in capsys.readouterr().out
 
 
 # Memory.

@@ -227,7 +227,6 @@ class RowFile(ABC):
         self._lock = Lock()
         self._reader: Thread | None = None
         self._n_rows = n_rows
-        self._progress: Progress | None = None
         self.n_read = 0
         self.expect("rows are written to a file", lambda: 2 * n_rows)
 
@@ -246,12 +245,7 @@ class RowFile(ABC):
 
     def expect(self, what: str, n_rows: Callable[[], int]) -> None:
         """Say how far it is while so many rows are read, if that is wanted."""
-        if self._room.is_verbose:
-            self._progress = Progress(what, self._n_rows, n_rows())
-
-    def _note(self, n_rows: int) -> None:
-        if self._progress is not None:
-            self._progress.add(n_rows)
+        self._progress = Progress(what, self._n_rows, n_rows, self._room.is_verbose)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return room for numbers of all rows; in a file, it does not own its memory."""
@@ -299,7 +293,7 @@ class RowFile(ABC):
             if begin < end:
                 for file, *span in self._spans(begin, end):
                     file.leave(*span)
-        self._note(n_new)
+        self._progress.add(n_new)
         if before is not None:  # it reads what is held now; two at once would read in turns
             before.join()
         if following[0] < following[1]:
@@ -358,12 +352,12 @@ class DenseFile(RowFile):
             for number, (begin, end) in enumerate(cuts):
                 file.write(filled[number] * self._row_bytes, piece[by_region[begin:end]])
                 filled[number] += end - begin
-            self._note(len(piece))
+            self._progress.add(len(piece))
         for part in parts:
             rank = np.searchsorted(np.sort(order[part]), order[part])
             file.write(part.start * self._row_bytes, self.rows[part][rank])
             file.leave(part.start * self._row_bytes, part.stop * self._row_bytes)
-            self._note(len(rank))
+            self._progress.add(len(rank))
         self.rows.flags.writeable = False
 
     def _bytes_before(self, row: int) -> list[int]:
@@ -427,7 +421,7 @@ class SparseFile(RowFile):
                 of_rows = np.diff(piece.begins[begin : end + 1])
                 files[2].write(8 * (n_filled[number] + 1), of_rows)
                 n_filled[number] += end - begin
-            self._note(len(piece))
+            self._progress.add(len(piece))
         n_entries = 0
         for part, start, stop in zip(parts, starts, filled, strict=True):
             numbers = np.sort(order[part])
@@ -440,7 +434,7 @@ class SparseFile(RowFile):
             for file, size in zip(files, self._sizes, strict=False):
                 file.leave(size * start, size * stop)
             files[2].leave(8 * part.start, 8 * part.stop)
-            self._note(len(at) - 1)
+            self._progress.add(len(at) - 1)
         for array in (values, columns, begins):
             array.flags.writeable = False
         self.rows = SparseRows(values[:n_entries], columns[:n_entries], begins, (n, width))
