@@ -351,6 +351,7 @@ def test_progress_is_printed(monkeypatch, capsys, files):
         tree_cross_validate(PEGASOS, X, y, verbose=-1)
 
 
+@pytest.mark.slow
 def test_a_trial_says_how_far_it_is(monkeypatch, files, capsys):
     def run(**options):
         objective = treecv_objective(lambda trial: PEGASOS, X, y, cv=100, **options)
@@ -416,6 +417,7 @@ LIMITED = """
 """
 
 
+@pytest.mark.slow
 def test_a_file_of_sparse_rows_takes_little_memory_for_each_row():
     n, n_piece = 2**19, 2**14
     order = np.random.default_rng(0).permutation(n).astype(np.uint32)
@@ -431,6 +433,7 @@ def test_a_file_of_sparse_rows_takes_little_memory_for_each_row():
     assert peak < 4 * n + 3 * LEAST_BYTES  # the region of each row, and pieces
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [X, CSR], ids=["dense", "sparse"])
 @pytest.mark.parametrize("cv", [2, 10, 11, 23, 100, "loo"])
 def test_what_is_trained_on_and_read_ahead_takes_no_more_than_the_limit(rows, cv, monkeypatch):
@@ -447,6 +450,7 @@ def test_what_is_trained_on_and_read_ahead_takes_no_more_than_the_limit(rows, cv
     assert LITTLE / 4 < max(most) < LITTLE * 7 / 8  # an eighth is for outputs
 
 
+@pytest.mark.slow
 def test_rows_left_out_that_are_solved_for_one_by_one_stay_in_files(monkeypatch):
     outputs = LeftOut.outputs
 

@@ -144,6 +144,7 @@ def test_so_many_readings(depth):
     assert read == 1 + log2(n_folds) / 2 == file.expected / plan.n_rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [10, 50, 65, 100, 128, 150, 200, 640, 6400])
 def test_readings_of_other_numbers_of_folds(k):
     plan = Plan(6400, k)
