@@ -41,6 +41,7 @@ from optuna_treecv.history import load_fold_scores  # noqa: E402
 from optuna_treecv.reporting import dashboard  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
 from optuna_treecv.reporting.evaluations import Evaluations  # noqa: E402
+from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE  # noqa: E402
 
 STORE = "the store"
 FIGURES = {
@@ -385,6 +386,21 @@ def test_a_study_with_nothing_to_say(fill):
     assert facts["**data**"] == "1,234 rows × 5 features"
     assert facts["**trials**"] == "2 complete, 1 of them infinite, 1 of 2 in the store"
     assert set(figures_of(filled.study)) == set(FIGURES) - {"treecv-sharing"}  # none was shared
+
+
+def test_the_note_says_how_far_running_trials_are(filled):
+    line = "models are trained: 2.2 of 4.2 readings in 8 s, 9 s left"
+    for text in (line, None):
+        trial = filled.study.ask()
+        if text is not None:
+            trial.set_user_attr(PROGRESS_ATTRIBUTE, text)
+    dashboard.publish(filled.study, filled.store)
+    note = optuna_dashboard.get_note(filled.study)
+    assert note.count(f"Trial {trial.number - 1}: `{line}`.") == 1
+    assert f"Trial {trial.number}:" not in note
+    filled.study.tell(trial.number - 1, 0.3)
+    dashboard.publish(filled.study, filled.store)
+    assert line not in optuna_dashboard.get_note(filled.study)
 
 
 @pytest.mark.parametrize(

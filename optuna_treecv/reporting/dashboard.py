@@ -13,6 +13,7 @@ import warnings
 import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
 
 from optuna_treecv.reporting.evaluations import compare_trials
 from optuna_treecv.reporting.evaluations import Compared
@@ -27,6 +28,7 @@ from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.study.advice import advice_of
+from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
 from optuna_treecv.study.attributes import scores_of_trial
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import edges_of
@@ -114,7 +116,7 @@ def publish(study: optuna.Study, store: Any) -> None:
     of = Evaluations(study, store)
     before, _, rest = get_note(study).partition(BEGIN)  # the user's text around our part stays
     _, _, after = rest.partition(f"\n{END}")  # a name in our part has no lines
-    parts = before.strip(), f"{BEGIN}\n\n{_note(of)}\n\n{END}", after.strip()
+    parts = before.strip(), f"{BEGIN}\n\n{_running(study)}{_note(of)}\n\n{END}", after.strip()
     save_note(study, "\n\n".join(filter(None, parts)))
     shares = of.frame["n_updates_saved"].any()
     for name, plot in FIGURES.items():
@@ -171,6 +173,17 @@ class DashboardCallback:
                 f"the study was not published after trial {trial.number}, and goes on: {error}",
                 stacklevel=2,
             )
+
+
+def _running(study: optuna.Study) -> str:
+    """Return how far the trials are whose rows are in a file."""
+    running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
+    lines = [
+        f"Trial {trial.number}: {_plain(trial.user_attrs[PROGRESS_ATTRIBUTE])}.\n\n"
+        for trial in running
+        if PROGRESS_ATTRIBUTE in trial.user_attrs
+    ]
+    return "".join(lines)
 
 
 def _note(of: Evaluations) -> str:

@@ -647,8 +647,8 @@ class Data:
                     "a StandardScaler with means does; with_mean=False, for example, would be "
                     "right."
                 )
-            most = np.diff(self.X.indptr).astype(np.int32) + np.int32(layout.intercept)
-            in_file = SparseFile(pieces, order, most, width, dtype, self.room)
+            given, n_more = self.X.indptr, int(layout.intercept)
+            in_file = SparseFile(pieces, order, given, n_more, width, dtype, self.room)
             return in_file.rows, in_file
         if self.is_large:
             file = DenseFile(pieces, order, width, dtype, self.room)

@@ -30,8 +30,8 @@ from optuna_treecv.rows.progress import Progress
 from optuna_treecv.rows.sparse_rows import SparseRows
 
 # ``max_memory`` by a piece of rows as given, which are prepared at once; by a region, whose rows
-# are sorted at once; by a block, of which one is trained on while the next one is read; and by
-# what models say of all rows.
+# are sorted at once; by a block; and by what models say of all rows. Up to one and a half blocks
+# are trained on while as many are read.
 _PIECES, _REGIONS, _BLOCKS, _BESIDE = 16, 4, 4, 8
 
 _MOST_PIECE = 2**25
@@ -41,6 +41,9 @@ LEAST_BYTES = 2**20
 
 # A block is read in pieces of this size, as large as a system reads ahead at once.
 _READ_BYTES = 2**20
+
+# The rows whose sizes are summed at once.
+_ROWS_AT_ONCE = 2**16
 
 _IN_MEMORY = {"tmpfs", "ramfs"}
 
@@ -224,7 +227,6 @@ class RowFile(ABC):
         self._lock = Lock()
         self._reader: Thread | None = None
         self._n_rows = n_rows
-        self._progress: Progress | None = None
         self.n_read = 0
         self.expect("rows are written to a file", lambda: 2 * n_rows)
 
@@ -243,12 +245,7 @@ class RowFile(ABC):
 
     def expect(self, what: str, n_rows: Callable[[], int]) -> None:
         """Say how far it is while so many rows are read, if that is wanted."""
-        if self._room.is_verbose:
-            self._progress = Progress(what, self._n_rows, n_rows())
-
-    def _note(self, n_rows: int) -> None:
-        if self._progress is not None:
-            self._progress.add(n_rows)
+        self._progress = Progress(what, self._n_rows, n_rows, self._room.is_verbose)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return room for numbers of all rows; in a file, it does not own its memory."""
@@ -296,7 +293,7 @@ class RowFile(ABC):
             if begin < end:
                 for file, *span in self._spans(begin, end):
                     file.leave(*span)
-        self._note(n_new)
+        self._progress.add(n_new)
         if before is not None:  # it reads what is held now; two at once would read in turns
             before.join()
         if following[0] < following[1]:
@@ -355,12 +352,12 @@ class DenseFile(RowFile):
             for number, (begin, end) in enumerate(cuts):
                 file.write(filled[number] * self._row_bytes, piece[by_region[begin:end]])
                 filled[number] += end - begin
-            self._note(len(piece))
+            self._progress.add(len(piece))
         for part in parts:
             rank = np.searchsorted(np.sort(order[part]), order[part])
             file.write(part.start * self._row_bytes, self.rows[part][rank])
             file.leave(part.start * self._row_bytes, part.stop * self._row_bytes)
-            self._note(len(rank))
+            self._progress.add(len(rank))
         self.rows.flags.writeable = False
 
     def _bytes_before(self, row: int) -> list[int]:
@@ -368,15 +365,16 @@ class DenseFile(RowFile):
 
 
 class SparseFile(RowFile):
-    """Sparse rows; where they begin is in memory.
+    """Sparse rows, in three files: values, columns, and where rows begin.
 
     Parameters
     ----------
     pieces : iterable of (int, SparseRows)
         As for ``DenseFile``.
     order : ndarray of shape (n_rows,), uint32
-    most : ndarray of shape (n_rows,), int32
-        The most entries of each row as given.
+    given : ndarray of shape (n_rows + 1,), int
+        Where rows begin as given. They have at most these entries and ``n_more`` others.
+    n_more : int
     width : int
     dtype : dtype
     room : Room
@@ -390,50 +388,66 @@ class SparseFile(RowFile):
         self,
         pieces: Iterable[tuple[int, SparseRows]],
         order: np.ndarray,
-        most: np.ndarray,
+        given: np.ndarray,
+        n_more: int,
         width: int,
         dtype: Any,
         room: Room,
     ) -> None:
-        n_most, self._sizes = int(most.sum(dtype=np.int64)), (np.dtype(dtype).itemsize, 4)
+        n = len(order)
+        n_most = int(given[-1]) - int(given[0]) + n_more * n
+        self._sizes = np.dtype(dtype).itemsize, 4
         files = [MappedFile(size * n_most, room.folder) for size in self._sizes]
-        super().__init__(files, len(order), room)
+        files.append(MappedFile(8 * (n + 1), room.folder))
+        super().__init__(files, n, room)
         self._n_region = max(1, self._n_region // 4)  # for the positions of its entries
         values, columns = files[0].array((n_most,), dtype), files[1].array((n_most,), np.int32)
+        begins = files[2].array((n + 1,), np.int64)
         region, parts = self._deal(order)
-        starts = np.cumsum([0, *(most[order[part]].sum(dtype=np.int64) for part in parts)])[:-1]
-        filled, sizes = starts.copy(), np.empty(len(order), np.int32)
+        sizes = np.zeros(len(parts), np.int64)
+        for start in range(0, n, _ROWS_AT_ONCE):
+            most = np.diff(given[start : start + _ROWS_AT_ONCE + 1]) + n_more
+            of_rows = region[start : start + _ROWS_AT_ONCE]
+            sizes += np.bincount(of_rows, most, len(parts)).astype(np.int64)
+        starts = np.cumsum(sizes) - sizes
+        filled, n_filled = starts.copy(), [part.start for part in parts]
         for first, piece in pieces:
             by_region, cuts = _sorted_cuts(region[first : first + len(piece)], len(parts))
-            sizes[first : first + len(piece)] = np.diff(piece.begins)
             piece = piece[by_region]
             for number, (begin, end) in enumerate(cuts):
                 self._write(filled[number], piece[begin:end])
                 filled[number] += piece.begins[end] - piece.begins[begin]
-            self._note(len(piece))
-        begins = np.zeros(len(order) + 1, np.int64)
-        np.cumsum(sizes[order], out=begins[1:])
+                # Until its region is sorted, the sizes of rows stand in the place of their ends.
+                of_rows = np.diff(piece.begins[begin : end + 1])
+                files[2].write(8 * (n_filled[number] + 1), of_rows)
+                n_filled[number] += end - begin
+            self._progress.add(len(piece))
+        n_entries = 0
         for part, start, stop in zip(parts, starts, filled, strict=True):
-            given = np.sort(order[part])
-            at = np.append(0, np.cumsum(sizes[given]))
-            shape = len(given), width
-            dealt = SparseRows(values[start:stop], columns[start:stop], at, shape)
-            self._write(begins[part.start], dealt[np.searchsorted(given, order[part])])
-            for file, size in zip(files, self._sizes, strict=True):
+            numbers = np.sort(order[part])
+            at = np.append(0, np.cumsum(begins[part.start + 1 : part.stop + 1]))
+            dealt = SparseRows(values[start:stop], columns[start:stop], at, (len(at) - 1, width))
+            in_order = dealt[np.searchsorted(numbers, order[part])]
+            self._write(n_entries, in_order)
+            begins[part.start + 1 : part.stop + 1] = n_entries + in_order.begins[1:]
+            n_entries += int(at[-1])
+            for file, size in zip(files, self._sizes, strict=False):
                 file.leave(size * start, size * stop)
-            self._note(len(given))
-        values.flags.writeable = columns.flags.writeable = False
-        n = begins[-1]
-        self.rows = SparseRows(values[:n], columns[:n], begins, (len(order), width))
+            files[2].leave(8 * part.start, 8 * part.stop)
+            self._progress.add(len(at) - 1)
+        for array in (values, columns, begins):
+            array.flags.writeable = False
+        self.rows = SparseRows(values[:n_entries], columns[:n_entries], begins, (n, width))
 
     def _write(self, entry: int, rows: SparseRows) -> None:
         for file, size, numbers in zip(
-            self._files, self._sizes, (rows.values, rows.columns), strict=True
+            self._files, self._sizes, (rows.values, rows.columns), strict=False
         ):
             file.write(int(entry) * size, numbers)
 
     def _bytes_before(self, row: int) -> list[int]:
-        return [int(self.rows.begins[row]) * size for size in self._sizes]
+        entry = int(self.rows.begins[row])
+        return [*(entry * size for size in self._sizes), 8 * row]
 
 
 def _sorted_cuts(region: np.ndarray, n_regions: int) -> tuple[np.ndarray, list[tuple[int, int]]]:

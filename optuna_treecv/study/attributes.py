@@ -12,6 +12,8 @@ STUDY_ATTRIBUTE = "treecv_evaluation"
 TRIAL_ATTRIBUTE = "treecv"
 #: In that dict, the mean of each of several scores has this and its name as its key.
 SCORE_PREFIX = "score_"
+#: The user attribute of a trial whose rows are in a file, which says how far long readings are.
+PROGRESS_ATTRIBUTE = "treecv_progress"
 
 # Earlier versions wrote an attribute for each key, two of them under other names.
 _OLD_NAMES = {

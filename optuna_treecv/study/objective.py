@@ -51,6 +51,7 @@ from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.advice import advice_of
+from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.choice import check_rule
@@ -302,7 +303,7 @@ class TreeCVObjective:
         self._study_check.directions(getattr(trial, "study", None), self.directions)
         race = None
         try:
-            with self._batches.call():
+            with self._batches.call(), self._task.heard_by(partial(_write_progress, trial)):
                 self._choose_report(trial)
                 job = self._job(trial)
                 self._study_check.trial(trial, job)
@@ -1125,6 +1126,11 @@ def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:
         isinstance(one, FloatDistribution) and one.step is None and not one.single()
         for one in distributions.values()
     )
+
+
+def _write_progress(trial: Any, line: str) -> None:
+    with suppress(Exception):  # a trial does not fail by it, and a broken storage is noticed later
+        trial.set_user_attr(PROGRESS_ATTRIBUTE, line)
 
 
 def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:

@@ -54,20 +54,23 @@ class Waiting:
     is_surveyed: bool = False
 
 
-def piece_bounds(plan: Plan, most_rows: int) -> list[int]:
-    """Return where pieces of at most so many rows begin, and where the last one ends.
+def piece_bounds(plan: Plan, n_block: int) -> list[int]:
+    """Return where pieces of about a block begin, and where the last one ends.
 
-    Nodes that hold out more rows consist of whole pieces, and others lie within one.
+    A node that holds out up to half more than a block is one piece, since each level that is cut
+    costs half a reading. Those that hold out more consist of whole pieces.
     """
-    bounds = [*range(0, plan.begin(0), most_rows)]
+    bounds = [*range(0, plan.begin(0), n_block)]
     nodes = [plan.root]
     while nodes:
         node = nodes.pop()
         start, stop = plan.rows(node)
-        if stop - start > most_rows and node.n_folds > 1:
+        if stop - start <= n_block * 3 // 2:
+            bounds.append(start)
+        elif node.n_folds > 1:
             nodes += reversed(plan.split(node))
         else:
-            bounds += range(start, stop, most_rows)
+            bounds += range(start, stop, n_block)
     return [*bounds, plan.n_rows]
 
 

@@ -65,8 +65,15 @@ def are_sparse(rows: PreparedRows) -> bool:
 
 
 def taken(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
-    """Return some prepared rows in another order."""
-    parts: dict[str, Any] = {"X": rows.X[order], "order": rows.order[order]}
+    """Return some prepared rows in another order; all of them lie in a file if they did."""
+    X = rows.X
+    if isinstance(X, SparseRows) or len(order) < len(X):
+        X = X[order]
+    else:
+        X = rows.empty(rows.X.shape, rows.X.dtype)
+        for some in blocks(slice(0, len(order))):
+            X[some] = rows.X[order[some]]
+    parts: dict[str, Any] = {"X": X, "order": rows.order[order]}
     for name in ("y", "targets", "weights", "score_weights"):
         of_rows = getattr(rows, name)
         parts[name] = None if of_rows is None else of_rows[order]
