@@ -127,7 +127,8 @@ def test_the_engine_of_the_page_leaves_others_alone(means):
 def test_each_engine_has_a_name_and_ways_to_ask_for_it():
     asked = {name for engine in engines.ENGINES for name in engine.methods}
     assert asked == set(METHODS)
-    assert [engine.name for engine in engines.ENGINES if "auto" in engine.methods] == [
+    here = [engine for engine in engines.ENGINES if not engine.takes_placed]
+    assert [engine.name for engine in here if "auto" in engine.methods] == [
         "forest",
         "exact",
         "newton",
@@ -136,6 +137,8 @@ def test_each_engine_has_a_name_and_ways_to_ask_for_it():
         "chain",
         "fit",
     ]
+    elsewhere = [engine.name for engine in engines.ENGINES if engine.takes_placed]
+    assert elsewhere == ["exact", "newton", "treecv"]
 
 
 @pytest.mark.parametrize(

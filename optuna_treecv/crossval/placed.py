@@ -13,6 +13,7 @@ from copy import copy
 from dataclasses import dataclass
 from dataclasses import replace
 from itertools import pairwise
+from math import log2
 from time import perf_counter
 from typing import Any
 from typing import NamedTuple
@@ -58,9 +59,9 @@ from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.sweeps import Descent
 from optuna_treecv.tree.sweeps import Waiting
 
-# The batches that are in flight for each block, and the fewest models side by side, which take
-# hardly more time per model than many do.
-_BATCHES, _FEWEST_LANES = 2, 8
+# Training on a row takes as long as 16 numbers and 9 more for each model beside others do; fewer
+# than 8 models leave a part of vectors empty.
+_OF_ROW, _OF_MODEL, _FEWEST_LANES = 16, 9, 8
 
 # The most rows of several folds that are scored at once.
 _ROWS_PER_PIECE = 2**16
@@ -531,10 +532,8 @@ def _walk_together(group: Sequence[tuple[Job, Any]], number: int) -> None:
     began = perf_counter()
     first, learner = group[0]
     repeat = first.repeats[number]
-    n_blocks, most = len(learner.rows.X.bounds) - 1, max(1, Lanes.most(learner))
-    n_trees = 1 if n_blocks == 1 else min(_BATCHES * n_blocks, len(group) // _FEWEST_LANES)
-    n_trees = max(n_trees, -(-len(group) // most))
-    parts = [part for part in np.array_split(np.arange(len(group)), n_trees) if len(part)]
+    n_trees = _n_trees(len(group), max(1, Lanes.most(learner)), repeat.plan.n_folds, learner)
+    parts = np.array_split(np.arange(len(group)), n_trees)
     members = [[group[i] for i in part] for part in parts]
     trees = [_tree([job for job, _ in some], repeat, [one for _, one in some]) for some in members]
     for _ in _walk(trees):
@@ -546,3 +545,18 @@ def _walk_together(group: Sequence[tuple[Job, Any]], number: int) -> None:
             if tree.outputs is not None:
                 ahead.outputs = ArrayThenCount.view(tree.outputs[i], tree.n_updates)
             job.ahead[number] = ahead
+
+
+def _n_trees(n_models: int, most: int, n_folds: int, learner: Any) -> int:
+    """Return into how many trees models are divided, of at most ``most`` side by side.
+
+    T trees take about as long as their longest path, n rows, and a block's share of the work
+    together: n c (1 + T log2(2 k) / W), with the time c per row.
+    """
+    fewest, n_blocks = -(-n_models // most), len(learner.rows.X.bounds) - 1
+
+    def seconds(n_trees: int) -> float:
+        of_row = _OF_ROW + _OF_MODEL * -(-n_models // n_trees)
+        return of_row * (1 + n_trees * log2(2 * n_folds) / n_blocks)
+
+    return min({fewest, *range(fewest, n_models // _FEWEST_LANES + 1), n_models}, key=seconds)
