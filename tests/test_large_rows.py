@@ -167,6 +167,14 @@ OPTIONS = {
 }
 
 
+def test_long_scores_of_rows_are_in_a_file():
+    many = np.resize(X, (80_000, X.shape[1])), np.resize(y, 80_000)
+    in_file = tree_cross_validate(PEGASOS, *many, max_memory="2MB", row_losses=True)
+    in_memory = tree_cross_validate(PEGASOS, *many, row_losses=True)
+    assert in_memory.row_losses.flags.owndata and not in_file.row_losses.flags.owndata
+    assert np.array_equal(in_memory.row_losses, in_file.row_losses)
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_act_as_for_rows_in_memory(name, files):
     options = OPTIONS[name]

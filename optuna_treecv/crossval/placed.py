@@ -475,7 +475,10 @@ class Placed(TreeCV):
                     settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
                     groups.setdefault((job.layout, settings), []).append((job, learner))
             for group in groups.values():
-                _walk_together(group, number)
+                try:
+                    _walk_together(group, number)
+                except ValueError:  # a score is not defined: each job will raise its own
+                    continue
                 is_any = True
         return is_any
 

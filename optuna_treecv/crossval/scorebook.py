@@ -74,7 +74,8 @@ class Scorebook:
         self._losses = self._n_tests = None
         if task.settings.row_losses:
             cut = repeats[0].cut
-            self._losses = np.full(cut.n_rows, np.nan, np.float32)
+            self._losses = task.data.room.empty((cut.n_rows,), np.float32)
+            self._losses[:] = np.nan
             if len(repeats) > 1 or not isinstance(cut, Folds):
                 self._losses[:] = 0
                 self._n_tests = np.zeros(cut.n_rows, np.int32)

@@ -82,9 +82,11 @@ class Room:
         return self.max_bytes // _BLOCKS
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Return an array of zeros in a file of its own, mapped into memory."""
-        dtype = np.dtype(dtype)
-        return MappedFile(prod(shape) * dtype.itemsize, self.folder).array(shape, dtype)
+        """Return room for numbers of all rows; in a file, it does not own its memory."""
+        n_bytes = prod(shape) * np.dtype(dtype).itemsize
+        if self.max_bytes is None or n_bytes <= self.max_bytes // _BESIDE:
+            return np.empty(shape, dtype)
+        return MappedFile(n_bytes, self.folder).array(shape, dtype)
 
 
 #: No limit of memory.
@@ -248,11 +250,8 @@ class RowFile(ABC):
         self._progress = Progress(what, self._n_rows, n_rows, self._room.is_verbose)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Return room for numbers of all rows; in a file, it does not own its memory."""
-        assert self._room.max_bytes is not None
-        if prod(shape) * np.dtype(dtype).itemsize > self._room.max_bytes // _BESIDE:
-            return self._room.empty(shape, dtype)
-        return np.empty(shape, dtype)
+        """Return room for numbers of all rows, as ``Room.empty`` does."""
+        return self._room.empty(shape, dtype)
 
     def blocks(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of at most a block that make up a range of rows, each held meanwhile."""
