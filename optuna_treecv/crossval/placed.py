@@ -127,9 +127,14 @@ def train(
     ``how`` is the method of the learner that does it.
     """
     learner = models.bind(block.rows)
-    state = learner.start() if state is None else learner.snapshot(state)
+    state = _own(learner, state)
     getattr(learner, how)(state, block.slice_of(start, stop))
     return state
+
+
+def _own(learner: Any, state: Any) -> Any:
+    """Return a copy of a state; None is that of no rows."""
+    return learner.start() if state is None else learner.snapshot(state)
 
 
 def say(block: Block, models: Models, state: Any, start: int, stop: int) -> np.ndarray:
@@ -170,7 +175,7 @@ def test(
     """
     rows, node = block.rows, Node(0, len(begins) - 1)
     learner, n = models.bind(rows), len(block.rows.order)
-    state = learner.snapshot(state)
+    state = _own(learner, state)
     bounds = begins - block.start
     if bounds[-1] < n:  # a plan ends with the last row
         bounds = np.append(bounds, n)
