@@ -515,10 +515,15 @@ class Data:
         """Whether the rows lie elsewhere."""
         return isinstance(self.X, PlacedRows)
 
+    def without_X(self) -> "Data":
+        """Return the same data without the rows."""
+        bare = copy(self)
+        bare.X = bare.X_given = bare.y_given = None
+        return bare
+
     def some(self, numbers: np.ndarray) -> "Data":
         """Return the data of some rows, which ascend, without X; ``prepare_with`` adds that."""
-        some = copy(self)
-        some.X = some.X_given = some.y_given = None
+        some = self.without_X()
         some.n_rows, some.numbers = len(numbers), numbers
         for name in ("y", "weights", "score_weights"):
             of_all = getattr(self, name)
@@ -541,8 +546,10 @@ class Data:
         first = self.some(zero).prepare_with(layout, self.X[:1], zero)
         bounds = block_bounds(begins, self.n_rows, self.X.n_blocks)
 
+        bare = self.without_X()  # so that blocks go as soon as the rows do
+
         def prepare(numbers: np.ndarray) -> Any:
-            return partial(self.some(numbers).prepare_with, layout)
+            return partial(bare.some(numbers).prepare_with, layout)
 
         named = layout, bounds, order.tobytes(), self.y, self.weights, self.score_weights
         name = xxh3_128(pickle.dumps(named)).digest()
