@@ -173,7 +173,9 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
 def _refusal(job: Job, answers: dict[Engine, str]) -> str:
     """Return the error where no engine that was asked for can evaluate an estimator."""
     if not answers or job.task.data.is_placed:
-        why_not = next(iter(answers.values()), "no other method trains models there")
+        of_family = [why for one, why in answers.items() if one.parameters_beside(job.estimator)]
+        others = "no other method trains models there", *answers.values()
+        why_not = of_family[0] if of_family else others[-1]
         raise ValueError(
             f"X must be in the memory of this process for {name_of(job.estimator)} with "
             f"method={job.task.settings.method!r}, got {type(job.task.data.X).__name__}, since "
