@@ -138,6 +138,7 @@ class Exact(WholeRepeat):
             return "order='random' has no meaning for sums over rows"
         if why := job.metadata.why_not_by_sums(estimator) or why_not_scored(job):
             return why
+        is_asked |= task.data.is_placed  # where no other engine takes less time
         has_weights = job.metadata.weights is not None
         counts = task.fewest_trained(is_classifier(estimator))
         n_outputs = len(task.data.classes()) if is_classifier(estimator) else task.n_targets

@@ -63,7 +63,7 @@ class Facts(NamedTuple):
     n_folds : int
         The models of a repeat; 0 if unknown.
     is_asked : bool
-        Whether exact folds were asked for by name, and not found by "auto".
+        Whether exact folds were asked for by name, or no other engine can take the rows.
     is_searched : bool
         Whether several values of a parameter of the family are evaluated.
     n_outputs : int
