@@ -262,7 +262,9 @@ def test_many_estimators_at_once(data):
     both = data["float64 numbers"]
     some = [AveragedSGDRegressor(alpha=alpha) for alpha in (1e-5, 1e-3)] + [Ridge()]
     there = tree_cross_validate_many(some, both.rows, cv=6)
-    for one, other in zip(there, tree_cross_validate_many(some, both.X, both.y, cv=6)):
+    for one, other in zip(
+        there, tree_cross_validate_many(some, both.X, both.y, cv=6), strict=True
+    ):
         assert one.method == other.method
         assert_allclose(one.test_score, other.test_score, 1e-10 if one.method == "exact" else 0)
 

@@ -1,0 +1,369 @@
+"""Rows on workers that are killed, on a scheduler that goes away, and what travels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextlib import suppress
+import json
+import logging
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+from threading import Thread
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+
+from distributed.comm.tcp import TCP  # noqa: E402
+
+from optuna_treecv.dask import DaskPlacement  # noqa: E402
+from optuna_treecv.dask import DaskRows  # noqa: E402
+
+# Longer than this, nothing may take.
+LIMIT = 60
+
+N, D = 20_000, 10
+LANES = [PegasosClassifier(alpha=alpha) for alpha in np.geomspace(1e-6, 1, 32)]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Sending large graph"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kills processes"),
+]
+
+
+class Processes:
+    """The processes of a cluster, which end with it.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they write.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask", *arguments],
+            cwd=self._folder,
+            env={**os.environ, "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "critical"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a nanny and its worker are ended together
+        )
+        self._running.append(process)
+        return process
+
+    def start_scheduler(self) -> tuple[subprocess.Popen[bytes], str]:
+        """Start a scheduler; return its process and its address."""
+        file = self._folder / "scheduler.json"
+        options = "--port 0 --no-dashboard --host 127.0.0.1 --scheduler-file".split()
+        process = self.start("scheduler", *options, str(file))
+        until(lambda: file.exists() and file.read_text().endswith("}"))
+        return process, json.loads(file.read_text())["address"]
+
+    def start_worker(self, address: str, *options: str) -> None:
+        self.start("worker", address, "--nthreads", "1", "--no-dashboard", *options)
+
+    def end(self) -> None:
+        for process in self._running:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def until(condition: Callable[[], Any]) -> None:
+    latest = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < latest
+        time.sleep(0.02)
+
+
+def within(call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or raise its error; fail if it takes too long."""
+    found: list[tuple[Any, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            found.append((call(), None))
+        except BaseException as error:  # noqa: BLE001
+            found.append((None, error))
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(LIMIT)
+    assert found, f"nothing came within {LIMIT} seconds"
+    ((result, error),) = found
+    if error is not None:
+        raise error
+    return result
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    yield
+    logger.setLevel(before)
+
+
+@pytest.fixture(scope="module")
+def in_memory() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D)) + 1
+    return X, (X[:, 0] + rng.normal(size=N) > 1).astype(int)
+
+
+@pytest.fixture(scope="module", params=["nanny", "no-nanny"])
+def cluster(request, tmp_path_factory):
+    """Return a client, and a function that waits until there are two workers (again)."""
+    processes = Processes(tmp_path_factory.mktemp("workers"))
+    options = {"dashboard_address": None, "host": "127.0.0.1"}
+    with (
+        distributed.LocalCluster(n_workers=0, **options) as scheduler,
+        distributed.Client(scheduler) as client,
+    ):
+
+        def ready() -> None:
+            is_new = not client.nthreads()
+            if is_new or request.param == "no-nanny":
+                for _ in range(2 - len(client.nthreads())):
+                    processes.start_worker(scheduler.scheduler_address, f"--{request.param}")
+            client.wait_for_workers(2, timeout=LIMIT)
+
+        try:
+            ready()
+            yield client, ready
+        finally:
+            processes.end()
+
+
+def rows_of(in_memory, client):
+    X, y = in_memory
+    return DaskRows(da.from_array(X, chunks=(3000, D)), y, client=client)
+
+
+def scores(estimators, *rows, **options):
+    found = tree_cross_validate_many(estimators, *rows, **{"cv": 10, **options})
+    return np.array([one.test_score for one in found])
+
+
+@pytest.fixture(scope="module")
+def expected(in_memory):
+    return scores(LANES, *in_memory)
+
+
+@contextmanager
+def killing(client: Any, at: int | str) -> Iterator[Counter[str]]:
+    """Kill a worker before a call with its block is sent, or while rows are shuffled.
+
+    Parameters
+    ----------
+    client : Client
+    at : int or str
+        The number of the call, or "shuffle".
+
+    Yields
+    ------
+    Counter
+        What has happened: "calls" and "killed".
+    """
+    pids, happened = client.run(os.getpid), Counter[str]()
+
+    def kill(address: str) -> None:
+        if address in pids and not happened["killed"]:
+            happened["killed"] += 1
+            os.kill(pids[address], signal.SIGKILL)
+
+    with pytest.MonkeyPatch.context() as patch:
+        send, put = DaskPlacement.send, DaskPlacement._put
+
+        def counting(self: Any, call: Any) -> Any:
+            happened["calls"] += 1
+            if happened["calls"] - 1 == at:
+                kill(self._addresses[call.block])
+            return send(self, call)
+
+        def shuffling(self: Any, numbers: Any) -> None:
+            put(self, numbers)
+            if at == "shuffle":
+                kill(self._addresses[0])
+
+        patch.setattr(DaskPlacement, "send", counting)
+        patch.setattr(DaskPlacement, "_put", shuffling)
+        yield happened
+
+
+def killed_once(cluster, in_memory, expected, share):
+    client, ready = cluster
+    ready()
+    rows = rows_of(in_memory, client)
+    at: int | str = "shuffle"
+    if not isinstance(share, str):
+        with killing(client, -1) as happened:
+            within(lambda: scores(LANES, rows))
+        assert happened["calls"] > 5
+        at = int(share * (happened["calls"] - 1))
+    with killing(client, at) as happened:
+        found = within(lambda: scores(LANES, rows))
+    assert happened["killed"] == 1
+    np.testing.assert_array_equal(found, expected)
+    # The rows that were placed anew serve other calls.
+    np.testing.assert_array_equal(within(lambda: scores(LANES[:3], rows)), expected[:3])
+
+
+@pytest.mark.parametrize("share", ["shuffle", 0.0, 0.5, 1.0])
+def test_a_killed_worker_changes_nothing(cluster, in_memory, expected, share):
+    killed_once(cluster, in_memory, expected, share)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("share", ["shuffle", 0.0, 0.5, 1.0])
+def test_workers_are_killed_again_and_again(cluster, in_memory, expected, share, number):
+    if not isinstance(share, str):
+        share = min(max(share + (number - 4) / 40, 0.0), 1.0) if share == 0.5 else share
+    killed_once(cluster, in_memory, expected, share)
+
+
+@pytest.mark.parametrize(
+    "model", [LogisticRegression(), make_pipeline(StandardScaler(), PegasosClassifier())]
+)
+def test_sums_and_surveys_outlive_a_worker(cluster, in_memory, model):
+    client, ready = cluster
+    ready()
+    rows = rows_of(in_memory, client)
+    options = {"cv": 5, "scoring": "hinge" if hasattr(model, "steps") else "neg_log_loss"}
+
+    def evaluate():
+        return tree_cross_validate(model, rows, **options).test_score
+
+    undisturbed = within(evaluate)
+    with killing(client, 3) as happened:
+        np.testing.assert_array_equal(within(evaluate), undisturbed)
+    assert happened["killed"] == 1
+    np.testing.assert_allclose(
+        undisturbed, tree_cross_validate(model, *in_memory, **options).test_score, atol=1e-7
+    )
+
+
+def test_two_clients_at_once_of_which_one_leaves(cluster, in_memory, expected):
+    client, ready = cluster
+    ready()
+    address, found, threads = client.scheduler.address, {}, []
+
+    def work(number: int, times: int) -> None:
+        with distributed.Client(address, set_as_default=False) as own:
+            rows = rows_of(in_memory, own)
+            found[number] = [scores(LANES[number::2], rows) for _ in range(times)]
+
+    for number, times in enumerate([1, 3]):
+        threads.append(Thread(target=work, args=(number, times), daemon=True))
+        threads[-1].start()
+    for thread in threads:
+        thread.join(LIMIT)
+    for number, times in enumerate([1, 3]):
+        assert len(found[number]) == times
+        for some in found[number]:
+            np.testing.assert_array_equal(some, expected[number::2])
+
+
+class Sent:
+    """Counts the bytes that this process sends by TCP."""
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        self._write = TCP.write
+        sent = self
+
+        async def write(comm: Any, *arguments: Any, **options: Any) -> int:
+            n_bytes = await sent._write(comm, *arguments, **options)
+            sent.n_bytes += n_bytes
+            return n_bytes
+
+        TCP.write = write
+
+    def stop(self) -> int:
+        TCP.write = self._write
+        return self.n_bytes
+
+
+def begin_to_count(dask_worker: Any) -> None:
+    from distributed.comm.tcp import TCP
+
+    write = TCP.write
+    dask_worker.sent_bytes = 0
+
+    async def counting(comm: Any, *arguments: Any, **options: Any) -> int:
+        n_bytes = await write(comm, *arguments, **options)
+        dask_worker.sent_bytes += n_bytes
+        return n_bytes
+
+    counting.write = write
+    TCP.write = counting
+
+
+def counted(dask_worker: Any) -> tuple[int, int]:
+    """Return the bytes that a worker has sent, and how often it got something from another."""
+    from distributed.comm.tcp import TCP
+
+    TCP.write = TCP.write.write
+    return dask_worker.sent_bytes, dask_worker.state.transfer_incoming_count_total
+
+
+@pytest.mark.parametrize("cv", [10, 100])
+def test_what_travels(cluster, in_memory, expected, cv):
+    client, ready = cluster
+    ready()
+    rows = rows_of(in_memory, client)
+    scores(LANES[:2], rows, cv=cv)  # shuffles the rows
+    before = client.run(lambda dask_worker: dask_worker.state.transfer_incoming_count_total)
+    client.run(begin_to_count)
+    here = Sent()
+    found = scores(LANES, rows, cv=cv)
+    n_bytes = here.stop()
+    of_workers = client.run(counted)
+    n_bytes += sum(sent for sent, _ in of_workers.values())
+    assert {address: got for address, (_, got) in of_workers.items()} == before
+    print(f"{n_bytes:,} bytes, {[sent for sent, _ in of_workers.values()]} of workers")
+    assert n_bytes <= 500_000
+    np.testing.assert_array_equal(found, scores(LANES, *in_memory, cv=cv))
+
+
+def test_a_scheduler_that_goes_away_is_an_error(in_memory, tmp_path, monkeypatch):
+    monkeypatch.setattr("optuna_treecv.dask._PATIENCE", 5.0)
+    processes = Processes(tmp_path)
+    try:
+        scheduler, address = processes.start_scheduler()
+        for _ in range(2):
+            processes.start_worker(address, "--no-nanny")
+        with distributed.Client(address, timeout=LIMIT, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=LIMIT)
+            rows = rows_of(in_memory, client)
+            scores(LANES, rows)
+            scheduler.kill()
+            with pytest.raises(RuntimeError, match="must have workers and a scheduler"):
+                within(lambda: scores(LANES, rows))
+    finally:
+        processes.end()
