@@ -43,7 +43,7 @@ _LOOK, _PATIENCE = 1.0, 45.0
 # The rows that this process looks at.
 _SAMPLE = 2**10
 
-# How often the same call, or a block, may fail with its worker.
+# How often a call may be lost, or workers between two results.
 _MOST_TRIES = 10
 
 
@@ -142,7 +142,7 @@ class DaskRows(PlacedRows):
         self._begins = np.cumsum([0, *sizes])
         self.shape = int(self._begins[-1]), int(X.shape[1])
         self.sample = _stacked(samples)
-        self.content = digest(*digests)
+        self.content = None if None in digests else digest(*digests)
         self._placements: WeakValueDictionary[bytes, DaskPlacement] = WeakValueDictionary()
         self._last: DaskPlacement | None = None
 
@@ -213,6 +213,11 @@ class DaskPlacement(Placement):
         The number of the first row of each part.
     order, bounds, prepare
         As in ``PlacedRows.place``.
+
+    Attributes
+    ----------
+    n_lost : int
+        How often workers were lost since the last result.
     """
 
     def __init__(
@@ -230,8 +235,10 @@ class DaskPlacement(Placement):
         self._order, self._prepare = order, prepare
         self._lock = Lock()
         self._answered = monotonic()
-        self._n_tries = 0
-        threads = [one for one, n in sorted(self._threads().items()) for _ in range(n)]
+        self.n_lost = 0
+        while not (of_workers := self._threads()):
+            sleep(_LOOK)
+        threads = [one for one, n in sorted(of_workers.items()) for _ in range(n)]
         n_blocks = len(bounds) - 1
         self._addresses = [threads[i * len(threads) // n_blocks] for i in range(n_blocks)]
         self._blocks: list[Any] = [None] * n_blocks
@@ -280,11 +287,11 @@ class DaskPlacement(Placement):
             ]
             if not threads or not any(is_lost):
                 return
-            self._n_tries += 1
-            if self._n_tries > _MOST_TRIES:
+            self.n_lost += 1
+            if self.n_lost > _MOST_TRIES:
                 raise RuntimeError(
-                    f"workers with rows were lost {_MOST_TRIES} times; more memory, about three "
-                    "times that of their rows, may be right."
+                    f"workers with rows were lost {_MOST_TRIES} times without a result; more "
+                    "memory, about three times that of their rows, may be right."
                 )
             taken = Counter(self._addresses[number] for number in numbers if not is_lost[number])
             lost = [number for number in numbers if is_lost[number]]
@@ -370,6 +377,7 @@ class _Call:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     at: Any = None  # the block to which it was sent
+    n_tries: int = 0
 
 
 class DaskCalls(Calls):
@@ -413,7 +421,12 @@ class DaskCalls(Calls):
                 continue
             if not _is_lost(future):
                 with suppress(TimeoutError, distributed.CancelledError):
-                    return call.name, future.result(timeout=_PATIENCE)
+                    result = future.result(timeout=_PATIENCE)
+                    self._placement.n_lost = 0
+                    return call.name, result
+            call.n_tries += 1
+            if call.n_tries > _MOST_TRIES:
+                raise RuntimeError(f"a call on a worker was lost {_MOST_TRIES} times.")
             self._placement.look()
             self._send(call)
 

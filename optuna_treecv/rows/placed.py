@@ -54,15 +54,15 @@ class PlacedRows(ABC):
         The names of the columns.
     sample : ndarray, sparse matrix or data frame
         Some of the rows, the first one first.
-    content : bytes
-        A digest of X.
+    content : bytes or None
+        A digest of X; None if it has none.
     """
 
     shape: tuple[int, int]
     y: np.ndarray | None
     names: list[str] | None
     sample: Any
-    content: bytes
+    content: bytes | None
 
     def __len__(self) -> int:
         return self.shape[0]

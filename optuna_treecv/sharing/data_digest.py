@@ -72,7 +72,7 @@ def _data(data: Any) -> bytes:
     polars = sys.modules.get("polars")
     if data is None:
         return b"none"
-    if isinstance(data, PlacedRows):
+    if isinstance(data, PlacedRows) and data.content is not None:
         return b"placed" + data.content
     if sparse.issparse(data):
         rows = data.tocsr()
