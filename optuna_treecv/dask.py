@@ -412,7 +412,9 @@ class DaskCalls(Calls):
             if call is None:  # it was made again
                 continue
             if not _is_lost(future):
-                with suppress(TimeoutError, distributed.CancelledError):
+                # An error of the call itself may be of these kinds as well.
+                is_error = future.status == "error"
+                with suppress(*() if is_error else (TimeoutError, distributed.CancelledError)):
                     return call.name, future.result(timeout=_PATIENCE)
             self._placement.look()
             self._send(call)

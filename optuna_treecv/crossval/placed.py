@@ -127,7 +127,7 @@ def train(
     ``how`` is the method of the learner that does it.
     """
     learner = models.bind(block.rows)
-    state = learner.start() if state is None else learner.snapshot(state)
+    state = _copied(learner, state)
     getattr(learner, how)(state, block.slice_of(start, stop))
     return state
 
@@ -155,8 +155,8 @@ def test(
     ----------
     block : Block
     models : Models
-    state : state
-        That of the node.
+    state : state or None
+        That of the node; None: no row was seen, since all of them lie in this block.
     begins : ndarray of shape (n_folds + 1,)
         The first row of each of its folds, and where the last one ends.
     scored : Scored
@@ -170,7 +170,7 @@ def test(
     """
     rows, node = block.rows, Node(0, len(begins) - 1)
     learner, n = models.bind(rows), len(block.rows.order)
-    state = learner.snapshot(state)
+    state = _copied(learner, state)
     bounds = begins - block.start
     if bounds[-1] < n:  # a plan ends with the last row
         bounds = np.append(bounds, n)
@@ -199,6 +199,10 @@ def test(
     if scored.needs_outputs:
         of_rows = np.stack([one.outputs.array[start:stop] for one in each])
     return n_updates, scores, of_rows
+
+
+def _copied(learner: Any, state: Any) -> Any:
+    return learner.start() if state is None else learner.snapshot(state)
 
 
 def _scores(leaves: Leaves, scored: Scored, folds: Node) -> FoldScores:
@@ -442,6 +446,10 @@ class Placed(TreeCV):
                 tested = None if outputs is None else leaves.tested
                 responses = training.responses(part)
                 yield TestedFolds(part, n_needed, tested, scores=scores, responses=responses)
+
+    def average(self, estimator: Any) -> Any:
+        """Refuse it, since models of folds stay where the rows are."""
+        raise ValueError("kfold_models must be False where the rows lie elsewhere, got True.")
 
     def is_kept(self, job: Job) -> bool:
         """Return False: scores are not kept."""
