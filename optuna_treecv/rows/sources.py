@@ -60,7 +60,8 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
         if y is not None and y is not X.y:
             name = type(X).__name__
             raise ValueError(
-                f"y must be None where X is {name}, which has its own; {name}(X, y) would be right."
+                f"y must be None where X is {name}, which has its own; {name}(X, y), for example, "
+                "would be right."
             )
         return X, X.y, X.names
     if isinstance(y, PathLike) or (isinstance(y, str) and y.endswith(".npy")):
