@@ -149,7 +149,7 @@ class DaskRows(PlacedRows):
     @property
     def n_blocks(self) -> int:
         """The threads of all workers."""
-        return max(1, sum(self._client.nthreads().values()))
+        return sum(_threads_of(self._client).values())
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -234,11 +234,8 @@ class DaskPlacement(Placement):
         self._parts, self._begins = parts, begins
         self._order, self._prepare = order, prepare
         self._lock = Lock()
-        self._answered = monotonic()
         self.n_lost = 0
-        while not (of_workers := self._threads()):
-            sleep(_LOOK)
-        threads = [one for one, n in sorted(of_workers.items()) for _ in range(n)]
+        threads = [one for one, n in sorted(_threads_of(client).items()) for _ in range(n)]
         n_blocks = len(bounds) - 1
         self._addresses = [threads[i * len(threads) // n_blocks] for i in range(n_blocks)]
         self._blocks: list[Any] = [None] * n_blocks
@@ -280,12 +277,12 @@ class DaskPlacement(Placement):
             If the cluster does not answer, has no workers, or loses them again and again.
         """
         with self._lock:
-            threads, numbers = self._threads(), range(len(self._blocks))
+            threads, numbers = _threads_of(self._client), range(len(self._blocks))
             is_lost = [
                 self._addresses[number] not in threads or _is_lost(self._blocks[number])
                 for number in numbers
             ]
-            if not threads or not any(is_lost):
+            if not any(is_lost):
                 return
             self.n_lost += 1
             if self.n_lost > _MOST_TRIES:
@@ -305,21 +302,6 @@ class DaskPlacement(Placement):
         """Let workers leave calls that are not needed any more."""
         if futures and self._client.status == "running":
             self._client.cancel(futures)
-
-    def _threads(self) -> dict[str, int]:
-        """Return the threads of each worker by its address, none if nobody answers for a while."""
-        threads: dict[str, int] = {}
-        if self._client.status == "running":
-            with suppress(OSError, TimeoutError):
-                threads = dict(self._client.nthreads())
-        if threads:
-            self._answered = monotonic()
-        elif monotonic() - self._answered > _PATIENCE:
-            raise RuntimeError(
-                f"the cluster must have workers and a scheduler that answers, but {self._client} "
-                f"has had none for {_PATIENCE:.0f} seconds."
-            )
-        return threads
 
     def _put(self, numbers: Sequence[int]) -> None:
         """Make blocks from the rows as given."""
@@ -352,14 +334,36 @@ class DaskPlacement(Placement):
         """Send a value to some worker, which may be lost meanwhile."""
         for _ in range(_MOST_TRIES):
             with suppress(OSError, TimeoutError):
-                return self._client.scatter([value], hash=False)[0]
+                return self._client.scatter([value], hash=False, timeout=_PATIENCE)[0]
             sleep(_LOOK)
-            self._threads()
+            _threads_of(self._client)
         raise RuntimeError(f"{self._client} must take data, but failed {_MOST_TRIES} times.")
 
     def _submit(self, address: str | None, *arguments: Any, priority: float = 0) -> Any:
         workers = None if address is None else [address]
         return self._client.submit(*arguments, workers=workers, priority=priority, pure=False)
+
+
+def _threads_of(client: Any) -> dict[str, int]:
+    """Return the threads of each worker by its address; wait a while until there are some.
+
+    Raises
+    ------
+    RuntimeError
+        If the scheduler does not answer, or there are no workers.
+    """
+    latest = monotonic() + _PATIENCE
+    while True:
+        if client.status == "running":
+            with suppress(OSError, TimeoutError):
+                if threads := dict(client.nthreads(callback_timeout=_PATIENCE / 3)):
+                    return threads
+        if monotonic() > latest:
+            raise RuntimeError(
+                f"the cluster must have workers and a scheduler that answers, but {client} has "
+                f"had none for {_PATIENCE:.0f} seconds."
+            )
+        sleep(_LOOK)
 
 
 def _is_lost(future: Any) -> bool:
@@ -420,7 +424,9 @@ class DaskCalls(Calls):
             if call is None:  # it was made again
                 continue
             if not _is_lost(future):
-                with suppress(TimeoutError, distributed.CancelledError):
+                # An error of the call itself may be of these kinds as well.
+                is_error = future.status == "error"
+                with suppress(*() if is_error else (TimeoutError, distributed.CancelledError)):
                     result = future.result(timeout=_PATIENCE)
                     self._placement.n_lost = 0
                     return call.name, result

@@ -23,6 +23,11 @@ _MOST_FOLDS = 100
 def check_folds(job: Job) -> None:
     """Refuse folds that cannot be left out in pairs."""
     cut, tested = job.task.repeats[0].cut, job.task.tested(job.method_name)
+    if job.task.data.is_placed:
+        raise ValueError(
+            "X must be in the memory of this process for nested cross-validation, got "
+            f"{type(job.task.data.X).__name__}."
+        )
     if job.is_pooled:
         raise ValueError(
             "scoring must be a score of each fold for nested cross-validation, got the pooled "

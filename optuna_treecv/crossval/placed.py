@@ -160,8 +160,8 @@ def test(
     ----------
     block : Block
     models : Models
-    state : state
-        That of the node.
+    state : state or None
+        That of the node; None: no row was seen, since all of them lie in this block.
     begins : ndarray of shape (n_folds + 1,)
         The first row of each of its folds, and where the last one ends.
     scored : Scored
@@ -447,6 +447,10 @@ class Placed(TreeCV):
                 tested = None if outputs is None else leaves.tested
                 responses = training.responses(part)
                 yield TestedFolds(part, n_needed, tested, scores=scores, responses=responses)
+
+    def average(self, estimator: Any) -> Any:
+        """Refuse it, since models of folds stay where the rows are."""
+        raise ValueError("kfold_models must be False where the rows lie elsewhere, got True.")
 
     def is_kept(self, job: Job) -> bool:
         """Return False: scores are not kept."""

@@ -58,7 +58,11 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
     """
     if isinstance(X, PlacedRows):
         if y is not None and y is not X.y:
-            raise ValueError(f"y must be None where X is {type(X).__name__}, which has its own.")
+            name = type(X).__name__
+            raise ValueError(
+                f"y must be None where X is {name}, which has its own; {name}(X, y), for example, "
+                "would be right."
+            )
         return X, X.y, X.names
     if isinstance(y, PathLike) or (isinstance(y, str) and y.endswith(".npy")):
         y = _at_path("y", Path(y))

@@ -257,6 +257,7 @@ def report_for(pruner: optuna.pruners.BasePruner, job: Job) -> Report:
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
     searched = {name.rpartition("__")[2] for name in job.task.searched}
     in_one_pass = job.n_epochs <= 1 and "n_epochs" not in searched
+    in_one_pass &= not job.task.data.is_placed
     if job.engine.name == "treecv" and in_one_pass and job.scores_rows(job.scoring.first):
         return "blocks" if is_paired else "progressive"
     return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
