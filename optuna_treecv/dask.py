@@ -273,7 +273,7 @@ class DaskPlacement(Placement):
 
         Raises
         ------
-        RuntimeError
+        ConnectionError
             If the cluster does not answer, has no workers, or loses them again and again.
         """
         with self._lock:
@@ -286,7 +286,7 @@ class DaskPlacement(Placement):
                 return
             self.n_lost += 1
             if self.n_lost > _MOST_TRIES:
-                raise RuntimeError(
+                raise ConnectionError(
                     f"workers with rows were lost {_MOST_TRIES} times without a result; more "
                     "memory, about three times that of their rows, may be right."
                 )
@@ -337,7 +337,7 @@ class DaskPlacement(Placement):
                 return self._client.scatter([value], hash=False, timeout=_PATIENCE)[0]
             sleep(_LOOK)
             _threads_of(self._client)
-        raise RuntimeError(f"{self._client} must take data, but failed {_MOST_TRIES} times.")
+        raise ConnectionError(f"{self._client} must take data, but failed {_MOST_TRIES} times.")
 
     def _submit(self, address: str | None, *arguments: Any, priority: float = 0) -> Any:
         workers = None if address is None else [address]
@@ -349,7 +349,7 @@ def _threads_of(client: Any) -> dict[str, int]:
 
     Raises
     ------
-    RuntimeError
+    ConnectionError
         If the scheduler does not answer, or there are no workers.
     """
     latest = monotonic() + _PATIENCE
@@ -359,7 +359,7 @@ def _threads_of(client: Any) -> dict[str, int]:
                 if threads := dict(client.nthreads(callback_timeout=_PATIENCE / 3)):
                     return threads
         if monotonic() > latest:
-            raise RuntimeError(
+            raise ConnectionError(
                 f"the cluster must have workers and a scheduler that answers, but {client} has "
                 f"had none for {_PATIENCE:.0f} seconds."
             )
@@ -432,7 +432,7 @@ class DaskCalls(Calls):
                     return call.name, result
             call.n_tries += 1
             if call.n_tries > _MOST_TRIES:
-                raise RuntimeError(f"a call on a worker was lost {_MOST_TRIES} times.")
+                raise ConnectionError(f"a call on a worker was lost {_MOST_TRIES} times.")
             self._placement.look()
             self._send(call)
 
