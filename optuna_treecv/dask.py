@@ -26,6 +26,7 @@ try:
     from dask import array as da
     from dask.delayed import delayed
     import distributed
+    from distributed.comm import CommClosedError
 except ImportError as error:
     raise ImportError("DaskRows needs Dask: pip install 'optuna-treecv[dask]'.") from error
 
@@ -98,7 +99,7 @@ class DaskRows(PlacedRows):
 
     def __init__(self, X: Any, y: Any = None, client: Any = None) -> None:
         try:
-            self._client = distributed.get_client() if client is None else client
+            self._cluster = _Cluster(distributed.get_client() if client is None else client)
         except ValueError as error:
             raise ValueError(
                 "client must be a distributed.Client, or there must be a current one, got None; "
@@ -134,11 +135,10 @@ class DaskRows(PlacedRows):
             )
         self._parts = np.ravel(X.to_delayed()).tolist()
         most = -(-_SAMPLE // len(self._parts))
-        facts = self._client.compute([delayed(_facts)(part, most) for part in self._parts])
-        if hasattr(y, "compute"):
-            y = self._client.compute(y)
-        sizes, digests, samples = zip(*self._client.gather(facts), strict=True)
-        self.y = np.asarray(self._client.gather(y)) if y is not None else None
+        found = [delayed(_facts)(part, most) for part in self._parts]
+        *facts, y = self._cluster.computed([*found, y if hasattr(y, "compute") else delayed(y)])
+        sizes, digests, samples = zip(*facts, strict=True)
+        self.y = None if y is None else np.asarray(y)
         self._begins = np.cumsum([0, *sizes])
         self.shape = int(self._begins[-1]), int(X.shape[1])
         self.sample = _stacked(samples)
@@ -149,7 +149,7 @@ class DaskRows(PlacedRows):
     @property
     def n_blocks(self) -> int:
         """The threads of all workers."""
-        return max(1, sum(self._client.nthreads().values()))
+        return sum(self._cluster.workers().values())
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -169,7 +169,7 @@ class DaskRows(PlacedRows):
         if placement is None:
             self._last = None  # the workers may need its memory
             placement = DaskPlacement(
-                self._client, self._parts, self._begins, order, bounds, prepare
+                self._cluster, self._parts, self._begins, order, bounds, prepare
             )
             self._placements[name] = placement
         self._last = placement
@@ -201,12 +201,63 @@ def _stacked(pieces: Sequence[Any]) -> Any:
     return sparse.vstack(pieces, "csr") if sparse.issparse(pieces[0]) else np.concatenate(pieces)
 
 
+class _Cluster:
+    """A cluster of Dask, which is given up if nobody answers for a while.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self._silent_since: float | None = None
+
+    def threads(self) -> dict[str, int]:
+        """Return the threads of each worker by its address, none if nobody answers."""
+        client, began, threads = self.client, monotonic(), {}
+        if client.status == "running":
+            with suppress(OSError, TimeoutError):
+                ask = client.scheduler.ncores
+                threads = dict(client.sync(ask, callback_timeout=_PATIENCE / 4))
+        if threads:
+            self._silent_since = None
+            return threads
+        self._silent_since = self._silent_since or began
+        if client.status == "closed" or monotonic() - self._silent_since > _PATIENCE:
+            raise RuntimeError(
+                f"the cluster must have workers and a scheduler that answers, but {client} has "
+                f"had none for {monotonic() - self._silent_since:.0f} seconds."
+            )
+        return {}
+
+    def workers(self) -> dict[str, int]:
+        """Return the threads of each worker by its address, once there are some."""
+        while not (threads := self.threads()):
+            sleep(_LOOK)
+        return threads
+
+    def computed(self, lazy: list[Any]) -> list[Any]:
+        """Return what is computed, once all of it is."""
+        while True:
+            self.workers()
+            looked, futures = monotonic(), self.client.compute(lazy)
+            while any(future.status == "pending" for future in futures):
+                if monotonic() - looked > _LOOK:
+                    looked = monotonic()
+                    self.threads()
+                sleep(_LOOK / 100)
+            if not any(future.status in ("cancelled", "lost") for future in futures):
+                found: list[Any] = self.client.gather(futures)
+                return found
+
+
 class DaskPlacement(Placement):
     """Blocks on workers, each of which has consecutive ones.
 
     Parameters
     ----------
-    client : distributed.Client
+    cluster : _Cluster
     parts : list of Delayed
         The rows as given.
     begins : ndarray of shape (n_parts + 1,)
@@ -217,7 +268,7 @@ class DaskPlacement(Placement):
 
     def __init__(
         self,
-        client: Any,
+        cluster: "_Cluster",
         parts: list[Any],
         begins: np.ndarray,
         order: np.ndarray,
@@ -225,13 +276,12 @@ class DaskPlacement(Placement):
         prepare: Callable[[np.ndarray], Any],
     ) -> None:
         super().__init__(bounds)
-        self._client = client
+        self._cluster, self._client = cluster, cluster.client
         self._parts, self._begins = parts, begins
         self._order, self._prepare = order, prepare
         self._lock = Lock()
-        self._answered = monotonic()
         self._n_tries = 0
-        threads = [one for one, n in sorted(self._threads().items()) for _ in range(n)]
+        threads = [one for one, n in sorted(cluster.workers().items()) for _ in range(n)]
         n_blocks = len(bounds) - 1
         self._addresses = [threads[i * len(threads) // n_blocks] for i in range(n_blocks)]
         self._blocks: list[Any] = [None] * n_blocks
@@ -273,7 +323,7 @@ class DaskPlacement(Placement):
             If the cluster does not answer, has no workers, or loses them again and again.
         """
         with self._lock:
-            threads, numbers = self._threads(), range(len(self._blocks))
+            threads, numbers = self._cluster.threads(), range(len(self._blocks))
             is_lost = [
                 self._addresses[number] not in threads or _is_lost(self._blocks[number])
                 for number in numbers
@@ -298,21 +348,6 @@ class DaskPlacement(Placement):
         """Let workers leave calls that are not needed any more."""
         if futures and self._client.status == "running":
             self._client.cancel(futures)
-
-    def _threads(self) -> dict[str, int]:
-        """Return the threads of each worker by its address, none if nobody answers for a while."""
-        threads: dict[str, int] = {}
-        if self._client.status == "running":
-            with suppress(OSError, TimeoutError):
-                threads = dict(self._client.nthreads())
-        if threads:
-            self._answered = monotonic()
-        elif monotonic() - self._answered > _PATIENCE:
-            raise RuntimeError(
-                f"the cluster must have workers and a scheduler that answers, but {self._client} "
-                f"has had none for {_PATIENCE:.0f} seconds."
-            )
-        return threads
 
     def _put(self, numbers: Sequence[int]) -> None:
         """Make blocks from the rows as given."""
@@ -347,7 +382,7 @@ class DaskPlacement(Placement):
             with suppress(OSError, TimeoutError):
                 return self._client.scatter([value], hash=False)[0]
             sleep(_LOOK)
-            self._threads()
+            self._cluster.workers()
         raise RuntimeError(f"{self._client} must take data, but failed {_MOST_TRIES} times.")
 
     def _submit(self, address: str | None, *arguments: Any, priority: float = 0) -> Any:
@@ -412,7 +447,7 @@ class DaskCalls(Calls):
             if call is None:  # it was made again
                 continue
             if not _is_lost(future):
-                with suppress(TimeoutError, distributed.CancelledError):
+                with suppress(TimeoutError, distributed.CancelledError, CommClosedError):
                     return call.name, future.result(timeout=_PATIENCE)
             self._placement.look()
             self._send(call)

@@ -452,7 +452,7 @@ def test_no_client(monkeypatch, data):
         (lambda both: (da.from_array(both.y, chunks=9), both.y), "X must have 2 dimensions"),
         (lambda both: (both.X, both.y), "X must be a dask.array.Array, .* got ndarray"),
         (lambda both: (chunked(both.X), both.y[:-1]), "X has 640 rows|inconsistent numbers"),
-        (lambda both: (chunked(both.X), "label"), "y must be an array .*, got 'label'"),
+        (lambda both: (chunked(both.X), "label"), "y must be an array where .*, got 'label'"),
         (lambda both: (chunked(both.X)[:0], both.y[:0]), "at least 2 rows"),
         (lambda both: (chunked(both.X)[:, :0], both.y), "at least 1 column"),
         (lambda both: (chunked(both.X + 1j), both.y), "must hold numbers"),
