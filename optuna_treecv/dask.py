@@ -134,11 +134,10 @@ class DaskRows(PlacedRows):
             )
         self._parts = np.ravel(X.to_delayed()).tolist()
         most = -(-_SAMPLE // len(self._parts))
-        facts = self._client.compute([delayed(_facts)(part, most) for part in self._parts])
-        if hasattr(y, "compute"):
-            y = self._client.compute(y)
-        sizes, digests, samples = zip(*self._client.gather(facts), strict=True)
-        self.y = np.asarray(self._client.gather(y)) if y is not None else None
+        facts = [delayed(_facts)(part, most) for part in self._parts]
+        *found, y = _computed(self._client, [*facts, y if hasattr(y, "compute") else delayed(y)])
+        sizes, digests, samples = zip(*found, strict=True)
+        self.y = None if y is None else np.asarray(y)
         self._begins = np.cumsum([0, *sizes])
         self.shape = int(self._begins[-1]), int(X.shape[1])
         self.sample = _stacked(samples)
@@ -174,6 +173,21 @@ class DaskRows(PlacedRows):
             self._placements[name] = placement
         self._last = placement
         return placement
+
+
+def _computed(client: Any, lazy: list[Any]) -> list[Any]:
+    """Return what is computed, once all of it is; it may have to be computed anew."""
+    while True:
+        _threads_of(client)
+        looked, futures = monotonic(), client.compute(lazy)
+        while any(future.status == "pending" for future in futures):
+            if monotonic() - looked > _LOOK:
+                _threads_of(client)
+                looked = monotonic()
+            sleep(_LOOK / 100)
+        if not any(future.status in ("cancelled", "lost") for future in futures):
+            found: list[Any] = client.gather(futures)
+            return found
 
 
 def _facts(part: Any, most: int) -> tuple[int, bytes | None, Any]:
@@ -358,10 +372,10 @@ def _threads_of(client: Any) -> dict[str, int]:
             with suppress(OSError, TimeoutError):
                 if threads := dict(client.nthreads(callback_timeout=_PATIENCE / 3)):
                     return threads
-        if monotonic() > latest:
+        if client.status == "closed" or monotonic() > latest:
             raise ConnectionError(
                 f"the cluster must have workers and a scheduler that answers, but {client} has "
-                f"had none for {_PATIENCE:.0f} seconds."
+                "none."
             )
         sleep(_LOOK)
 

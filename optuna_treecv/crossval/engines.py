@@ -149,7 +149,13 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
         return engine, "", free
     if engine.name != "fit":
         return engine, engine.why(job), free
-    why = _nearest(job, answers)
+    reasons = {one.name: why_not for one, why_not in answers.items()}
+    # What keeps the engine away that is nearest to the estimator.
+    nearest = "forest" if isinstance(job.estimator, HistTree) else "treecv"
+    why = reasons[nearest]
+    if why == NO_PARTIAL_FIT:
+        of_family = (one.name for one in answers if one.parameters_beside(job.estimator))
+        why = reasons[next(of_family, "exact")]
     if not job.task.data.why_only_fit(is_classifier(job.estimator)):
         if not why_not_trained_further(job):
             n_folds = job.task.n_folds
@@ -164,21 +170,12 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
     return engine, why, free
 
 
-def _nearest(job: Job, answers: dict[Engine, str]) -> str:
-    """Return what keeps the engine away that is nearest to the estimator."""
-    reasons = {one.name: why_not for one, why_not in answers.items()}
-    nearest = "forest" if isinstance(job.estimator, HistTree) else "treecv"
-    why = reasons.get(nearest, NO_PARTIAL_FIT)
-    if why == NO_PARTIAL_FIT:
-        of_family = (one.name for one in answers if one.parameters_beside(job.estimator))
-        why = reasons.get(next(of_family, "exact"), [*reasons.values()][-1])
-    return why
-
-
 def _refusal(job: Job, answers: dict[Engine, str]) -> str:
     """Return the error where no engine that was asked for can evaluate an estimator."""
     if not answers or job.task.data.is_placed:
-        why_not = _nearest(job, answers) if answers else "no other method trains models there"
+        of_family = (why for one, why in answers.items() if one.parameters_beside(job.estimator))
+        others = "no other method trains models there", *answers.values()
+        why_not = next(of_family, others[-1])
         raise ValueError(
             f"X must be in the memory of this process for {name_of(job.estimator)} with "
             f"method={job.task.settings.method!r}, got {type(job.task.data.X).__name__}, since "
