@@ -218,6 +218,7 @@ class _Cluster:
         client, began, threads = self.client, monotonic(), {}
         if client.status == "running":
             with suppress(OSError, TimeoutError):
+                # client.nthreads() has no time limit.
                 ask = client.scheduler.ncores
                 threads = dict(client.sync(ask, callback_timeout=_PATIENCE / 4))
         if threads:

@@ -473,6 +473,8 @@ class Placed(TreeCV):
             for job in jobs:
                 try:
                     learner = bind(job, job.repeats[number], job.rows(job.repeats[number])).learner
+                except RuntimeError:  # the cluster is gone, as the other jobs would find out again
+                    raise
                 except Exception:  # noqa: BLE001  # the job itself will raise it
                     continue
                 at_leaf = self.leaves_for(job, job.repeats[number], learner).at_leaf
