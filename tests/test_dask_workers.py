@@ -6,18 +6,16 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextlib import suppress
-import json
 import logging
 import os
-from pathlib import Path
 import signal
-import subprocess
 import sys
 from threading import Thread
-import time
 from typing import Any
 
+from dask_processes import counting
+from dask_processes import LIMIT
+from dask_processes import Processes
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -31,13 +29,8 @@ from optuna_treecv import tree_cross_validate_many
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
-from distributed.comm.tcp import TCP  # noqa: E402
-
 from optuna_treecv.dask import DaskPlacement  # noqa: E402
 from optuna_treecv.dask import DaskRows  # noqa: E402
-
-# Longer than this, nothing may take.
-LIMIT = 60
 
 N, D = 20_000, 10
 LANES = [PegasosClassifier(alpha=alpha) for alpha in np.geomspace(1e-6, 1, 32)]
@@ -47,56 +40,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Sending large graph"),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kills processes"),
 ]
-
-
-class Processes:
-    """The processes of a cluster, which end with it.
-
-    Parameters
-    ----------
-    folder : Path
-        Where they write.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._running: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dask", *arguments],
-            cwd=self._folder,
-            env={**os.environ, "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "critical"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a nanny and its worker are ended together
-        )
-        self._running.append(process)
-        return process
-
-    def start_scheduler(self) -> tuple[subprocess.Popen[bytes], str]:
-        """Start a scheduler; return its process and its address."""
-        file = self._folder / "scheduler.json"
-        options = "--port 0 --no-dashboard --host 127.0.0.1 --scheduler-file".split()
-        process = self.start("scheduler", *options, str(file))
-        until(lambda: file.exists() and file.read_text().endswith("}"))
-        return process, json.loads(file.read_text())["address"]
-
-    def start_worker(self, address: str, *options: str) -> None:
-        self.start("worker", address, "--nthreads", "1", "--no-dashboard", *options)
-
-    def end(self) -> None:
-        for process in self._running:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def until(condition: Callable[[], Any]) -> None:
-    latest = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < latest
-        time.sleep(0.02)
 
 
 def within(call: Callable[[], Any]) -> Any:
@@ -199,7 +142,7 @@ def killing(client: Any, at: int | str) -> Iterator[Counter[str]]:
     with pytest.MonkeyPatch.context() as patch:
         send, put = DaskPlacement.send, DaskPlacement._put
 
-        def counting(self: Any, call: Any) -> Any:
+        def sending(self: Any, call: Any) -> Any:
             happened["calls"] += 1
             if happened["calls"] - 1 == at:
                 kill(self._addresses[call.block])
@@ -210,7 +153,7 @@ def killing(client: Any, at: int | str) -> Iterator[Counter[str]]:
             if at == "shuffle":
                 kill(self._addresses[0])
 
-        patch.setattr(DaskPlacement, "send", counting)
+        patch.setattr(DaskPlacement, "send", sending)
         patch.setattr(DaskPlacement, "_put", shuffling)
         yield happened
 
@@ -289,65 +232,16 @@ def test_two_clients_at_once_of_which_one_leaves(cluster, in_memory, expected):
             np.testing.assert_array_equal(some, expected[number::2])
 
 
-class Sent:
-    """Counts the bytes that this process sends by TCP."""
-
-    def __init__(self) -> None:
-        self.n_bytes = 0
-        self._write = TCP.write
-        sent = self
-
-        async def write(comm: Any, *arguments: Any, **options: Any) -> int:
-            n_bytes = await sent._write(comm, *arguments, **options)
-            sent.n_bytes += n_bytes
-            return n_bytes
-
-        TCP.write = write
-
-    def stop(self) -> int:
-        TCP.write = self._write
-        return self.n_bytes
-
-
-def begin_to_count(dask_worker: Any) -> None:
-    from distributed.comm.tcp import TCP
-
-    write = TCP.write
-    dask_worker.sent_bytes = 0
-
-    async def counting(comm: Any, *arguments: Any, **options: Any) -> int:
-        n_bytes = await write(comm, *arguments, **options)
-        dask_worker.sent_bytes += n_bytes
-        return n_bytes
-
-    counting.write = write
-    TCP.write = counting
-
-
-def counted(dask_worker: Any) -> tuple[int, int]:
-    """Return the bytes that a worker has sent, and how often it got something from another."""
-    from distributed.comm.tcp import TCP
-
-    TCP.write = TCP.write.write
-    return dask_worker.sent_bytes, dask_worker.state.transfer_incoming_count_total
-
-
 @pytest.mark.parametrize("cv", [10, 100])
 def test_what_travels(cluster, in_memory, expected, cv):
     client, ready = cluster
     ready()
     rows = rows_of(in_memory, client)
     scores(LANES[:2], rows, cv=cv)  # shuffles the rows
-    before = client.run(lambda dask_worker: dask_worker.state.transfer_incoming_count_total)
-    client.run(begin_to_count)
-    here = Sent()
-    found = scores(LANES, rows, cv=cv)
-    n_bytes = here.stop()
-    of_workers = client.run(counted)
-    n_bytes += sum(sent for sent, _ in of_workers.values())
-    assert {address: got for address, (_, got) in of_workers.items()} == before
-    print(f"{n_bytes:,} bytes, {[sent for sent, _ in of_workers.values()]} of workers")
-    assert n_bytes <= 500_000
+    with counting(client) as sent:
+        found = scores(LANES, rows, cv=cv)
+    assert 10_000 < sent["bytes"] <= 500_000
+    assert sent["between workers"] == 0
     np.testing.assert_array_equal(found, scores(LANES, *in_memory, cv=cv))
 
 
