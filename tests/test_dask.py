@@ -553,3 +553,13 @@ def test_rows_are_not_pickled(data):
     assert "cannot be sent to other processes" in refused(pickle.dumps, rows)
     with pytest.raises(TypeError, match="only its first row is here"):
         rows[:2]
+
+
+def test_a_scaler_of_a_refit_sees_all_rows_first(data):
+    both = data["float64 two"]
+    found = []
+    for X, y in ((both.X, both.y), (both.rows, None)):
+        model = make_pipeline(StandardScaler(), PegasosClassifier())
+        search = TreeCVSearchCV(model, {"pegasosclassifier__alpha": [0.1]}, cv=5, random_state=0)
+        found.append(search.fit(X, y).best_estimator_[-1].coef_)
+    assert_allclose(found[1], found[0], rtol=1e-12)
