@@ -6,9 +6,11 @@ This is the only module that imports Dask, which ``optuna-treecv[dask]`` install
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from itertools import pairwise
 from os import PathLike
 from queue import Empty
@@ -42,6 +44,9 @@ _LOOK, _PATIENCE = 1.0, 45.0
 
 # The rows that this process looks at.
 _SAMPLE = 2**10
+
+# The parts of X whose rows are sent to blocks by one message.
+_AT_ONCE = 64
 
 # How often a call may be lost, or workers between two results.
 _MOST_TRIES = 10
@@ -323,32 +328,41 @@ class DaskPlacement(Placement):
         for i, number in enumerate(numbers):
             block_of[self._order[self.bounds[number] : self.bounds[number + 1]]] = i
         pieces: list[list[Any]] = [[] for _ in numbers]
-        for part, (begin, end) in zip(self._parts, pairwise(self._begins), strict=True):
-            here = block_of[begin:end]
-            by_block = np.argsort(here, kind="stable").astype(np.uint32)
-            cuts = np.searchsorted(here[by_block], np.arange(len(numbers) + 1))
-            if cuts[-1] == 0:
-                continue
-            rows = self._scatter((by_block, cuts))
-            source = self._client.compute(part)
-            for i, n_rows in enumerate(np.diff(cuts)):
-                if n_rows:
-                    pieces[i].append(self._submit(None, _taken, source, rows, i))
+        selected = self._selected(block_of, len(numbers))
+        while some := list(islice(selected, _AT_ONCE)):
+            sent = self._scatter([rows for _, rows in some])
+            for (part, (_, cuts)), rows in zip(some, sent, strict=True):
+                source = self._client.compute(part)  # each part goes before the next one comes
+                for i, n_rows in enumerate(np.diff(cuts)):
+                    if n_rows:
+                        pieces[i].append(self._submit(None, _taken, source, rows, i))
         for number, of_block in zip(numbers, pieces, strict=True):
             start, stop = self.bounds[number : number + 2]
             order = self._order[start:stop]
-            some = np.sort(order)
-            ranks = np.searchsorted(some, order).astype(np.uint32)
-            what = self._scatter((self._prepare(some), ranks))
+            given = np.sort(order)
+            ranks = np.searchsorted(given, order).astype(np.uint32)
+            (what,) = self._scatter([(self._prepare(given), ranks)])
             self._blocks[number] = self._submit(
                 self._addresses[number], _prepared, what, start, *of_block
             )
 
-    def _scatter(self, value: Any) -> Any:
-        """Send a value to some worker, which may be lost meanwhile."""
+    def _selected(
+        self, block_of: np.ndarray, n_blocks: int
+    ) -> Iterator[tuple[Any, tuple[np.ndarray, np.ndarray]]]:
+        """Yield parts, and their rows by block and where those of each block begin."""
+        for part, (begin, end) in zip(self._parts, pairwise(self._begins), strict=True):
+            here = block_of[begin:end]
+            by_block = np.argsort(here, kind="stable").astype(np.uint32)
+            cuts = np.searchsorted(here[by_block], np.arange(n_blocks + 1))
+            if cuts[-1] > 0:
+                yield part, (by_block, cuts)
+
+    def _scatter(self, values: list[Any]) -> list[Any]:
+        """Send values to some workers, which may be lost meanwhile."""
         for _ in range(_MOST_TRIES):
             with suppress(OSError, TimeoutError):
-                return self._client.scatter([value], hash=False, timeout=_PATIENCE)[0]
+                sent: list[Any] = self._client.scatter(values, hash=False, timeout=_PATIENCE)
+                return sent
             sleep(_LOOK)
             _threads_of(self._client)
         raise ConnectionError(f"{self._client} must take data, but failed {_MOST_TRIES} times.")

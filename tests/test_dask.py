@@ -563,3 +563,9 @@ def test_a_scaler_of_a_refit_sees_all_rows_first(data):
         search = TreeCVSearchCV(model, {"pegasosclassifier__alpha": [0.1]}, cv=5, random_state=0)
         found.append(search.fit(X, y).best_estimator_[-1].coef_)
     assert_allclose(found[1], found[0], rtol=1e-12)
+
+
+def test_many_parts(data):
+    both = data["float64 two"]
+    rows = DaskRows(da.from_array(both.X, chunks=(4, D)), both.y)
+    assert_same(PegasosClassifier(), Both(both.X, both.y, rows), cv=5)
