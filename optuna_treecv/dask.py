@@ -31,6 +31,7 @@ try:
 except ImportError as error:
     raise ImportError("DaskRows needs Dask: pip install 'optuna-treecv[dask]'.") from error
 
+from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.placed import Block
 from optuna_treecv.rows.placed import Calls
@@ -114,14 +115,14 @@ class DaskRows(PlacedRows):
 
             X = dataframe.read_parquet(str(X))
         if isinstance(X, da.Array):
-            if X.ndim != 2:
-                raise ValueError(f"X must have 2 dimensions, got shape {X.shape}.")
-            X = X.rechunk({1: X.shape[1]})
+            X = X.rechunk({1: X.shape[1]}) if X.ndim == 2 else X
         elif not hasattr(X, "map_partitions") or not hasattr(X, "columns"):
             raise ValueError(
                 "X must be a dask.array.Array, a dask.dataframe.DataFrame or the path of Parquet "
                 f"files, got {type(X).__name__}; dask.array.from_array(X) would be right."
             )
+        if X.ndim != 2:
+            raise ValueError(f"X must have 2 dimensions, rows and features, got {X.ndim}.")
         self.names = None
         if hasattr(X, "columns"):
             if isinstance(y, str):
@@ -146,6 +147,14 @@ class DaskRows(PlacedRows):
         self._begins = np.cumsum([0, *sizes])
         self.shape = int(self._begins[-1]), int(X.shape[1])
         self.sample = _stacked(samples)
+        check_rows(self.sample)
+        kinds = {_kind(some) for some in samples if some.shape[0]}
+        if len(kinds) > 1:  # each block would have those of its rows
+            raise ValueError(
+                "X must have the same columns, and float32 everywhere or nowhere, in all "
+                "partitions, got others in some; X.astype(float)[names], for example, would be "
+                "right."
+            )
         self.content = None if None in digests else digest(*digests)
         self._placements: WeakValueDictionary[bytes, DaskPlacement] = WeakValueDictionary()
         self._last: DaskPlacement | None = None
@@ -197,13 +206,23 @@ def _computed(client: Any, lazy: list[Any]) -> list[Any]:
 
 def _facts(part: Any, most: int) -> tuple[int, bytes | None, Any]:
     """Return the number of rows of a part, their digest, and some of the first ones."""
-    return part.shape[0], data_digest(part), take_rows(part, slice(0, most))
+    return part.shape[0], data_digest(part), _rows(part, slice(0, most))
+
+
+def _kind(rows: Any) -> tuple[Any, ...]:
+    """Return the names of columns, and whether numbers are in single precision."""
+    array = rows if sparse.issparse(rows) else np.asarray(rows[:1])
+    return (*getattr(rows, "columns", ()), array.dtype == np.float32)
 
 
 def _taken(part: Any, rows: tuple[np.ndarray, np.ndarray], block: int) -> Any:
     """Return the rows of a part that belong to a block."""
     by_block, cuts = rows
-    return take_rows(part, by_block[cuts[block] : cuts[block + 1]])
+    return _rows(part, by_block[cuts[block] : cuts[block + 1]])
+
+
+def _rows(part: Any, rows: Any) -> Any:
+    return take_rows(part.tocsr() if sparse.issparse(part) else part, rows)
 
 
 def _prepared(what: tuple[Callable[..., Any], np.ndarray], start: int, *pieces: Any) -> Block:
