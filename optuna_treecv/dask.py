@@ -6,9 +6,11 @@ This is the only module that imports Dask, which ``optuna-treecv[dask]`` install
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from itertools import pairwise
 from os import PathLike
 from queue import Empty
@@ -29,6 +31,7 @@ try:
 except ImportError as error:
     raise ImportError("DaskRows needs Dask: pip install 'optuna-treecv[dask]'.") from error
 
+from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.placed import Block
 from optuna_treecv.rows.placed import Calls
@@ -42,6 +45,9 @@ _LOOK, _PATIENCE = 1.0, 45.0
 
 # The rows that this process looks at.
 _SAMPLE = 2**10
+
+# The parts of X whose rows are sent to blocks by one message.
+_AT_ONCE = 64
 
 # How often a call may be lost, or workers between two results.
 _MOST_TRIES = 10
@@ -109,14 +115,14 @@ class DaskRows(PlacedRows):
 
             X = dataframe.read_parquet(str(X))
         if isinstance(X, da.Array):
-            if X.ndim != 2:
-                raise ValueError(f"X must have 2 dimensions, got shape {X.shape}.")
-            X = X.rechunk({1: X.shape[1]})
+            X = X.rechunk({1: X.shape[1]}) if X.ndim == 2 else X
         elif not hasattr(X, "map_partitions") or not hasattr(X, "columns"):
             raise ValueError(
                 "X must be a dask.array.Array, a dask.dataframe.DataFrame or the path of Parquet "
                 f"files, got {type(X).__name__}; dask.array.from_array(X) would be right."
             )
+        if X.ndim != 2:
+            raise ValueError(f"X must have 2 dimensions, rows and features, got {X.ndim}.")
         self.names = None
         if hasattr(X, "columns"):
             if isinstance(y, str):
@@ -141,6 +147,14 @@ class DaskRows(PlacedRows):
         self._begins = np.cumsum([0, *sizes])
         self.shape = int(self._begins[-1]), int(X.shape[1])
         self.sample = _stacked(samples)
+        check_rows(self.sample)
+        kinds = {_kind(some) for some in samples if some.shape[0]}
+        if len(kinds) > 1:  # each block would have those of its rows
+            raise ValueError(
+                "X must have the same columns, and float32 everywhere or nowhere, in all "
+                "partitions, got others in some; X.astype(float)[names], for example, would be "
+                "right."
+            )
         self.content = None if None in digests else digest(*digests)
         self._placements: WeakValueDictionary[bytes, DaskPlacement] = WeakValueDictionary()
         self._last: DaskPlacement | None = None
@@ -192,13 +206,23 @@ def _computed(client: Any, lazy: list[Any]) -> list[Any]:
 
 def _facts(part: Any, most: int) -> tuple[int, bytes | None, Any]:
     """Return the number of rows of a part, their digest, and some of the first ones."""
-    return part.shape[0], data_digest(part), take_rows(part, slice(0, most))
+    return part.shape[0], data_digest(part), _rows(part, slice(0, most))
+
+
+def _kind(rows: Any) -> tuple[Any, ...]:
+    """Return the names of columns, and whether numbers are in single precision."""
+    array = rows if sparse.issparse(rows) else np.asarray(rows[:1])
+    return (*getattr(rows, "columns", ()), array.dtype == np.float32)
 
 
 def _taken(part: Any, rows: tuple[np.ndarray, np.ndarray], block: int) -> Any:
     """Return the rows of a part that belong to a block."""
     by_block, cuts = rows
-    return take_rows(part, by_block[cuts[block] : cuts[block + 1]])
+    return _rows(part, by_block[cuts[block] : cuts[block + 1]])
+
+
+def _rows(part: Any, rows: Any) -> Any:
+    return take_rows(part.tocsr() if sparse.issparse(part) else part, rows)
 
 
 def _prepared(what: tuple[Callable[..., Any], np.ndarray], start: int, *pieces: Any) -> Block:
@@ -323,32 +347,41 @@ class DaskPlacement(Placement):
         for i, number in enumerate(numbers):
             block_of[self._order[self.bounds[number] : self.bounds[number + 1]]] = i
         pieces: list[list[Any]] = [[] for _ in numbers]
-        for part, (begin, end) in zip(self._parts, pairwise(self._begins), strict=True):
-            here = block_of[begin:end]
-            by_block = np.argsort(here, kind="stable").astype(np.uint32)
-            cuts = np.searchsorted(here[by_block], np.arange(len(numbers) + 1))
-            if cuts[-1] == 0:
-                continue
-            rows = self._scatter((by_block, cuts))
-            source = self._client.compute(part)
-            for i, n_rows in enumerate(np.diff(cuts)):
-                if n_rows:
-                    pieces[i].append(self._submit(None, _taken, source, rows, i))
+        selected = self._selected(block_of, len(numbers))
+        while some := list(islice(selected, _AT_ONCE)):
+            sent = self._scatter([rows for _, rows in some])
+            for (part, (_, cuts)), rows in zip(some, sent, strict=True):
+                source = self._client.compute(part)  # each part goes before the next one comes
+                for i, n_rows in enumerate(np.diff(cuts)):
+                    if n_rows:
+                        pieces[i].append(self._submit(None, _taken, source, rows, i))
         for number, of_block in zip(numbers, pieces, strict=True):
             start, stop = self.bounds[number : number + 2]
             order = self._order[start:stop]
-            some = np.sort(order)
-            ranks = np.searchsorted(some, order).astype(np.uint32)
-            what = self._scatter((self._prepare(some), ranks))
+            given = np.sort(order)
+            ranks = np.searchsorted(given, order).astype(np.uint32)
+            (what,) = self._scatter([(self._prepare(given), ranks)])
             self._blocks[number] = self._submit(
                 self._addresses[number], _prepared, what, start, *of_block
             )
 
-    def _scatter(self, value: Any) -> Any:
-        """Send a value to some worker, which may be lost meanwhile."""
+    def _selected(
+        self, block_of: np.ndarray, n_blocks: int
+    ) -> Iterator[tuple[Any, tuple[np.ndarray, np.ndarray]]]:
+        """Yield parts, and their rows by block and where those of each block begin."""
+        for part, (begin, end) in zip(self._parts, pairwise(self._begins), strict=True):
+            here = block_of[begin:end]
+            by_block = np.argsort(here, kind="stable").astype(np.uint32)
+            cuts = np.searchsorted(here[by_block], np.arange(n_blocks + 1))
+            if cuts[-1] > 0:
+                yield part, (by_block, cuts)
+
+    def _scatter(self, values: list[Any]) -> list[Any]:
+        """Send values to some workers, which may be lost meanwhile."""
         for _ in range(_MOST_TRIES):
             with suppress(OSError, TimeoutError):
-                return self._client.scatter([value], hash=False, timeout=_PATIENCE)[0]
+                sent: list[Any] = self._client.scatter(values, hash=False, timeout=_PATIENCE)
+                return sent
             sleep(_LOOK)
             _threads_of(self._client)
         raise ConnectionError(f"{self._client} must take data, but failed {_MOST_TRIES} times.")

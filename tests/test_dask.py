@@ -50,6 +50,7 @@ from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
@@ -455,7 +456,7 @@ def test_no_client(monkeypatch, data):
         (lambda both: (chunked(both.X), "label"), "y must be an array .*, got 'label'"),
         (lambda both: (chunked(both.X)[:0], both.y[:0]), "at least 2 rows"),
         (lambda both: (chunked(both.X)[:, :0], both.y), "at least 1 column"),
-        (lambda both: (chunked(both.X + 1j), both.y), "must hold numbers"),
+        (lambda both: (chunked(both.X + 1j), both.y), "must hold real numbers"),
     ],
 )
 def test_what_is_no_table(data, make, words):
@@ -553,3 +554,53 @@ def test_rows_are_not_pickled(data):
     assert "cannot be sent to other processes" in refused(pickle.dumps, rows)
     with pytest.raises(TypeError, match="only its first row is here"):
         rows[:2]
+
+
+def test_a_scaler_of_a_refit_sees_all_rows_first(data):
+    both = data["float64 two"]
+    found = []
+    for X, y in ((both.X, both.y), (both.rows, None)):
+        model = make_pipeline(StandardScaler(), PegasosClassifier())
+        search = TreeCVSearchCV(model, {"pegasosclassifier__alpha": [0.1]}, cv=5, random_state=0)
+        found.append(search.fit(X, y).best_estimator_[-1].coef_)
+    assert_allclose(found[1], found[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["float32", "columns"])
+def test_partitions_that_differ_are_refused(kind):
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a", "b"])
+    other = frame[["b", "a"]] if kind == "columns" else frame.astype(np.float32)
+    parts = [dask.delayed(one) for one in (frame, other)]
+    X = dd.from_delayed(parts, meta=frame[:0], verify_meta=False)
+    assert "in all partitions" in refused(DaskRows, X, np.arange(80) % 2)
+
+
+@pytest.mark.parametrize("kind", ["dates", "masked", "column of dates", "single column"])
+def test_rows_that_would_be_misread(data, kind):
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    both = data["float64 two"]
+    frame = pd.DataFrame(both.X, columns=[*"abcdef"])
+    X = {
+        "dates": lambda: chunked(both.X.astype("datetime64[s]")),
+        "masked": lambda: da.ma.masked_greater(chunked(both.X), 1),
+        "column of dates": lambda: dd.from_pandas(
+            frame.assign(a=pd.Timestamp("2026-01-01")), npartitions=2
+        ),
+        "single column": lambda: dd.from_pandas(frame, npartitions=2)["a"],
+    }[kind]()
+    text = refused(tree_cross_validate, PegasosClassifier(), X, both.y, cv=5)
+    assert re.match("X must (not be a masked|hold numbers, not dates|have 2 dimensions)", text)
+
+
+@pytest.mark.parametrize("kind", ["csc", "coo"])
+def test_sparse_blocks_of_any_format(data, kind):
+    both = data["sparse two"]
+    X = chunked(both.X, asarray=False).map_blocks(lambda one: one.asformat(kind), meta=both.X[:0])
+    assert_same(PegasosClassifier(), Both(both.X, both.y, DaskRows(X, both.y)), cv=5)
+
+
+def test_many_parts(data):
+    both = data["float64 two"]
+    rows = DaskRows(da.from_array(both.X, chunks=(4, D)), both.y)
+    assert_same(PegasosClassifier(), Both(both.X, both.y, rows), cv=5)

@@ -252,7 +252,7 @@ class Tree(Descent):
             )
         self.placement, self.models, self.scored = placement, models, scored
         self._learner = learner
-        self._surveys = isinstance(learner, CompiledLearner) and not learner.phases_may_be_cut
+        self._surveys = _surveys(learner)
         n_models, shape = len(models.settings), (len(scored.metrics), plan.n_folds)
         self.n_updates = 0
         self.scores = [
@@ -510,12 +510,18 @@ class Placed(TreeCV):
         placement: Placement = learner.rows.X
         models, state = _models(job, [learner], job.responses), None
         with placement.calls() as calls:
-            for block, (start, stop) in enumerate(pairwise(placement.bounds)):
-                calls.submit(block, block, 0.0, train, models, state, start, stop)
-                state = calls.next()[1]
+            for how in ("survey", "replay") if _surveys(learner) else ("update",):
+                for block, (start, stop) in enumerate(pairwise(placement.bounds)):
+                    calls.submit(block, block, 0.0, train, models, state, start, stop, how)
+                    state = calls.next()[1]
             calls.submit(-1, block, 0.0, fit, models, state)
             fitted = calls.next()[1]
         return self.as_refitted(job, fitted)
+
+
+def _surveys(learner: Any) -> bool:
+    """Return whether steps learn of a whole phase before the model is trained on it."""
+    return isinstance(learner, CompiledLearner) and not learner.phases_may_be_cut
 
 
 def _models(job: Job, learners: Sequence[Any], responses: tuple[str, ...]) -> Models:

@@ -575,7 +575,7 @@ class Data:
         if layout.padded:
             if len(self.X.shape) == 1:
                 raise ValueError("X must hold numbers for this estimator, got texts.")
-            check_columns(self.X)
+            check_columns(self.X.sample if self.is_placed else self.X)
             is_on_disk = self._stamp is not None
             is_forwards = self.is_large or (is_on_disk and not sparse.issparse(self.X))
             is_forwards |= self.is_placed
