@@ -255,7 +255,8 @@ def test_what_travels(cluster, in_memory, expected, cv):
     np.testing.assert_array_equal(found, scores(LANES, *in_memory, cv=cv))
 
 
-def test_a_scheduler_that_goes_away_is_an_error(in_memory, tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_scheduler_that_goes_away_is_an_error(in_memory, tmp_path, monkeypatch, is_asked):
     monkeypatch.setattr("optuna_treecv.dask._PATIENCE", 5.0)
     processes = Processes(tmp_path)
     try:
@@ -266,7 +267,16 @@ def test_a_scheduler_that_goes_away_is_an_error(in_memory, tmp_path, monkeypatch
             client.wait_for_workers(2, timeout=LIMIT)
             rows = rows_of(in_memory, client)
             scores(LANES, rows)
-            scheduler.kill()
+            if is_asked:  # it goes while it is asked for a result
+                result = distributed.Future.result
+
+                def late(future: Any, timeout: float | None = None) -> Any:
+                    scheduler.kill()
+                    return result(future, timeout)
+
+                monkeypatch.setattr(distributed.Future, "result", late)
+            else:
+                scheduler.kill()
             with pytest.raises(ConnectionError, match="must have workers and a scheduler"):
                 within(lambda: scores(LANES, rows))
     finally:
