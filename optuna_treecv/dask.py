@@ -473,7 +473,7 @@ class DaskCalls(Calls):
             if not _is_lost(future):
                 # An error of the call itself may be of these kinds as well.
                 is_error = future.status == "error"
-                with suppress(*() if is_error else (TimeoutError, distributed.CancelledError)):
+                with suppress(*() if is_error else (OSError, distributed.CancelledError)):
                     result = future.result(timeout=_PATIENCE)
                     self._placement.n_lost = 0
                     return call.name, result

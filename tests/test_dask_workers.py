@@ -82,7 +82,7 @@ def in_memory() -> tuple[np.ndarray, np.ndarray]:
 def cluster(request, tmp_path_factory):
     """Return a client, and a function that waits until there are two workers (again)."""
     processes = Processes(tmp_path_factory.mktemp("workers"))
-    options = {"dashboard_address": None, "host": "127.0.0.1"}
+    options = {"dashboard_address": ":0", "host": "127.0.0.1"}
     with (
         distributed.LocalCluster(n_workers=0, **options) as scheduler,
         distributed.Client(scheduler) as client,
@@ -100,6 +100,9 @@ def cluster(request, tmp_path_factory):
             yield client, ready
         finally:
             processes.end()
+
+
+without_nanny = pytest.mark.parametrize("cluster", ["no-nanny"], indirect=True)
 
 
 def rows_of(in_memory, client):
@@ -176,7 +179,11 @@ def killed_once(cluster, in_memory, expected, share):
     np.testing.assert_array_equal(within(lambda: scores(LANES[:3], rows)), expected[:3])
 
 
-@pytest.mark.parametrize("share", ["shuffle", 0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "cluster, share",
+    [("nanny", "shuffle"), ("nanny", 0.5), ("no-nanny", 0.0), ("no-nanny", 1.0)],
+    indirect=["cluster"],
+)
 def test_a_killed_worker_changes_nothing(cluster, in_memory, expected, share):
     killed_once(cluster, in_memory, expected, share)
 
@@ -193,6 +200,7 @@ def test_workers_are_killed_again_and_again(cluster, in_memory, expected, share,
 @pytest.mark.parametrize(
     "model", [LogisticRegression(), make_pipeline(StandardScaler(), PegasosClassifier())]
 )
+@without_nanny
 def test_sums_and_surveys_outlive_a_worker(cluster, in_memory, model):
     client, ready = cluster
     ready()
@@ -211,6 +219,7 @@ def test_sums_and_surveys_outlive_a_worker(cluster, in_memory, model):
     )
 
 
+@without_nanny
 def test_two_clients_at_once_of_which_one_leaves(cluster, in_memory, expected):
     client, ready = cluster
     ready()
@@ -233,6 +242,7 @@ def test_two_clients_at_once_of_which_one_leaves(cluster, in_memory, expected):
 
 
 @pytest.mark.parametrize("cv", [10, 100])
+@without_nanny
 def test_what_travels(cluster, in_memory, expected, cv):
     client, ready = cluster
     ready()
@@ -245,7 +255,8 @@ def test_what_travels(cluster, in_memory, expected, cv):
     np.testing.assert_array_equal(found, scores(LANES, *in_memory, cv=cv))
 
 
-def test_a_scheduler_that_goes_away_is_an_error(in_memory, tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_scheduler_that_goes_away_is_an_error(in_memory, tmp_path, monkeypatch, is_asked):
     monkeypatch.setattr("optuna_treecv.dask._PATIENCE", 5.0)
     processes = Processes(tmp_path)
     try:
@@ -256,7 +267,16 @@ def test_a_scheduler_that_goes_away_is_an_error(in_memory, tmp_path, monkeypatch
             client.wait_for_workers(2, timeout=LIMIT)
             rows = rows_of(in_memory, client)
             scores(LANES, rows)
-            scheduler.kill()
+            if is_asked:  # it goes while it is asked for a result
+                result = distributed.Future.result
+
+                def late(future: Any, timeout: float | None = None) -> Any:
+                    scheduler.kill()
+                    return result(future, timeout)
+
+                monkeypatch.setattr(distributed.Future, "result", late)
+            else:
+                scheduler.kill()
             with pytest.raises(ConnectionError, match="must have workers and a scheduler"):
                 within(lambda: scores(LANES, rows))
     finally:
