@@ -167,6 +167,26 @@ OPTIONS = {
 }
 
 
+@pytest.mark.parametrize("max_memory", ["4MB", LITTLE])
+def test_early_reports_of_few_and_of_many_pieces(max_memory, files):
+    found = []
+    for room in (None, max_memory):
+        objective = treecv_objective(
+            PEGASOS,
+            X,
+            y,
+            param_distributions={"alpha": FloatDistribution(1e-6, 1, log=True)},
+            cv=40,
+            report="progressive",
+            max_memory=room,
+        )
+        sampler = optuna.samplers.RandomSampler(seed=0)
+        study = optuna.create_study(sampler=sampler, pruner=objective.pruner())
+        study.optimize(objective, n_trials=4)
+        found.append([(one.state, one.value, one.intermediate_values) for one in study.trials])
+    assert len(files) == 1 and found[0] == found[1]
+
+
 def test_long_scores_of_rows_are_in_a_file():
     many = np.resize(X, (80_000, X.shape[1])), np.resize(y, 80_000)
     in_file = tree_cross_validate(PEGASOS, *many, max_memory="2MB", row_losses=True)

@@ -114,7 +114,8 @@ class Descent:
             self._wait(Waiting(node, state, phase, phase.start, phase.stop))
             return
         start, stop = self.plan.rows(node)
-        if node in self._ends or node.n_folds == 1 or self._piece(start) == self._piece(stop - 1):
+        is_whole = not self._ends and self._piece(start) == self._piece(stop - 1)
+        if node in self._ends or node.n_folds == 1 or is_whole:
             self._wait(Waiting(node, state, None, start, stop))
             return
         left, right = self.plan.split(node)
