@@ -58,7 +58,9 @@ class DaskRows(PlacedRows):
 
     The rows are shuffled once for each order of folds, that is for each ``cv`` and
     ``random_state``, and then stay where they are. One thread of a worker has one block of them.
-    Only models and scores travel. The scores are those of rows in memory, bit for bit.
+    Only models and scores travel. The scores are those of rows in memory: bit for bit for the
+    learners of this package, and to about 12 digits behind a ``StandardScaler`` and for exact
+    folds. Newton's method agrees within its tolerance.
 
     Parameters
     ----------
@@ -74,18 +76,21 @@ class DaskRows(PlacedRows):
     Attributes
     ----------
     shape : (int, int)
-    y : ndarray of shape (n_rows,), or None
+        The number of rows and of features.
+    y : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
 
     Raises
     ------
     ValueError
         If there is no client, or X or y is something else.
+    ConnectionError
+        If no scheduler and no worker answers for 45 seconds; also from evaluations.
 
     Notes
     -----
-    This process keeps about 20 bytes per row: y, the order of the rows, and scores. A worker needs
-    about three times the memory of its blocks while rows are shuffled. It is a good idea to have
-    one thread in each worker.
+    By count, this process keeps about 20 bytes per row: y, the order of the rows, and scores. A
+    worker needs about three times the memory of its blocks while rows are shuffled. Give each
+    worker one thread.
 
     Examples
     --------
@@ -222,6 +227,7 @@ def _taken(part: Any, rows: tuple[np.ndarray, np.ndarray], block: int) -> Any:
 
 
 def _rows(part: Any, rows: Any) -> Any:
+    """Return some rows of a part, which may be sparse in any format."""
     return take_rows(part.tocsr() if sparse.issparse(part) else part, rows)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 import os
 from pathlib import Path
 import re
@@ -182,8 +181,6 @@ def test_the_commands_of_rows_on_dask(cluster):
         here.start(name)
     with distributed.Client(f"tcp://127.0.0.1:{here.ports['8786']}", timeout=60) as client:
         client.wait_for_workers(n_workers, timeout=60)
-    if not find_spec("optuna_treecv.dask"):
-        pytest.skip("needs optuna_treecv.dask")
     here.finish(here.start("rows"))
     storage = RDBStorage(url)
     study = optuna.load_study(study_name="rows", storage=storage)

@@ -126,9 +126,7 @@ class PlacedExact(Exact):
             return "the rows are sparse, and sums are taken of dense ones there"
         cut = job.task.repeats[0].cut
         if not isinstance(cut, Folds) or job.task.n_folds > _MOST_FOLDS:
-            return (
-                f"sums of rows elsewhere are those of at most {_MOST_FOLDS:,} folds that part them"
-            )
+            return f"there are more than {_MOST_FOLDS:,} folds, or some of them overlap"
         parts = self._divide(job.estimator)
         if not isinstance(parts, str) and (parts.kinds or parts.steps):
             return "its steps need all rows in one place"

@@ -560,8 +560,8 @@ class Data:
     ) -> PreparedRows:
         """Return the rows in ``order``, in the layout that a learner needs.
 
-        Rows that lie elsewhere stay there, in blocks of whole folds if these are small enough;
-        ``begins`` are their first rows and the number of rows.
+        Rows that lie elsewhere stay there, in blocks of about equal size. ``begins`` are the first
+        rows of folds, and the number of rows.
         """
         classes, file, first = None, None, None
         y = targets = None if self.y is None else self.y[order]
