@@ -142,6 +142,31 @@ class Early(NamedTuple):
     has_lost: bool = False
 
 
+class Grown(NamedTuple):
+    """How ensembles score that are still growing.
+
+    Attributes
+    ----------
+    step : int
+        Of the report.
+    value : float
+        The mean score of the folds so far.
+    n_trees, n_folds : int
+        How many trees of how many folds have grown.
+    n_left : int
+        The trees that may follow in these folds.
+    scores : RowScores or None
+        Of the test rows of the first fold, while it grows alone; None: not asked for.
+    """
+
+    step: int
+    value: float
+    n_trees: int
+    n_folds: int
+    n_left: int = 0
+    scores: "RowScores | None" = None
+
+
 class TestedFolds(NamedTuple):
     """Neighbouring folds of a repeat that are tested: what their models say, or their scores.
 
@@ -199,7 +224,15 @@ class Missing(NamedTuple):
 
 
 class Watch:
-    """Asks for early scores, and decides who is left out of those evaluated together: nobody."""
+    """Asks for early scores, and decides who is left out of those evaluated together: nobody.
+
+    Attributes
+    ----------
+    takes_rows : bool
+        Whether it asks for the scores of rows while ensembles grow.
+    """
+
+    takes_rows = False
 
     def losers(self, step: int, scores: "Sequence[RowScores]", rows: slice) -> list[int]:
         """Return the numbers of those whose scores on some rows lose against the others'."""
@@ -241,6 +274,8 @@ class Engine(ABC):
         The values of ``method`` for which it may be chosen.
     trains_further : bool
         Whether models are trained by ``partial_fit`` in passes over their rows.
+    grows : bool
+        Whether scores are known while models grow.
     takes_placed : bool
         Whether it is for rows that lie elsewhere.
     reason : str
@@ -252,6 +287,7 @@ class Engine(ABC):
     name: str
     methods: tuple[str, ...]
     trains_further = False
+    grows = False
     takes_placed = False
     reason = ""
     why_one_epoch = ""
@@ -304,7 +340,7 @@ class Engine(ABC):
     @abstractmethod
     def start(
         self, job: Any, repeat: Repeat, watch: Watch | None = None
-    ) -> Generator[Early | TestedFolds]:
+    ) -> Generator[Early | Grown | TestedFolds]:
         """Prepare the rows, and return an iterator that evaluates a repeat from the left.
 
         Closing the iterator ends the evaluation. What the work takes is added to ``job.effort``,
@@ -315,7 +351,8 @@ class Engine(ABC):
         job : Job
         repeat : Repeat
         watch : Watch or None
-            Asks for early scores before the first folds; None: there are none.
+            Asks for early scores before the first folds, or while ensembles grow; None: there are
+            none.
         """
 
     def parameters_beside(self, estimator: Any) -> tuple[str, ...]:

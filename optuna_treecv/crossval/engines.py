@@ -16,6 +16,8 @@ from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.forest import FOREST
 from optuna_treecv.crossval.forest import Forest
 from optuna_treecv.crossval.forest import ForestOneByOne
+from optuna_treecv.crossval.growing import BAGGING
+from optuna_treecv.crossval.growing import BOOSTING
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.neighbors import Neighbors
 from optuna_treecv.crossval.newton import Newton
@@ -67,6 +69,8 @@ ENGINES: tuple[Engine, ...] = (
     Newton(),
     PlacedNewton(),
     Neighbors(),
+    BOOSTING,
+    BAGGING,
     TreeCV(),
     Placed(),
     Chain(),

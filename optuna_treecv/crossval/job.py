@@ -17,9 +17,11 @@ from typing import TypeVar
 import numpy as np
 from sklearn.base import is_classifier
 
+from optuna_treecv.crossval.curves import Curve
 from optuna_treecv.crossval.engine import Early
 from optuna_treecv.crossval.engine import Effort
 from optuna_treecv.crossval.engine import Engine
+from optuna_treecv.crossval.engine import Grown
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
@@ -146,6 +148,8 @@ class Job:
         Asks for early scores while several jobs are evaluated together.
     average : FoldAverage or None
         Takes the models of the folds if they are to be averaged; nothing is shared then.
+    curve : Curve or None
+        The scores after each number of trees, where an ensemble has grown.
     comes_again : bool
         Whether another job may have the same parameters, so that its results go to the store.
     """
@@ -207,6 +211,7 @@ class Job:
         self.is_leased = False
         self.watch: Watch | None = None
         self.average: Any = None
+        self.curve: Curve | None = None
         self.comes_again = True
         self.key = self.fingerprint = ""
         self._book: Scorebook | None = None
@@ -373,9 +378,14 @@ class Job:
             return response.astype(kind)
 
     @property
-    def why_no_first_pass(self) -> str:
+    def why_no_early_report(self) -> str:
         """Why the early reports that were asked for cannot be made, a sentence; "" if they can."""
         settings = self.task.settings
+        if settings.is_growing and not self.engine.grows:
+            return (
+                "report='trees' needs an ensemble whose trees grow one after another, but the "
+                f"folds are evaluated by method={self.engine.name!r}; report='auto' would be right."
+            )
         if not settings.is_early or self.engine.name == "treecv":
             return ""
         return (
@@ -446,7 +456,7 @@ class Job:
             assert isinstance(event, int)  # early scores are not asked for
             yield event
 
-    def events(self, watch: Watch | None = None) -> Generator[Early | int]:
+    def events(self, watch: Watch | None = None) -> Generator[Early | Grown | int]:
         """Evaluate the folds; yield early scores if ``watch`` asks for them, and then parts."""
         self._book, self._efforts = None, []
         n_parts = 0
@@ -455,7 +465,7 @@ class Job:
                 first_watch = watch if repeat.number == 0 else None
                 with closing(self._events_of(repeat, first_watch)) as events:
                     for event in events:
-                        if isinstance(event, Early):
+                        if isinstance(event, Early | Grown):
                             yield event
                         else:
                             yield n_parts
@@ -468,7 +478,9 @@ class Job:
             if isinstance(self.cache, StoredModelCache):
                 self.cache.end(self.comes_again)
 
-    def _events_of(self, repeat: Repeat, watch: Watch | None) -> Generator[Early | TestedFolds]:
+    def _events_of(
+        self, repeat: Repeat, watch: Watch | None
+    ) -> Generator[Early | Grown | TestedFolds]:
         """Evaluate one repeat; yield early scores, and the last folds of each part."""
         self.effort = Effort()
         self._efforts.append(self.effort)
@@ -480,7 +492,7 @@ class Job:
                     self.effort.n_needed += event.n_needed
                     self.book.add(repeat, event)
                 self.effort.seconds += perf_counter() - began
-                if isinstance(event, Early):
+                if isinstance(event, Early | Grown):
                     yield event
                 elif event.folds.last in ends:
                     yield event
@@ -547,6 +559,7 @@ class Job:
             seconds=total.seconds,
             seconds_prepare=total.seconds_prepare,
             diverged_folds=self.book.n_diverged,
+            curve=self.curve,
             _name=self.scoring.name,
             _kfold_estimator=(
                 self.average.finish() if self.average is not None and self.is_complete else None

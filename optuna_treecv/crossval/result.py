@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from optuna_treecv.crossval.curves import Curve
 from optuna_treecv.crossval.intervals import difference_by_folds
 from optuna_treecv.crossval.intervals import difference_by_rows
 from optuna_treecv.crossval.intervals import fold_error
@@ -138,8 +139,8 @@ class CVResult:
     row_losses : ndarray of shape (n_rows,), float32, or None
         With ``row_losses=True``, the score of each row of X by the model that has not seen it,
         averaged over repeats; NaN for rows that no fold tests.
-    method : {"exact", "newton", "neighbors", "forest", "treecv", "chain", "fit", "standard", \
-            "holdout", "progressive"}
+    method : {"exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", "chain", \
+            "fit", "standard", "holdout", "progressive"}
         How the folds were evaluated. "chain" is what the tree becomes for a splitter of time
         series.
     why : str
@@ -159,6 +160,9 @@ class CVResult:
     diverged_folds : int
         Folds whose model or loss was not finite. Such a fold scores 1 for "error", inf for other
         losses and -inf for scorers.
+    curve : Curve or None
+        Of an ensemble that grows tree by tree, the mean scores by the number of trees, and the
+        number that was taken; None where the scores were kept from before.
     """
 
     test_score: np.ndarray
@@ -176,6 +180,7 @@ class CVResult:
     seconds_prepare: float
     diverged_folds: int
     _name: str = field(repr=False)  # of the first optimised score
+    curve: Curve | None = None
     _kfold_estimator: Any = field(default=None, repr=False)  # or the error why there is none
 
     @property

@@ -39,12 +39,14 @@ from optuna_treecv.scoring.metrics import Scoring
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Report = Literal["auto", "folds", "mean", "progressive", "blocks"] | None
+Report = Literal["auto", "folds", "mean", "progressive", "blocks", "trees"] | None
 MethodName = Literal[
     "auto",
     "exact",
     "newton",
     "neighbors",
+    "boosting",
+    "bagging",
     "forest",
     "treecv",
     "fit",
@@ -71,6 +73,7 @@ class Arguments(TypedDict, total=False):
     method: MethodName
     n_repeats: int
     n_epochs: int | None
+    n_estimators: Literal["best"] | None
     scoring: Any
     sample_weight: Any
     score_weight: Any
@@ -114,14 +117,16 @@ class Settings:
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in the order in which they lie, or in a new random
         order. The random order takes longer (1.6 times on Covertype).
-    method : {"auto", "exact", "newton", "neighbors", "forest", "treecv", "fit", "standard", \
-            "holdout", "progressive"}
+    method : {"auto", "exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", \
+            "fit", "standard", "holdout", "progressive"}
         "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier`` and
         discriminant analysis of scikit-learn, alone or after row-wise steps or a
         ``StandardScaler``. "newton" solves for the models of all folds together, for
         ``LogisticRegression``, ``PoissonRegressor``, ``LinearSVC`` and others in the same places.
         "neighbors" searches once per fold for the neighbours of ``KNeighborsClassifier`` and
         ``KNeighborsRegressor``.
+        "boosting" and "bagging" grow the ensembles of LightGBM, XGBoost and scikit-learn tree by
+        tree, so that one growth tells the scores of all numbers of trees.
         "forest" grows the trees of all folds together, for ``HistTreeClassifier`` and
         ``HistTreeRegressor``. "treecv" trains models further along a tree; for time series it is a
         chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on each
@@ -143,6 +148,11 @@ class Settings:
         see; ``partial_fit`` of other estimators gets as many calls per training phase. "standard"
         makes as many shuffled passes. The ``n_epochs`` of an estimator of this package may be set
         or searched instead. At most 10,000.
+    n_estimators : {"best", None}, default=None
+        "best": an ensemble gets the number of trees whose mean score over the folds is best, of at
+        most those that the estimator asks for. ``CVResult.curve`` has the means. Where the
+        estimator has a parameter for early stopping on rows of its own, such as
+        ``early_stopping_round``, trees stop after so many without a better mean.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -191,7 +201,7 @@ class Settings:
         temporary files.
     verbose : int, default=0
         1: print every few seconds how far the readings of that file are, and the time left.
-    report : {None, "auto", "progressive", "blocks", "folds", "mean"}, default=None
+    report : {None, "auto", "progressive", "blocks", "trees", "folds", "mean"}, default=None
         What to pass to ``trial.report``, for pruning: at most 32 numbers per trial.
         "auto" takes what the pruner of the first trial's study needs; ``.pruner()`` returns a
         pruner that fits. A warning names a pruner that does not fit the reports.
@@ -201,6 +211,8 @@ class Settings:
         ``RacingPruner``, ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner``;
         "blocks" that over the rows since the report before, for ``WilcoxonPruner``. With 32 folds
         or more, step 64 is the mean score of 16 folds. The last report is the trial's value.
+        "trees" reports while ensembles grow: the best score so far of the first fold after up to
+        16 blocks of its trees, and then the best mean of the folds so far, as each one is done.
         "folds" reports the mean score of each part of the tree, or of each fold that is fitted, at
         the part's number, and "mean" the mean of all folds so far. An infinite mean is reported as
         1e300 or -1e300.
@@ -215,6 +227,8 @@ class Settings:
         What ``random_state`` means.
     room : Room
         What ``max_memory``, ``spill_dir`` and ``verbose`` mean.
+    is_growing : bool
+        Whether scores are reported while ensembles grow.
     is_early : bool
         Whether scores are reported before those of folds are known.
     reports_parts : bool
@@ -229,6 +243,7 @@ class Settings:
     method: MethodName = "auto"
     n_repeats: int = 1
     n_epochs: int | None = None
+    n_estimators: Literal["best"] | None = None
     scoring: Any = None
     optimize: str | list[str] | None = None
     pooled: bool = False
@@ -247,6 +262,7 @@ class Settings:
     seed: int = field(init=False)
     room: Room = field(init=False)
     is_early: bool = field(init=False)
+    is_growing: bool = field(init=False)
     reports_parts: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -257,6 +273,7 @@ class Settings:
         check_choice("order", self.order, ("fixed", "random"))
         check_choice("method", self.method, METHODS)
         self._set("n_repeats", check_integer("n_repeats", self.n_repeats, MOST_REPEATS))
+        check_choice("n_estimators", self.n_estimators, ("best", None))
         if self.n_epochs is not None:
             self._set("n_epochs", check_integer("n_epochs", self.n_epochs, MOST_EPOCHS))
         self._set("n_threads", count_threads(self.n_jobs))
@@ -270,6 +287,7 @@ class Settings:
         self._set("seed", draw_seed(self.random_state))
         self._set("random_state", self.seed)
         self._set("is_early", self.report in ("progressive", "blocks"))
+        self._set("is_growing", self.report == "trees")
         self._set("reports_parts", self.report in ("folds", "mean"))
         if isinstance(self.cv, Iterator):
             self._set("cv", list(self.cv))

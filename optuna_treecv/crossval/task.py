@@ -335,7 +335,7 @@ class Task:
             )
             for number, cut in enumerate(cuts)
         ]
-        if settings.is_early:  # folds are tested in other parts, and scored when all of them are
+        if settings.is_early or settings.is_growing:  # folds are tested in other parts, and scored when all of them are
             repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
         return repeats
 

@@ -859,7 +859,7 @@ class TreeCVObjective:
                 "prune a trial; with report=None it has no effect."
             )
             return None
-        if job.why_no_first_pass:
+        if job.why_no_early_report:
             return None
         return self._incumbents.race(trial, job, pruner, self._job_of)
 
@@ -870,12 +870,12 @@ class TreeCVObjective:
         try:
             should_prune = self._study_check.should_prune
             progressive = evaluate_reporting(trial, job, should_prune, race)
-            if job.why_no_first_pass:
+            if job.why_no_early_report:
                 self._task.warn_once(
                     "first pass",
                     lambda: (
                         f"Trial {trial.number} is not pruned, and neither are others like it: "
-                        f"{job.why_no_first_pass}"
+                        f"{job.why_no_early_report}"
                     ),
                 )
             if race is not None:
@@ -1107,8 +1107,8 @@ def treecv_objective(
         distributions = {name: axis.distribution for name, axis in axes.items()}
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
         job = job_for(task, shown, of_class=choices, searched=axes)
-        if job.why_no_first_pass:
-            raise ValueError(job.why_no_first_pass)
+        if job.why_no_early_report:
+            raise ValueError(job.why_no_early_report)
         if job.engine.trains_further:
             check_effect(argument, shown, {n: not d.single() for n, d in distributions.items()})
             task.unused.warn(shown, axes, checked.n_epochs)

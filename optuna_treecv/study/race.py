@@ -25,6 +25,7 @@ from optuna.trial import TrialState
 
 from optuna_treecv.crossval.engine import Early as EarlyScores
 from optuna_treecv.crossval.engine import FIRST_STEP
+from optuna_treecv.crossval.engine import Grown
 from optuna_treecv.crossval.engine import LAST_STEP
 from optuna_treecv.crossval.engine import n_steps_of_first_pass
 from optuna_treecv.crossval.engine import NESTED_FOLDS
@@ -115,11 +116,13 @@ class Race(Watch):
     n_looks: int = _LOOKS
 
     def __post_init__(self) -> None:
+        self.takes_rows = self.losses is not None
         self._nested: np.ndarray | None = None
         self._folds: np.ndarray | None = None
         self._parts: list[np.ndarray] = []
         self._sums = {0: np.zeros(3)}  # over the first rows, by their number
         self._n_rows = 0
+        self._grown = 0, 0.0  # the trees at the last report, and its value
         self._largest_weight = 0.0
 
     def incumbent(self, value: float, progressive: np.ndarray | None) -> Incumbent:
@@ -170,6 +173,25 @@ class Race(Watch):
                 sums = sums_of(differences, None)
                 comparison = compared(job.book.n_scored, sums, None, early=self.early)
         self.pruner.tell(self.trial, part, comparison)
+
+    def before_trees(self, grown: Grown) -> None:
+        """Tell the pruner how the first fold compares with that of the best trial at its end.
+
+        Boosters gain ever less. So the trees that are left are taken to gain as much, each, as
+        those since the report before: a trial that is worse even then has lost.
+        """
+        n_before, before = self._grown
+        self._grown = grown.n_trees, grown.value
+        comparison = compared(1, np.array([0.0, 0.0, 1.0]), None, early=self.early)
+        if self.losses is not None and grown.scores is not None:
+            rows = self.losses.of(grown.scores.values)
+            self._parts = [rows]
+            if self.best is not None and self.best.rows is not None and n_before:
+                gain = abs(grown.value - before) / (grown.n_trees - n_before) * grown.n_left
+                differences = differences_of(rows, self.best.rows) - gain
+                sums = sums_of(differences, grown.scores.weights)
+                comparison = compared(len(rows), sums, None, early=self.early)
+        self.pruner.tell(self.trial, grown.step, comparison)
 
     def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
         """Return the numbers of the points of a batch that are left out at a step.
@@ -246,12 +268,17 @@ class Incumbents:
             Makes the job of a trial that another worker has made, or an earlier process. It is
             evaluated again, where its results are not kept.
         """
-        is_early, losses = job.task.settings.is_early, None
-        if is_early or job.ask_for_rows():
+        settings = job.task.settings
+        is_early, is_growing, losses = settings.is_early, settings.is_growing, None
+        if is_growing:
+            has_rows = job.scores_rows(job.scoring.first)
+        if is_early or (has_rows if is_growing else job.ask_for_rows()):
             losses = Losses(job.scoring.first, pruner.loss_range, pruner.futility is None)
-        early: Early = "mean" if job.task.settings.report in ("blocks", "folds") else "last"
+        early: Early = "mean" if settings.report in ("blocks", "folds") else "last"
 
         again = _first_pass_of if is_early else _folds_of
+        if is_growing:
+            again = _without_rows
         best = self._best(trial.study, lambda best: again(best, job_of(best), losses))
         return Race(trial, pruner, losses, best, early, _LOOKS if is_early else job.n_parts)
 
@@ -295,7 +322,7 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
 
 def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent | None:
     """Return a trial that was made elsewhere: its first pass, if it has one, is computed now."""
-    if job.why_no_first_pass:
+    if job.why_no_early_report:
         return None
     events = job.events(Watch())
     # Its steps come before all other events.
@@ -304,6 +331,12 @@ def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent | Non
     assert trial.value is not None
     rows = losses.of(progressive.values)
     return Incumbent(trial.number, trial.value, rows, lambda: losses.of(next(early).scores.values))
+
+
+def _without_rows(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
+    """Return a trial that was made elsewhere; growing its trees again would take too long."""
+    assert trial.value is not None
+    return Incumbent(trial.number, trial.value, None)
 
 
 def _folds_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
@@ -348,11 +381,14 @@ def evaluate_reporting(
     optuna.TrialPruned
         If the pruner prunes the trial. Parts that have begun are completed.
     """
-    is_early, progressive = job.task.settings.is_early, None
-    if job.why_no_first_pass:
+    settings = job.task.settings
+    is_early, is_growing, progressive = settings.is_early, settings.is_growing, None
+    if job.why_no_early_report:
         job.complete()
         return None
-    with closing(job.events(Watch() if is_early else None)) as events:
+    n_folds = job.task.n_folds
+    watch = (race or Watch()) if is_growing else Watch() if is_early else None
+    with closing(job.events(watch)) as events:
         n_before = 0  # the rows or folds of the report before
         for event in events:
             has_lost = False
@@ -368,7 +404,14 @@ def evaluate_reporting(
                 done = f"at step {event.step} of the {LAST_STEP} of a pass"
                 if event.step == NESTED_STEP:
                     done = f"after {NESTED_FOLDS} folds"
-            elif is_early:
+            elif isinstance(event, Grown):
+                if race is not None:
+                    race.before_trees(event)
+                _report(trial, event.value, event.step)
+                done = f"after {event.n_trees} trees of {event.n_folds} of {n_folds} folds"
+                if event.n_folds == n_folds:
+                    continue  # all is done
+            elif is_early or is_growing:
                 continue  # the rest comes as one report
             else:
                 begin = n_before if job.task.settings.report == "folds" else 0

@@ -431,13 +431,14 @@ def early_and_final(
     trial : optuna.trial.FrozenTrial
         A trial that has reported at the step.
     step : int
-        Only completed trials that have reported at it are taken.
+        Of completed trials the last report counts that is not later.
     averages : bool
         Whether the early loss at a step is the mean of all reports so far, and not the last one.
     """
     sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    trials = [one for one in complete if step in one.intermediate_values]
+    # Trees that end early report no more.
+    trials = [one for one in complete if any(at <= step for at in one.intermediate_values)]
     early = [_early_value(one, step, averages) for one in trials]
     final = np.array([one.value for one in trials], dtype=float)
     return (
@@ -515,6 +516,5 @@ def _damped(losses: Any) -> Any:
 
 def _early_value(trial: FrozenTrial, step: int, averages: bool) -> float:
     values = trial.intermediate_values
-    if not averages:
-        return values[step]
-    return float(np.mean([value for at, value in values.items() if at <= step]))
+    so_far = {at: value for at, value in values.items() if at <= step}
+    return float(np.mean([*so_far.values()])) if averages else so_far[max(so_far)]

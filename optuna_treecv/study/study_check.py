@@ -255,6 +255,8 @@ def report_for(pruner: optuna.pruners.BasePruner, job: Job) -> Report:
     if isinstance(pruner, optuna.pruners.NopPruner):
         return None
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
+    if job.engine.grows and not is_paired:
+        return "trees"
     searched = {name.rpartition("__")[2] for name in job.task.searched}
     in_one_pass = job.n_epochs <= 1 and "n_epochs" not in searched
     in_one_pass &= not job.task.data.is_placed
@@ -275,8 +277,8 @@ def _misfit(pruner: optuna.pruners.BasePruner, report: str | None) -> str | None
             f"makes reports of {single} each, so that chance prunes good trials; use "
             f"pruner=objective.pruner() or report={other!r}."
         )
-    if report in ("mean", "progressive") and isinstance(pruner, optuna.pruners.WilcoxonPruner):
-        other = "folds" if report == "mean" else "blocks"
+    if report in ("mean", "progressive", "trees") and isinstance(pruner, optuna.pruners.WilcoxonPruner):
+        other = "blocks" if report == "progressive" else "folds"
         return (
             f"{name} needs reports that do not depend on each other, but those of "
             f"report={report!r} are means over the same rows; use pruner=objective.pruner() or "

@@ -1,0 +1,153 @@
+"""The protocol of an ensemble of one fold that grows tree by tree, and the list of its kinds."""
+
+from abc import ABC
+from abc import abstractmethod
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+from typing import ClassVar
+from typing import NamedTuple
+
+import numpy as np
+
+# By the package of an estimator's class: the module here that knows how such ensembles grow.
+_MODULES = {"lightgbm": "lightgbm", "xgboost": "xgboost", "sklearn": "sklearn"}
+
+
+class Taken(NamedTuple):
+    """The rows of one fold, after the steps before the ensemble.
+
+    Attributes
+    ----------
+    X, y : the training rows as ``fit`` of the ensemble takes them
+    weights : ndarray of shape (n_train,) or None
+    test : the test rows
+    classes : ndarray or None
+        The sorted classes of all rows, for classifiers; each is in y.
+    """
+
+    X: Any
+    y: Any
+    weights: np.ndarray | None
+    test: Any
+    classes: np.ndarray | None
+
+
+class Prepared(NamedTuple):
+    """What can be made of the rows of a fold once for many ensembles.
+
+    Attributes
+    ----------
+    rows : object
+        What ``Growth.prepare`` has made.
+    nbytes : int
+        The bytes that it takes.
+    """
+
+    rows: Any
+    nbytes: int
+
+
+class Growth(ABC):
+    """The ensemble of one fold while it grows.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Unfitted, with all its seeds. It is not changed.
+    prepared : object
+        What ``prepare`` has made of the rows of the fold.
+    take : callable
+        () -> Taken: the rows of the fold.
+
+    Attributes
+    ----------
+    size : str
+        The name of the parameter that says how many trees there are.
+    is_boosted : bool
+        Whether each tree is grown on what those before it have left.
+    n_trees : int
+        The trees so far, of one class where there are several.
+    """
+
+    size: ClassVar[str] = "n_estimators"
+    is_boosted: ClassVar[bool] = True
+    n_trees = 0
+
+    def __init__(self, estimator: Any, prepared: Any, take: Callable[[], Taken]) -> None:
+        self.estimator = estimator
+        self.prepared = prepared
+        self.take = take
+
+    @classmethod
+    @abstractmethod
+    def why_not(cls, estimator: Any) -> str:
+        """Return why an estimator is only fitted as a whole, a clause; "" if it can grow."""
+
+    @classmethod
+    def patience(cls, estimator: Any) -> int | None:
+        """Return after how many trees without a better score it would end; None: never."""
+        return None
+
+    @classmethod
+    def without_patience(cls, estimator: Any) -> Any:
+        """Return a clone that does not end early."""
+        return estimator
+
+    @classmethod
+    def settings(cls, estimator: Any, facts: Any) -> Mapping[str, Any]:
+        """Return the parameters on which the prepared rows depend.
+
+        Parameters
+        ----------
+        estimator : estimator
+        facts : object
+            What ``facts`` has returned for the rows of the fold.
+        """
+        return {}
+
+    @classmethod
+    def facts(cls, taken: Taken) -> Any:
+        """Return an array of facts about the rows of a fold, which ``settings`` needs; or None."""
+        return None
+
+    @classmethod
+    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: Taken) -> Prepared:
+        """Return what ensembles with the same ``settings`` share of the rows of a fold."""
+        return Prepared(None, 0)
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """The bytes that the trees take, about."""
+
+    @abstractmethod
+    def grow(self, n_trees: int) -> Iterator[int]:
+        """Grow to so many trees; yield their number after each tree that may be asked about."""
+
+    @abstractmethod
+    def respond(self, method: str, n_trees: int | None = None) -> np.ndarray:
+        """Return the response to the test rows of the first trees; None: of all so far.
+
+        Parameters
+        ----------
+        method : {"predict", "predict_proba", "decision_function"}
+        n_trees : int or None
+
+        Returns
+        -------
+        ndarray of shape (n_test,) or (n_test, n_classes)
+            Labels, as the estimator's own ``predict`` returns them, or numbers.
+        """
+
+
+def kind_of(estimator: Any) -> type[Growth] | None:
+    """Return how an estimator grows; None if it is no ensemble that does."""
+    package = type(estimator).__module__.partition(".")[0]
+    if package not in _MODULES:
+        return None
+    module = import_module(f"optuna_treecv.learners.growing.{_MODULES[package]}")
+    kind: type[Growth] | None = module.KINDS.get(type(estimator))
+    return kind
