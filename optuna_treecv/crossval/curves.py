@@ -55,6 +55,19 @@ class Curve:
         errors = np.broadcast_to(error, n_trees.shape)
         return cls(n_trees, scores.mean(axis=0), errors, int(n_trees[at_best[len(n_trees) - 1]]))
 
+    def as_numbers(self, most: int) -> np.ndarray:
+        """Return it as an array of ``1 + 2 * most`` numbers, for up to ``most`` trees."""
+        numbers = np.full((2, most), np.nan)
+        numbers[:, : len(self.mean)] = self.mean, self.std_error
+        return np.concatenate([[self.best], numbers.ravel()])
+
+    @classmethod
+    def from_numbers(cls, numbers: np.ndarray) -> "Curve":
+        """Return the curve of which ``as_numbers`` has made an array."""
+        mean, std_error = numbers[1:].reshape(2, -1)
+        n_sizes = np.count_nonzero(~np.isnan(mean))
+        return cls(np.arange(1, n_sizes + 1), mean[:n_sizes], std_error[:n_sizes], int(numbers[0]))
+
     @property
     def value(self) -> float:
         """The best mean."""

@@ -147,6 +147,11 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
     engine = next((engine for engine, why_not in answers.items() if not why_not), None)
     if engine is None:
         raise ValueError(_refusal(job, answers))
+    if job.task.settings.n_estimators is not None and not engine.grows:
+        raise ValueError(
+            f"n_estimators must be None for {name_of(job.estimator)}, which is evaluated by "
+            f"method={engine.name!r}; it is for ensembles whose trees grow one after another."
+        )
     _check_metadata_and_steps(job, engine)
     free = set.intersection(*(set(one.free_parameters(job)) for one in answers))
     if method not in ("auto", "holdout"):

@@ -5,15 +5,15 @@ per fold tells the scores for all numbers of trees, and a trial can be left whil
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from dataclasses import field
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from functools import cached_property
+from functools import partial
 from itertools import takewhile
 from time import perf_counter
 from typing import Any
@@ -33,17 +33,17 @@ from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fit import FIT
 from optuna_treecv.crossval.fit import fold_task_of
+from optuna_treecv.crossval.growths import Fold
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.whole_repeat import RepeatScores
-from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
+from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.learners.adapter import in_columns
-from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import kind_of
 from optuna_treecv.learners.growing.growth import Prepared
 from optuna_treecv.learners.growing.growth import Taken
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.seeds import seeded
-from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import is_passed
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import as_codes
@@ -52,7 +52,6 @@ from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
-from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
@@ -75,22 +74,6 @@ class Taking(BaseEstimator):
         """Keep the rows."""
         self.taken_ = X, y, sample_weight
         return self
-
-
-@dataclass
-class Fold:
-    """The ensemble of one fold, and its scores after some of its trees.
-
-    Attributes
-    ----------
-    growth : Growth or None
-        None: it has not begun.
-    scores : dict of int to FoldScores
-        By the number of trees.
-    """
-
-    growth: Growth | None = None
-    scores: dict[int, FoldScores] = field(default_factory=dict)
 
 
 class Growing(WholeRepeat):
@@ -127,8 +110,8 @@ class Growing(WholeRepeat):
     def refusal(self, job: Job, why_not: str) -> str:
         """Return the error."""
         return (
-            f"method={self.name!r} must have an ensemble whose trees grow one after another, alone "
-            f"or at the end of a Pipeline, but {why_not}; method='auto' would be right."
+            f"method={self.name!r} must have an ensemble that grows tree by tree, alone or at "
+            f"the end of a Pipeline, but {why_not}; method='auto' would be right."
         )
 
     def why_in_memory(self, job: Job) -> str:
@@ -136,7 +119,25 @@ class Growing(WholeRepeat):
         return "its library takes them as arrays"
 
     def check(self, job: Job) -> None:
-        """Leave wrong parameters to the library."""
+        """Refuse early stopping on rows that there are not; the library refuses the rest."""
+        *_, last = divided(job.estimator)
+        kind, is_best = kind_of(last), job.task.settings.n_estimators is not None
+        if kind is not None and not is_best and (patience := kind.patience(last)):
+            raise ValueError(
+                f"n_estimators must be 'best' for {name_of(last)} that stops after {patience} "
+                "trees without a better score, since it is the mean score of the folds that "
+                "decides then, and fit would need further rows; got None."
+            )
+        if is_best and (job.task.n_repeats > 1 or self._pools(job)):
+            given = "a pooled score" if self._pools(job) else f"{job.task.n_repeats} repeats"
+            raise ValueError(
+                "n_estimators='best' takes the best mean over the folds of one repeat, got "
+                f"{given}."
+            )
+
+    def _pools(self, job: Job) -> bool:
+        scoring = job.task.settings.scored_by
+        return scoring is not None and isinstance(scoring.first, Pooled)
 
     def parts(self, job: Job) -> Sequence[Any]:
         """Return the estimator, with all its seeds."""
@@ -149,13 +150,51 @@ class Growing(WholeRepeat):
     def start(
         self, job: Job, repeat: Repeat, watch: Watch | None = None
     ) -> Generator[Grown | TestedFolds]:
-        """Grow the trees of the folds, unless the scores are kept."""
+        """Grow the trees of the folds, unless the scores are kept.
+
+        Where "auto" has chosen this and the library refuses something, the folds are fitted, so
+        that errors are those of ``fit``.
+        """
         scores = self.find(job, repeat)
         if scores is None:
             growing = GrowingFolds(self, job, repeat)
-            yield from growing.events(watch)
-            scores = growing.scored()
+            try:
+                with closing(growing):
+                    yield from growing.events(watch)
+                    scores = growing.scored()
+            except LibraryError as error:
+                if not job.why or job.task.settings.n_estimators is not None:
+                    raise error.__cause__ or error from None
+                yield from FIT.start(job, repeat)
+                job.engine, job.why = FIT, f"growing its trees has failed: {error}"
+                return
         yield from self.events(job, repeat, scores)
+        if job.curve is not None:
+            self._keep_curve(job, repeat, job.curve)
+
+    def find(self, job: Job, repeat: Repeat) -> RepeatScores | None:
+        """Return the scores if they are kept, with the best number of trees if that counts."""
+        scores = super().find(job, repeat)
+        if scores is None or job.task.settings.n_estimators is None:
+            return scores
+        *_, last = divided(job.estimator)
+        kind = kind_of(last)
+        assert kind is not None
+        numbers = self.kept(job, repeat).find(1 + 2 * getattr(last, kind.size), b"curve")
+        if numbers is None:
+            return None
+        job.curve = Curve.from_numbers(numbers)
+        return scores
+
+    def _keep_curve(self, job: Job, repeat: Repeat, curve: Curve) -> None:
+        """Keep the curve beside the scores, if the best number of trees counts."""
+        if job.task.settings.n_estimators is not None:
+            *_, last = divided(job.estimator)
+            kind = kind_of(last)
+            assert kind is not None
+            with closing(self.kept(job, repeat)) as kept:
+                numbers = curve.as_numbers(getattr(last, kind.size))
+                kept.keep(numbers, job.effort.seconds, b"curve")
 
     def is_kept(self, job: Job) -> bool:
         """Return whether the scores are kept."""
@@ -183,8 +222,25 @@ def divided(estimator: Any) -> tuple[str, Any]:
     return prefix, last
 
 
+def of_size(estimator: Any, n_trees: int) -> Any:
+    """Return an ensemble of so many trees, which does not end early by other rows."""
+    prefix, last = divided(estimator)
+    kind = kind_of(last)
+    assert kind is not None
+    last = kind.without_patience(last)
+    values = {kind.size: n_trees}
+    if prefix:
+        estimator = clone(estimator).set_params(**{prefix.removesuffix("__"): last})
+        return estimator.set_params(**{prefix + name: one for name, one in values.items()})
+    return clone(last).set_params(**values)
+
+
 def _seed_of(job: Job, repeat: Repeat) -> int:
     return (job.task.settings.seed + repeat.number) % 2**32
+
+
+class LibraryError(Exception):
+    """The code of the library, or of steps before the ensemble, has failed."""
 
 
 class GrowingFolds:
@@ -201,18 +257,28 @@ class GrowingFolds:
         self._engine, self._job, self._repeat = engine, job, repeat
         self._cut = repeat.cut
         self._fold_task = fold_task_of(job, repeat)
-        _, last = divided(self._fold_task.estimator)
+        prefix, last = divided(self._fold_task.estimator)
         kind = kind_of(last)
         assert kind is not None
         self._kind = kind
         self._is_best = job.task.settings.n_estimators == "best"
-        self._most: int = getattr(last, kind.size)
+        self._n_trees: int = getattr(last, kind.size)
         self._patience = kind.patience(last) if self._is_best else None
         self._last = kind.without_patience(last) if self._is_best else last
         self._sign = 1.0 if job.scoring.first.direction == "minimize" else -1.0
         responses = [response_of(one, job.estimator) for one in job.scoring.metrics]
         self._methods = list(dict.fromkeys([*responses, *job.keeps]))
-        self._folds = [Fold() for _ in range(repeat.cut.n_folds)]
+        size = prefix + kind.size
+        self._name_of_all = self._name_without_size() if size in job.task.searched else b""
+        self._most = self._n_trees
+        # None: any size may be asked for.
+        self._asked: Collection[int] | None = None if self._name_of_all else ()
+        if self._name_of_all and size in job.task.grid:
+            self._asked = [one for one in job.task.grid[size] if is_integer(one)]
+            if not job.task.settings.is_growing:  # all of them will be
+                self._most = max([self._most, *self._asked])
+        held = job.task.growths.take(self._name_of_all) if self._name_of_all else None
+        self._folds = held or [Fold() for _ in range(repeat.cut.n_folds)]
         self._ends = [*takewhile(lambda end: end < self._most, _BLOCKS), self._most]
         self._curve: Curve | None = None
         self._n_begun = 0
@@ -259,7 +325,7 @@ class GrowingFolds:
             growth, n_trained = self._folds[chunk].growth, len(self._cut.split(chunk).train_rows())
             n_before = 0 if growth is None else growth.n_trees
             done = n_trained * end // self._most - n_trained * n_before // self._most
-            self._job.effort.n_updates += done
+            self._job.effort.n_updates += max(0, done)
         n_threads = min(self._job.task.settings.n_threads, len(left))
         if n_threads < 2:
             for chunk in left:
@@ -272,14 +338,34 @@ class GrowingFolds:
         """Grow the ensemble of one fold, and score it after each tree, or after the last one."""
         fold = self._folds[chunk]
         take = partial(self._take, chunk)
-        with foreign_code():
+        try:
             if fold.growth is None:
                 prepared = self._prepared(chunk, take)
                 fold.growth = self._kind(self._last, prepared, take)
             for n_trees in fold.growth.grow(end):
-                if self._is_best or n_trees == end:
+                is_asked = self._asked is None or n_trees in self._asked
+                if self._is_best or is_asked or n_trees == end:
                     scores = self._job.book.scores_of(self._tested(chunk, n_trees))
                     fold.scores[n_trees] = scores
+            if end not in fold.scores:
+                fold.scores[end] = self._job.book.scores_of(self._tested(chunk, end))
+        except Exception as error:
+            error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
+            raise LibraryError(repr(error)) from error
+
+    def _name_without_size(self) -> bytes:
+        """Return the name of ensembles that differ in their sizes alone; empty: there is none."""
+        ensemble = clone(self._last).set_params(**{self._kind.size: 1})
+        key = first_key((ensemble, tuple(self._methods)), encode, lasting_key)
+        try:
+            return b"" if key is None else digest(self._name, key)
+        except NoKey:
+            return b""
+
+    def close(self) -> None:
+        """Leave the folds to other trials."""
+        if self._name_of_all:
+            self._job.task.growths.put(self._name_of_all, self._folds)
 
     def _prepared(self, chunk: int, take: Callable[[], Taken]) -> Any:
         """Return what ensembles share of the rows of a fold, made if it is not kept."""
@@ -309,11 +395,13 @@ class GrowingFolds:
         folds = job.task.fact(
             ("folds", repeat.number), lambda: digest(repeat.key, repeat.cut.order.tobytes())
         )
-        steps = clone(self._fold_task.estimator)
-        if isinstance(steps, Pipeline):
+        steps: Any = None
+        if isinstance(self._fold_task.estimator, Pipeline):
+            steps = clone(self._fold_task.estimator)
             steps.set_params(**{divided(steps)[0].removesuffix("__"): None})
-        names = self._kind.__name__.encode(), first_key(steps, encode, lasting_key)
-        return digest(job.task.data_name()[0], folds, *names)
+        if (name := first_key(steps, encode, lasting_key)) is None:
+            raise NoKey("a step has no name")
+        return digest(job.task.data_name()[0], folds, self._kind.__name__.encode(), name)
 
     def _take(self, chunk: int) -> Taken:
         """Return the rows of a fold after the steps before the ensemble."""
@@ -329,7 +417,8 @@ class GrowingFolds:
             for _, step in fitted.steps[:-1]:
                 X = X if is_passed(step) else step.transform(X)
             fitted = fitted.steps[-1][1]
-        return Taken(*fitted.taken_, X, self._job.classes)
+        train_X, y, weights = fitted.taken_
+        return Taken(train_X, y, weights, X, self._job.classes)
 
     def _tested(self, chunk: int, n_trees: int) -> TestedRows:
         """Return the test rows of a fold, with what its first trees say of them."""
@@ -355,7 +444,9 @@ class GrowingFolds:
 
     def _note(self, n_folds: int, end: int) -> Curve:
         """Take note of the mean scores of the first folds, and return them."""
-        sizes = np.arange(1, end + 1) if self._is_best else np.array([end])
+        sizes = np.arange(1, end + 1)
+        if not self._is_best:
+            sizes = np.array([min(end, self._n_trees)])
         first = self._job.scoring.optimized[0]
         folds = self._folds[:n_folds]
         scores = [[one.scores[size].scores[first, 0] for size in sizes.tolist()] for one in folds]
@@ -376,16 +467,20 @@ class GrowingFolds:
         assert self._curve is not None
         n_trees = self._curve.best
         begins = self._cut.begins() - self._cut.begins()[0]
-        of_all = []
+        pools = any(isinstance(one, Pooled) for one in job.scoring.metrics)
+        needs_models, of_all = pools or job.needs_rows, []
         for chunk in range(self._cut.n_folds):
             folds, tested = slice(chunk, chunk + 1), slice(*begins[chunk : chunk + 2])
-            if job.needs_outputs or n_trees not in self._folds[chunk].scores:
+            fold = self._folds[chunk]
+            if fold.growth is None and needs_models:
+                self._grow_one(n_trees, chunk)
+            if fold.growth is not None and job.needs_outputs:
                 rows = self._tested(chunk, n_trees)
                 of_all.append(rows)
                 self._engine.score(job, scores, rows, folds, tested)
             else:
-                scores.fill(self._folds[chunk].scores[n_trees], folds)
-        if any(isinstance(one, Pooled) for one in job.scoring.metrics):
+                scores.fill(fold.scores[n_trees], folds)
+        if pools:
             scores.pooled[:] = job.book.pooled_of(_one_after_another(of_all))
         scores.needed[0], scores.n_updates = self._cut.n_trained, job.effort.n_updates
         return scores

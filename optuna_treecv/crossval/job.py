@@ -383,8 +383,8 @@ class Job:
         settings = self.task.settings
         if settings.is_growing and not self.engine.grows:
             return (
-                "report='trees' needs an ensemble whose trees grow one after another, but the "
-                f"folds are evaluated by method={self.engine.name!r}; report='auto' would be right."
+                "report='trees' needs an ensemble that grows tree by tree, but the folds are "
+                f"evaluated by method={self.engine.name!r}; report='auto' would be right."
             )
         if not settings.is_early or self.engine.name == "treecv":
             return ""

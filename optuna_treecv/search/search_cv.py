@@ -144,6 +144,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         How the folds are evaluated, see ``treecv_objective``.
     n_repeats : int, default=1
         Cross-validate each trial this many times.
+    n_estimators : {"best", None}, default=None
+        "best": ensembles get the number of trees that is best by the mean over the folds, of at
+        most those that the estimator asks for, see ``treecv_objective``.
     n_epochs : int, default=None
         The updates per row, for models that are trained further, see ``treecv_objective``.
     max_memory : int or str, default=None
@@ -258,6 +261,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     method: MethodName = "auto"
     n_repeats: int = 1
     n_epochs: int | None = None
+    n_estimators: Literal["best"] | None = None
     max_memory: int | str | None = None
     spill_dir: str | PathLike[str] | None = None
     n_jobs: int | None = 1
@@ -479,7 +483,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         else:
             space = {"param_distributions": as_distributions(self.param_distributions)}
         of_rows = ("shuffle", "order", "max_memory", "spill_dir", "verbose")
-        as_given = (*of_rows, "n_repeats", "n_epochs", "n_jobs", "store")
+        as_given = (*of_rows, "n_repeats", "n_epochs", "n_estimators", "n_jobs", "store")
         options = {
             **space,
             **{name: getattr(self, name) for name in as_given},

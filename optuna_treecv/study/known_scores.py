@@ -202,6 +202,8 @@ def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:
     facts["folds_scored"] = job.book.n_scored
     facts["n_updates"] = result.n_updates + job.total.n_ahead
     facts["method"] = result.method
+    if job.task.settings.n_estimators is not None and job.is_complete and job.curve is not None:
+        facts["n_estimators"] = job.curve.best
     facts["seconds"] = round(result.seconds, 6)
     if result.diverged_folds:
         facts["diverged_folds"] = result.diverged_folds

@@ -26,6 +26,7 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import explain
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import parameters_beside
+from optuna_treecv.crossval.growing import of_size
 from optuna_treecv.crossval.inner_tasks import check_folds
 from optuna_treecv.crossval.intervals import check_level
 from optuna_treecv.crossval.job import Job
@@ -51,6 +52,7 @@ from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.advice import advice_of
+from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
@@ -844,7 +846,10 @@ class TreeCVObjective:
     def _candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
         """Return the candidate that a finished trial evaluated; errors begin with ``argument``."""
         n_epochs = (self._task.settings.n_epochs or 1) if is_one_pass(trial) else None
-        return self._space.candidate_of(trial, n_epochs, argument)
+        estimator, n_epochs = self._space.candidate_of(trial, n_epochs, argument)
+        if (best := facts_of_trial(trial.user_attrs).get("n_estimators")) is not None:
+            estimator = of_size(estimator, best)
+        return estimator, n_epochs
 
     def _race(self, trial: Any, job: Job) -> Race | None:
         """Return the comparison of a trial with the best one, if the study's pruner needs it."""
@@ -1102,6 +1107,8 @@ def treecv_objective(
             for value in axes["n_epochs"].ends:
                 check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
         task.searched = {name: axis.ends for name, axis in axes.items()}
+        if space.grids is not None:
+            task.grid = {name: tuple(axis.values) for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = {name: axis.distribution for name, axis in axes.items()}

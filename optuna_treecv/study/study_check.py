@@ -277,7 +277,9 @@ def _misfit(pruner: optuna.pruners.BasePruner, report: str | None) -> str | None
             f"makes reports of {single} each, so that chance prunes good trials; use "
             f"pruner=objective.pruner() or report={other!r}."
         )
-    if report in ("mean", "progressive", "trees") and isinstance(pruner, optuna.pruners.WilcoxonPruner):
+    if report in ("mean", "progressive", "trees") and isinstance(
+        pruner, optuna.pruners.WilcoxonPruner
+    ):
         other = "blocks" if report == "progressive" else "folds"
         return (
             f"{name} needs reports that do not depend on each other, but those of "

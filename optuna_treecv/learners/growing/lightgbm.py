@@ -1,7 +1,9 @@
 """How ensembles of LightGBM grow: their own boosters, over bins that are kept for the study."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import joblib
@@ -39,8 +41,10 @@ _OF_TREES = frozenset(
     "min_data_in_leaf lambda_l1 lambda_l2 min_gain_to_split min_sum_hessian_in_leaf".split()
 )
 # Names of ``min_child_samples``; a step that looks for splits ignores columns by it.
-_LEAST = ("min_data_in_leaf", "min_data_per_leaf", "min_data", "min_child_samples")
-_LEAST += ("min_samples_leaf",)
+_LEAST = (
+    *("min_data_in_leaf", "min_data_per_leaf", "min_data", "min_child_samples"),
+    "min_samples_leaf",
+)
 
 
 _LEAF_BYTES = 100
@@ -60,9 +64,13 @@ class LightGBMGrowth(Growth):
         parameters = _parameters(estimator, self._classes) | {"metric": "None"}
         self._booster = Booster(parameters, train)
         self._booster.add_valid(test, "test")
-        self._is_additive = parameters.get("boosting_type") in ("gbdt", "goss")
+        self._is_additive = parameters["boosting_type"] in ("gbdt", "goss", "rf")
+        # Otherwise what a booster notes of rows differs from what it predicts in the last digits.
+        is_linear = parameters.get("linear_tree")
+        self._is_noted = parameters["boosting_type"] in ("gbdt", "goss") and not is_linear
         self._n_kept = [0]  # after each round, as a round without any split leaves no tree
         self._outputs: np.ndarray | None = None
+        self._summed: tuple[int, Any] = 0, 0.0
         self._test: Any = None
 
     @classmethod
@@ -128,7 +136,9 @@ class LightGBMGrowth(Growth):
         train = Dataset(X, y, weight=weights, params=parameters).construct()
         test = train.create_valid(_as_floats(taken.test)).construct()
         nbytes = (train.num_data() + test.num_data()) * max(1, train.num_feature())
-        return Prepared((train, test, taken.classes), nbytes * (1 + (parameters.get("max_bin", 255) > 255)))
+        return Prepared(
+            (train, test, taken.classes), nbytes * (1 + (parameters.get("max_bin", 255) > 255))
+        )
 
     def grow(self, n_trees: int) -> Iterator[int]:
         """Update the booster."""
@@ -147,23 +157,36 @@ class LightGBMGrowth(Growth):
 
     def respond(self, method: str, n_trees: int | None = None) -> np.ndarray:
         """Return what the booster says of the test rows."""
-        n_trees = n_trees or self.n_trees
-        if n_trees == self.n_trees and self._is_additive:
+        n_trees, is_raw = n_trees or self.n_trees, method == "decision_function"
+        if n_trees == self.n_trees and self._is_noted and not is_raw:
             numbers = self._said()
         elif n_trees == self.n_trees or self._is_additive:
             if self._test is None:
                 self._test = _as_floats(self.take().test)
-            numbers = self._booster.predict(self._test, num_iteration=self._n_kept[n_trees])
+            n_kept, add = self._n_kept[n_trees], partial(self._booster.predict, self._test)
+            if is_raw and self._is_noted:
+                return self._sum(n_kept, add)
+            numbers = np.asarray(add(num_iteration=n_kept, raw_score=is_raw))
         else:  # trees that are there change when others come
             first = type(self)(self.estimator, self.prepared, self.take)
             for _ in first.grow(n_trees):
                 pass
             return first.respond(method)
-        if self._classes is None:
+        if self._classes is None or is_raw:
             return numbers
         if numbers.ndim == 1:
             numbers = np.vstack((1.0 - numbers, numbers)).T
         return numbers if method == "predict_proba" else self._classes[numbers.argmax(axis=1)]
+
+    def _sum(self, n_kept: int, add: Callable[..., Any]) -> np.ndarray:
+        """Return the sum of what the first trees say of the test rows, from that before on."""
+        n_summed, total = self._summed
+        if n_summed > n_kept or n_kept == 0:
+            n_summed, total = 0, 0.0
+        for number in range(n_summed, n_kept):
+            total = total + add(start_iteration=number, num_iteration=1, raw_score=True)
+        self._summed = n_kept, total
+        return np.asarray(total)
 
     def _said(self) -> np.ndarray:
         """Return what the booster has noted of the test rows while it grew."""
