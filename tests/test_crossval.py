@@ -769,7 +769,7 @@ def test_a_result_is_shown_in_three_lines(binary):
     assert len(shown.splitlines()) == 3 and max(map(len, shown.splitlines())) < 100
     assert f"mean={result.mean:.6g}, std=" in shown and "<249 scores>" in shown
     # There is one score, it is not pooled, and nothing is slow.
-    hidden = {"scores", "row_losses", "why", "_name", "_kfold_estimator"}
+    hidden = {"scores", "row_losses", "why", "curve", "_name", "_kfold_estimator"}
     assert all(f"{name}=" in shown for name in vars(result).keys() - hidden)
     fitted = repr(tree_cross_validate(DecisionTreeClassifier(), X, y, cv=3))
     assert "    why='models of DecisionTreeClassifier do not follow from sums over rows'" in fitted

@@ -133,6 +133,8 @@ def test_each_engine_has_a_name_and_ways_to_ask_for_it():
         "exact",
         "newton",
         "neighbors",
+        "boosting",
+        "bagging",
         "treecv",
         "chain",
         "fit",

@@ -231,7 +231,7 @@ def test_scores_of_boosting_libraries_are_those_of_cross_validate(library):
     frame = pd.DataFrame(X_CLASSES, columns=[f"x{i}" for i in range(X_CLASSES.shape[1])])
     expected = cross_validate(estimator, frame, Y_CLASSES, cv=cv, scoring="roc_auc")
     found = tree_cross_validate(estimator, frame, Y_CLASSES, cv=cv, scoring="roc_auc")
-    assert found.method == "fit"
+    assert found.method == "boosting"
     np.testing.assert_array_equal(found.test_score, expected["test_score"])
 
 

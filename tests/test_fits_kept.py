@@ -20,6 +20,7 @@ from sklearn.base import clone
 from sklearn.base import TransformerMixin
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
+from sklearn.ensemble import AdaBoostClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import Lasso
@@ -308,7 +309,7 @@ def test_a_damaged_fold_result_is_fitted_again(tmp_path):
     values = []
     for step in range(2):
         objective = treecv_objective(
-            lambda trial: RandomForestClassifier(5, random_state=0),
+            lambda trial: AdaBoostClassifier(n_estimators=5, random_state=0),
             X_CLASSES,
             Y_CLASSES,
             cv=4,

@@ -52,6 +52,8 @@ from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import scores_of_called
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
@@ -138,6 +140,11 @@ class Growing(WholeRepeat):
     def _pools(self, job: Job) -> bool:
         scoring = job.task.settings.scored_by
         return scoring is not None and isinstance(scoring.first, Pooled)
+
+    def free_parameters(self, job: Job) -> Collection[str]:
+        """Return all parameters of an estimator of another kind, whose class alone decides."""
+        *_, last = divided(job.estimator)
+        return () if kind_of(last) else job.estimator.get_params(deep=True)
 
     def parts(self, job: Job) -> Sequence[Any]:
         """Return the estimator, with all its seeds."""
@@ -420,11 +427,18 @@ class GrowingFolds:
         train_X, y, weights = fitted.taken_
         return Taken(train_X, y, weights, X, self._job.classes)
 
+    @cached_property
+    def _targets(self) -> np.ndarray:
+        """The class codes, or the numbers, of all rows."""
+        y, classes = self._job.task.data.y, self._job.classes
+        codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
+        return self._job.task.fact("targets as numbers", codes)
+
     def _tested(self, chunk: int, n_trees: int) -> TestedRows:
         """Return the test rows of a fold, with what its first trees say of them."""
         data, classes = self._job.task.data, self._job.classes
         rows = self._cut.tested_from(chunk, chunk + 1)
-        targets = as_numbers(data.y)[rows] if classes is None else as_codes(data.y, classes)[rows]
+        targets = self._targets[rows]
         weights = None if data.score_weights is None else data.score_weights[rows]
         growth, columns = self._folds[chunk].growth, []
         assert growth is not None
@@ -437,7 +451,8 @@ class GrowingFolds:
         ends = np.cumsum([one.shape[1] for one in columns])
 
         def respond(outputs: np.ndarray, method: str) -> np.ndarray:
-            said = np.split(outputs, ends, axis=1)[self._methods.index(method)]
+            number = self._methods.index(method)
+            said = np.split(outputs, ends, axis=1)[number].astype(columns[number].dtype)
             return said[:, 0] if said.shape[1] == 1 else said
 
         return TestedRows(outputs, respond, targets, weights, np.zeros(1, np.intp))
@@ -461,6 +476,15 @@ class GrowingFolds:
         scores.add(self._job.book.row_scores_of(tested), tested.weights)
         return scores
 
+    def _called(self, rows: TestedRows) -> dict[int, np.ndarray]:
+        """Return the scores of a fold by scorers, to the bit as they are where it is fitted."""
+        job = self._job
+        return {
+            number: scores_of_called(scorer, rows, job.estimator, job.classes)
+            for number, scorer in enumerate(job.scoring.metrics)
+            if isinstance(scorer, Scorer)
+        }
+
     def scored(self) -> RepeatScores:
         """Return the scores of all folds at the number of trees that counts."""
         job, scores = self._job, self._engine.new_scores(self._job, self._repeat)
@@ -474,10 +498,10 @@ class GrowingFolds:
             fold = self._folds[chunk]
             if fold.growth is None and needs_models:
                 self._grow_one(n_trees, chunk)
-            if fold.growth is not None and job.needs_outputs:
+            if fold.growth is not None:
                 rows = self._tested(chunk, n_trees)
                 of_all.append(rows)
-                self._engine.score(job, scores, rows, folds, tested)
+                self._engine.score(job, scores, rows, folds, tested, self._called(rows))
             else:
                 scores.fill(fold.scores[n_trees], folds)
         if pools:

@@ -378,9 +378,12 @@ class CVResult:
             means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
             several = f"    scores={{{', '.join(means)}}},\n"
         why = f"    why={self.why!r},\n" if self.why and self.method == "fit" else ""
+        trees = ""
+        if self.curve is not None and len(self.curve.n_trees) > 1:
+            trees = f" n_estimators={self.curve.best},"
         return (
             f"CVResult(mean={self.mean:.6g}, {_spread(self.std, self.std_error)}, "
-            f"method={self.method!r}, n_folds={self.n_folds},\n"
+            f"method={self.method!r}, n_folds={self.n_folds},{trees}\n"
             f"{several}{why}"
             f"    test_score=<{len(self.test_score)} scores>, n_updates={self.n_updates}, "
             f"n_updates_saved={self.n_updates_saved}, "

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Generator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
@@ -150,10 +151,19 @@ class WholeRepeat(Engine):
         return scores
 
     def score(
-        self, job: Job, scores: RepeatScores, rows: TestedRows, folds: slice, tested: slice
+        self,
+        job: Job,
+        scores: RepeatScores,
+        rows: TestedRows,
+        folds: slice,
+        tested: slice,
+        called: Mapping[int, np.ndarray] | None = None,
     ) -> None:
-        """Fill in the scores of consecutive folds; ``tested`` are their rows among all tested."""
-        scored = job.book.scores_of(rows)
+        """Fill in the scores of consecutive folds; ``tested`` are their rows among all tested.
+
+        ``called`` has those that scorers themselves have given, by the numbers of the metrics.
+        """
+        scored = job.book.scores_of(rows, called)
         scores.fill(scored, folds)
         scores.diverged[folds] = np.where(rows.diverged(), OUTPUTS_DIVERGED, scored.diverged)
         if scores.of_rows is not None:

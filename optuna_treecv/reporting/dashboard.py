@@ -57,6 +57,8 @@ METHODS_IN_WORDS = {
     "exact": "exact (all folds from sums over the rows)",
     "newton": "newton (the models of all folds are solved for together)",
     "neighbors": "neighbors (one search serves all values of n_neighbors and weights)",
+    "boosting": "boosting (one growth per fold tells the scores of all numbers of trees)",
+    "bagging": "bagging (one growth per fold tells the scores of all numbers of trees)",
     "forest": "forest (the decision trees of all folds are grown together)",
     "standard": "standard (one pass over the training rows of each fold)",
     "holdout": "holdout (the first fold alone)",

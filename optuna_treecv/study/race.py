@@ -182,7 +182,10 @@ class Race(Watch):
         """
         n_before, before = self._grown
         self._grown = grown.n_trees, grown.value
-        comparison = compared(1, np.array([0.0, 0.0, 1.0]), None, early=self.early)
+        early = self.early
+        if early is not None and grown.n_left > 0 and n_before:
+            early = "next"
+        comparison = Comparison(1, 0.0, 0.0, None, early=early, is_growing=True)
         if self.losses is not None and grown.scores is not None:
             rows = self.losses.of(grown.scores.values)
             self._parts = [rows]
@@ -190,7 +193,8 @@ class Race(Watch):
                 gain = abs(grown.value - before) / (grown.n_trees - n_before) * grown.n_left
                 differences = differences_of(rows, self.best.rows) - gain
                 sums = sums_of(differences, grown.scores.weights)
-                comparison = compared(len(rows), sums, None, early=self.early)
+                told = compared(len(rows), sums, None, early=early, is_growing=True)
+                comparison = told or comparison
         self.pruner.tell(self.trial, grown.step, comparison)
 
     def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:

@@ -23,7 +23,7 @@ from optuna_treecv.crossval.settings import check_choice
 from optuna_treecv.crossval.settings import check_integer
 from optuna_treecv.crossval.settings import is_number
 
-Early = Literal["last", "mean"] | None
+Early = Literal["last", "mean", "next"] | None
 
 #: As many trials run whole before any is judged.
 N_CALIBRATING = 8
@@ -60,9 +60,12 @@ class Comparison:
         for whole levels of the tree, and for scores of folds.
     n_looks : int
         How often such a comparison may be looked at in one trial.
-    early : {"last", "mean"} or None
-        Which of the trial's reports so far foretell its final loss: the last one, or their mean.
-        None: nothing is foretold.
+    early : {"last", "mean", "next"} or None
+        Which of the trial's reports so far foretell its final loss: the last one, their mean, or
+        "next": the last one and what it has gained on that before, as ensembles grow. None:
+        nothing is foretold.
+    is_growing : bool
+        Whether an ensemble grows, so that the comparison decides from the second trial on.
     """
 
     n_rows: int
@@ -71,6 +74,7 @@ class Comparison:
     width: float | None
     n_looks: int = 1
     early: Early = None
+    is_growing: bool = False
 
     @property
     def mean(self) -> float:
@@ -88,11 +92,12 @@ class Comparison:
 class RacingPruner(optuna.pruners.BasePruner):
     r"""Prune a trial once it has hardly a chance to end better than the best one.
 
-    The first eight trials run whole. After them, the pruner estimates the chance that a trial ends
-    better than the best one: its final loss is predicted from its reports so far by a local
-    regression over the completed trials of the study, which all were tested on the same rows. The
-    trial is pruned if this chance is below ``futility``. One in ten of such trials is completed
-    nevertheless, so that the study goes on learning; the trial's number and ``seed`` decide which.
+    The first eight trials run whole, unless ensembles grow. After them, the pruner estimates the
+    chance that a trial ends better than the best one: its final loss is predicted from its reports
+    so far by a local regression over the completed trials of the study, which all were tested on
+    the same rows. The trial is pruned if this chance is below ``futility``. One in ten of such
+    trials is completed nevertheless, so that the study goes on learning; the trial's number and
+    ``seed`` decide which.
 
     Where a trial is worse than all completed ones at the same step, there is nothing to learn
     from, and a bound decides; with ``futility=None`` it decides always. The objective compares the
@@ -142,6 +147,12 @@ class RacingPruner(optuna.pruners.BasePruner):
     See Also
     --------
     treecv_objective : Tells it how trials compare. With other objectives it never prunes.
+
+    While an ensemble grows (``report="trees"``), its last report and what it has gained since the
+    report before foretell its end. The rows of the first fold are compared with those of the best
+    trial at its end, as if the trees that are left gained as much, each, as those since the report
+    before, which is more than they do: a trial that is worse even then, by more than ``rung_z``
+    standard errors, is pruned, from the second trial on.
 
     Notes
     -----
@@ -295,9 +306,9 @@ class RacingPruner(optuna.pruners.BasePruner):
         early = comparison.early if step in trial.intermediate_values else None
         if self.futility is None or early is None:
             return loses(self, step, comparison)
-        current, early_losses, final_losses = early_and_final(study, trial, step, early == "mean")
+        current, early_losses, final_losses = early_and_final(study, trial, step, early)
         if len(early_losses) < N_CALIBRATING:
-            return False
+            return comparison.is_growing and loses(self, step, comparison)
         if not current <= early_losses.max():  # no completed trial was as bad at this step
             return loses(self, step, comparison)
         in_first_pass = 0 not in trial.intermediate_values  # the others are reports of folds
@@ -393,6 +404,7 @@ def compared(
     largest_weight: float = 1.0,
     n_looks: int = 1,
     early: Early = None,
+    is_growing: bool = False,
 ) -> Comparison | None:
     """Return a comparison where the weights have the mean 1; None if they are all 0.
 
@@ -406,7 +418,7 @@ def compared(
     largest_weight : float
         Of all rows.
     n_looks : int
-    early : {"last", "mean"} or None
+    early : {"last", "mean", "next"} or None
     """
     total, squares, weight = sums.tolist()
     if not weight > 0:
@@ -414,14 +426,14 @@ def compared(
     mean = weight / n_rows
     if width is not None:
         width *= largest_weight / mean
-    return Comparison(n_rows, total / mean, squares / mean**2, width, n_looks, early)
+    return Comparison(n_rows, total / mean, squares / mean**2, width, n_looks, early, is_growing)
 
 
 # The chance that a trial still ends better than the best one, learned from the study's trials.
 
 
 def early_and_final(
-    study: optuna.Study, trial: FrozenTrial, step: int, averages: bool
+    study: optuna.Study, trial: FrozenTrial, step: int, early: Early
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Return the early loss of a running trial, and the early and final ones of completed trials.
 
@@ -432,20 +444,39 @@ def early_and_final(
         A trial that has reported at the step.
     step : int
         Of completed trials the last report counts that is not later.
-    averages : bool
-        Whether the early loss at a step is the mean of all reports so far, and not the last one.
+    early : {"last", "mean", "next"}
+        See ``Comparison``.
     """
     sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     # Trees that end early report no more.
     trials = [one for one in complete if any(at <= step for at in one.intermediate_values)]
-    early = [_early_value(one, step, averages) for one in trials]
-    final = np.array([one.value for one in trials], dtype=float)
-    return (
-        sign * _early_value(trial, step, averages),
-        sign * np.array(early),
-        sign * np.clip(final, -HUGE, HUGE),
-    )
+    values = sign * np.array([_early_value(one, step, early) for one in (*trials, trial)])
+    final = sign * np.clip(np.array([one.value for one in trials], dtype=float), -HUGE, HUGE)
+    if early == "next" and len(trials) >= N_CALIBRATING:
+        before = [_early_value(one, step - 1, early) for one in (*trials, trial)]
+        values = _extrapolated(values, sign * np.array(before) - values, final)
+    return float(values[-1]), values[:-1], final
+
+
+def _extrapolated(values: np.ndarray, gains: np.ndarray, final: np.ndarray) -> np.ndarray:
+    """Return the losses that are foretold where each trial goes on as the completed ones did.
+
+    These gained a multiple of their last gain, by least squares over them, until their end.
+
+    Parameters
+    ----------
+    values, gains : ndarray of shape (n_trials + 1,)
+        The losses of the completed trials and of another one, and by how much they have fallen
+        since the report before.
+    final : ndarray of shape (n_trials,)
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        centred = gains[:-1] - gains[:-1].mean()
+        factor = centred @ (values[:-1] - final) / (centred @ centred)
+    if not 0 < factor < np.inf:
+        return values
+    return values - factor * gains
 
 
 def is_spared(seed: int, number: int) -> bool:
@@ -514,7 +545,9 @@ def _damped(losses: Any) -> Any:
     return np.arcsinh(np.clip(losses, -HUGE, HUGE))
 
 
-def _early_value(trial: FrozenTrial, step: int, averages: bool) -> float:
+def _early_value(trial: FrozenTrial, step: int, early: Early) -> float:
     values = trial.intermediate_values
     so_far = {at: value for at, value in values.items() if at <= step}
-    return float(np.mean([*so_far.values()])) if averages else so_far[max(so_far)]
+    if not so_far:  # the first report is none that something could have been gained on
+        return values[min(values)]
+    return float(np.mean([*so_far.values()])) if early == "mean" else so_far[max(so_far)]

@@ -1,0 +1,193 @@
+"""How ensembles of scikit-learn grow: they are fitted further by ``warm_start``."""
+
+from collections.abc import Iterator
+from copy import copy
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.ensemble import BaggingClassifier
+from sklearn.ensemble import BaggingRegressor
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestRegressor
+
+from optuna_treecv.learners.growing.growth import Growth
+from optuna_treecv.learners.growing.growth import Taken
+
+# Of trees whose depth is not limited, the depth that is assumed.
+_DEPTH = 12
+_LEAF_BYTES = 100
+
+
+class WarmGrowth(Growth):
+    """An estimator that is fitted further."""
+
+    def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
+        super().__init__(estimator, prepared, take)
+        self.fitted = clone(estimator).set_params(warm_start=True)
+        self._taken: Taken | None = None
+
+    @classmethod
+    def why_not(cls, estimator: Any) -> str:
+        """Return why it must be fitted as a whole."""
+        return "warm_start is set" if estimator.warm_start else ""
+
+    @property
+    def taken(self) -> Taken:
+        """The rows of the fold."""
+        if self._taken is None:
+            self._taken = self.take()
+        return self._taken
+
+    def fit(self, n_trees: int) -> None:
+        """Fit it further, to so many trees."""
+        X, y, weights, *_ = self.taken
+        options = {} if weights is None else {"sample_weight": weights}
+        self.fitted.set_params(**{self.size: n_trees}).fit(X, y, **options)
+
+
+class BoostedGrowth(WarmGrowth):
+    """Boosting, which may end by itself; it says itself what its first trees say."""
+
+    def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
+        super().__init__(estimator, prepared, take)
+        # By the method: what the first trees say, one after another, and how many they are.
+        self._staged: dict[str, tuple[Iterator[np.ndarray], int]] = {}
+        self._said: dict[str, tuple[int, np.ndarray]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the trees take, about."""
+        parameters = self.estimator.get_params()
+        depth = parameters["max_depth"] or _DEPTH
+        leaves = parameters["max_leaf_nodes"] or 2 ** min(depth, _DEPTH)
+        n_classes = 1 if self.taken.classes is None else len(self.taken.classes)
+        return _LEAF_BYTES * leaves * n_classes * self.n_trees
+
+    def grow(self, n_trees: int) -> Iterator[int]:
+        """Fit further; where it has ended by itself, the further trees are none."""
+        first = self.n_trees + 1
+        if self._n_fitted == self.n_trees and not self.has_ended:
+            self.fit(n_trees if self.shows_its_end else getattr(self.estimator, self.size))
+            self._staged, self._said = {}, {}
+        for self.n_trees in range(first, n_trees + 1):
+            yield self.n_trees
+
+    @property
+    def shows_its_end(self) -> bool:
+        """Whether it can be told that it has ended by itself; otherwise it is fitted at once."""
+        return self.estimator.n_iter_no_change is None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is nothing left to fit."""
+        return self.n_trees > 0 and not self.shows_its_end
+
+    @property
+    def _n_fitted(self) -> int:
+        """The trees of the fit so far."""
+        if self.n_trees == 0:
+            return 0
+        n_fitted: int = getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
+        return n_fitted
+
+    def respond(self, method: str, n_trees: int | None = None) -> np.ndarray:
+        """Return what the first trees say."""
+        n_trees = min(n_trees or self.n_trees, self._n_fitted)
+        n_said, said = self._said.get(method, (0, None))
+        if n_said != n_trees:
+            stages, at = self._staged.get(method, (iter(()), 0))
+            if at == 0 or at > n_trees:
+                stages = getattr(self.fitted, f"staged_{method}")(self.taken.test)
+                at = 0
+            said = next(islice(stages, n_trees - at - 1, None))
+            if said.ndim > 1 and said.shape[1] == 1:  # as decision_function itself has it
+                said = said[:, 0]
+            self._staged[method], self._said[method] = (stages, n_trees), (n_trees, said)
+        assert said is not None
+        return said
+
+
+class HistGrowth(BoostedGrowth):
+    """Histogram-based boosting."""
+
+    size = "max_iter"
+    shows_its_end = True
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no score of the last ``n_iter_no_change`` trees is better by ``tol``."""
+        fitted = self.fitted
+        if self.n_trees == 0 or not fitted.do_early_stopping_:
+            return False
+        is_apart = fitted.validation_fraction is not None
+        scores = fitted.validation_score_ if is_apart else fitted.train_score_
+        n_last = fitted.n_iter_no_change
+        if len(scores) <= n_last:
+            return False
+        return bool(max(scores[-n_last:]) <= scores[-n_last - 1] + fitted.tol)
+
+
+class BaggedGrowth(WarmGrowth):
+    """Trees that do not know of each other, whose answers are averaged."""
+
+    is_boosted = False
+
+    def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
+        super().__init__(estimator, prepared, take)
+        # By the method: the sum over the first trees, and how many they are.
+        self._sums: dict[str, tuple[int, Any]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the trees take, about: few are pruned."""
+        return _LEAF_BYTES * len(self.taken.X) * self.n_trees
+
+    def grow(self, n_trees: int) -> Iterator[int]:
+        """Fit further."""
+        first = self.n_trees + 1
+        self.fit(n_trees)
+        for self.n_trees in range(first, n_trees + 1):
+            yield self.n_trees
+
+    def respond(self, method: str, n_trees: int | None = None) -> np.ndarray:
+        """Return the mean of what the first trees say."""
+        n_trees, classes = n_trees or self.n_trees, self.taken.classes
+        if method == "predict" and classes is not None:
+            return classes[self.respond("predict_proba", n_trees).argmax(axis=1)]
+        n_summed, total = self._sums.get(method, (0, 0.0))
+        if n_summed > n_trees:
+            n_summed, total = 0, 0.0
+        for number in range(n_summed, n_trees):
+            total = total + getattr(self._only(number), method)(self.taken.test)
+        self._sums[method] = n_trees, total
+        return total / n_trees
+
+    def _only(self, number: int) -> Any:
+        """Return an ensemble of a single tree."""
+        one = copy(self.fitted)
+        one.estimators_, one.n_estimators = self.fitted.estimators_[number : number + 1], 1
+        if hasattr(one, "estimators_features_"):
+            one.estimators_features_ = self.fitted.estimators_features_[number : number + 1]
+        return one
+
+
+KINDS: dict[type, type[Growth]] = {
+    HistGradientBoostingClassifier: HistGrowth,
+    HistGradientBoostingRegressor: HistGrowth,
+    GradientBoostingClassifier: BoostedGrowth,
+    GradientBoostingRegressor: BoostedGrowth,
+    RandomForestClassifier: BaggedGrowth,
+    RandomForestRegressor: BaggedGrowth,
+    ExtraTreesClassifier: BaggedGrowth,
+    ExtraTreesRegressor: BaggedGrowth,
+    BaggingClassifier: BaggedGrowth,
+    BaggingRegressor: BaggedGrowth,
+}
