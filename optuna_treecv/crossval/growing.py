@@ -476,9 +476,18 @@ class GrowingFolds:
         scores.add(self._job.book.row_scores_of(tested), tested.weights)
         return scores
 
-    def _called(self, rows: TestedRows) -> dict[int, np.ndarray]:
-        """Return the scores of a fold by scorers, to the bit as they are where it is fitted."""
-        job = self._job
+    def _called(self, rows: TestedRows, chunk: int) -> dict[int, np.ndarray]:
+        """Return the scores of a fold by scorers, to the bit as they are where it is fitted.
+
+        There, the rows have the order in which the splitter gives them.
+        """
+        job, order = self._job, np.empty(len(rows), np.intp)
+        tested = self._cut.tested_from(chunk, chunk + 1)
+        order[self._cut.test_rows(chunk).argsort()] = tested.argsort()
+        weights = None if rows.weights is None else rows.weights[order]
+        assert rows.targets is not None
+        rows = replace(rows, outputs=rows.outputs[order], targets=rows.targets[order])
+        rows.weights = weights
         return {
             number: scores_of_called(scorer, rows, job.estimator, job.classes)
             for number, scorer in enumerate(job.scoring.metrics)
@@ -501,7 +510,7 @@ class GrowingFolds:
             if fold.growth is not None:
                 rows = self._tested(chunk, n_trees)
                 of_all.append(rows)
-                self._engine.score(job, scores, rows, folds, tested, self._called(rows))
+                self._engine.score(job, scores, rows, folds, tested, self._called(rows, chunk))
             else:
                 scores.fill(fold.scores[n_trees], folds)
         if pools:
