@@ -53,13 +53,19 @@ from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import scores_of_called
+from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.results import KeptScores
+from optuna_treecv.tree.plan import Node
 
 # After so many trees reports are due; at most 16 numbers, each at most 1.5 times the one before.
 _BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
@@ -167,15 +173,19 @@ class Growing(WholeRepeat):
             growing = GrowingFolds(self, job, repeat)
             try:
                 with closing(growing):
-                    yield from growing.events(watch)
-                    scores = growing.scored()
+                    if watch is not None:
+                        yield from growing.events(watch)
+                    scores = self.new_scores(job, repeat)
+                    scores.needed[0] = repeat.cut.n_trained
+                    yield from self.events(job, repeat, scores, fill=growing.fill)
             except LibraryError as error:
                 if not job.why or job.task.settings.n_estimators is not None:
                     raise error.__cause__ or error from None
                 yield from FIT.start(job, repeat)
                 job.engine, job.why = FIT, f"growing its trees has failed: {error}"
                 return
-        yield from self.events(job, repeat, scores)
+        else:
+            yield from self.events(job, repeat, scores)
         if job.curve is not None:
             self._keep_curve(job, repeat, job.curve)
 
@@ -288,14 +298,12 @@ class GrowingFolds:
         self._folds = held or [Fold() for _ in range(repeat.cut.n_folds)]
         self._ends = [*takewhile(lambda end: end < self._most, _BLOCKS), self._most]
         self._curve: Curve | None = None
-        self._n_begun = 0
+        self._n_begun = self._n_noted = 0
+        self._outputs: list[TestedRows] = []
 
-    def events(self, watch: Watch | None) -> Generator[Grown]:
-        """Grow the trees of all folds; where a watch asks, those of the first fold come first."""
+    def events(self, watch: Watch) -> Generator[Grown]:
+        """Grow the trees of all folds, those of the first fold first."""
         n_folds = self._cut.n_folds
-        if watch is None:
-            self._grow_together(n_folds)
-            return
         for step, end in enumerate(self._ends):
             self._grow([0], end)
             curve = self._note(1, end)
@@ -327,7 +335,7 @@ class GrowingFolds:
 
     def _grow(self, chunks: Iterable[int], end: int) -> None:
         """Grow the ensembles of some folds to so many trees, in threads."""
-        left = [one for one in chunks if end not in self._folds[one].scores]
+        left = [one for one in chunks if not self._is_known(one, end)]
         for chunk in left:
             growth, n_trained = self._folds[chunk].growth, len(self._cut.split(chunk).train_rows())
             n_before = 0 if growth is None else growth.n_trees
@@ -343,7 +351,7 @@ class GrowingFolds:
 
     def _grow_one(self, end: int, chunk: int) -> None:
         """Grow the ensemble of one fold, and score it after each tree, or after the last one."""
-        fold = self._folds[chunk]
+        fold, began = self._folds[chunk], perf_counter()
         take = partial(self._take, chunk)
         try:
             if fold.growth is None:
@@ -352,13 +360,63 @@ class GrowingFolds:
             for n_trees in fold.growth.grow(end):
                 is_asked = self._asked is None or n_trees in self._asked
                 if self._is_best or is_asked or n_trees == end:
-                    scores = self._job.book.scores_of(self._tested(chunk, n_trees))
-                    fold.scores[n_trees] = scores
+                    fold.scores[n_trees] = self._scored(chunk, n_trees)
             if end not in fold.scores:
-                fold.scores[end] = self._job.book.scores_of(self._tested(chunk, end))
+                fold.scores[end] = self._scored(chunk, end)
+            self._keep(chunk, end, perf_counter() - began)
         except Exception as error:
             error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
             raise LibraryError(repr(error)) from error
+
+    # What a store keeps, so that a trial that was killed goes on: a fold after a block of trees.
+
+    @cached_property
+    def _kept(self) -> KeptScores:
+        """Where scores of single folds are kept; those of all folds are kept at the end."""
+        job, cache = self._job, self._job.task.shared.cache
+        if not isinstance(cache, StoredModelCache):
+            return KeptScores()
+        sized = clone(self._fold_task.estimator)
+        sized = of_size(sized, 1)
+        data, folds = job.task.data_name(), self._folds_name
+        return KeptScores.of(cache, data, folds, self._engine.name, [sized], job.scoring).at(())
+
+    def _sizes_of_block(self, end: int) -> list[int]:
+        """Return the numbers of trees whose scores are kept together."""
+        if not self._is_best:
+            return [end] if end == self._n_trees else []
+        return [*range(1 + max([0, *(one for one in self._ends if one < end)]), end + 1)]
+
+    def _is_known(self, chunk: int, end: int) -> bool:
+        """Return whether the scores of a fold are known, here or in the store."""
+        scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
+        if end in scores or not sizes or not self._kept.name:
+            return end in scores
+        n_metrics = len(self._job.scoring.metrics)
+        n_numbers = (1 + SPREAD_SIZE) * n_metrics + 1
+        numbers = self._kept.find(n_numbers * len(sizes), self._name_of_block(chunk, end))
+        if numbers is None:
+            return False
+        for size, of_size in zip(sizes, numbers.reshape(len(sizes), n_numbers), strict=True):
+            parts = np.split(of_size, [n_metrics, n_numbers - 1])
+            spreads = parts[1].reshape(n_metrics, SPREAD_SIZE, 1)
+            scores[size] = FoldScores(parts[0][:, None], parts[2] > 0, spreads)
+        return True
+
+    def _keep(self, chunk: int, end: int, seconds: float) -> None:
+        """Keep the scores of a fold after a block of trees."""
+        if not self._kept.name:
+            return
+        numbers = []
+        for size in self._sizes_of_block(end):
+            scores = self._folds[chunk].scores[size]
+            spreads = in_full(scores.spreads, scores.scores.shape)
+            numbers += [scores.scores.ravel(), spreads.ravel(), scores.diverged.astype(float)]
+        if numbers:
+            self._kept.keep(np.concatenate(numbers), seconds, self._name_of_block(chunk, end))
+
+    def _name_of_block(self, chunk: int, end: int) -> bytes:
+        return digest(self._folds_name, encode((chunk, end, self._is_best)))
 
     def _name_without_size(self) -> bytes:
         """Return the name of ensembles that differ in their sizes alone; empty: there is none."""
@@ -373,6 +431,7 @@ class GrowingFolds:
         """Leave the folds to other trials."""
         if self._name_of_all:
             self._job.task.growths.put(self._name_of_all, self._folds)
+        self._kept.close()
 
     def _prepared(self, chunk: int, take: Callable[[], Taken]) -> Any:
         """Return what ensembles share of the rows of a fold, made if it is not kept."""
@@ -398,17 +457,18 @@ class GrowingFolds:
     @cached_property
     def _name(self) -> bytes:
         """The name of the rows, the folds and the steps before the ensemble."""
-        job, repeat = self._job, self._repeat
-        folds = job.task.fact(
-            ("folds", repeat.number), lambda: digest(repeat.key, repeat.cut.order.tobytes())
-        )
         steps: Any = None
         if isinstance(self._fold_task.estimator, Pipeline):
             steps = clone(self._fold_task.estimator)
             steps.set_params(**{divided(steps)[0].removesuffix("__"): None})
         if (name := first_key(steps, encode, lasting_key)) is None:
             raise NoKey("a step has no name")
-        return digest(job.task.data_name()[0], folds, self._kind.__name__.encode(), name)
+        rows = self._job.task.data_name()[0]
+        return digest(rows, self._folds_name, self._kind.__name__.encode(), name)
+
+    @property
+    def _folds_name(self) -> bytes:
+        return self._engine.name_of_folds(self._job, self._repeat)
 
     def _take(self, chunk: int) -> Taken:
         """Return the rows of a fold after the steps before the ensemble."""
@@ -466,7 +526,7 @@ class GrowingFolds:
         folds = self._folds[:n_folds]
         scores = [[one.scores[size].scores[first, 0] for size in sizes.tolist()] for one in folds]
         self._curve = Curve.of(np.array(scores), sizes, self._sign, self._patience)
-        self._job.curve = self._curve
+        self._job.curve, self._n_noted = self._curve, n_folds
         return self._curve
 
     def _row_scores(self, n_trees: int) -> RowScores:
@@ -476,47 +536,52 @@ class GrowingFolds:
         scores.add(self._job.book.row_scores_of(tested), tested.weights)
         return scores
 
-    def _called(self, rows: TestedRows, chunk: int) -> dict[int, np.ndarray]:
-        """Return the scores of a fold by scorers, to the bit as they are where it is fitted.
+    def _scored(self, chunk: int, n_trees: int) -> FoldScores:
+        """Return the scores of a fold after some of its trees.
 
-        There, the rows have the order in which the splitter gives them.
+        Where few numbers of trees are asked for, scores by scorers are to the bit those of a fit,
+        for which the rows have the order in which the splitter gives them. Elsewhere our own
+        formulas take less time.
         """
-        job, order = self._job, np.empty(len(rows), np.intp)
+        job, rows = self._job, self._tested(chunk, n_trees)
+        if self._is_best or self._asked is None:
+            return job.book.scores_of(rows)
+        order = np.empty(len(rows), np.intp)
         tested = self._cut.tested_from(chunk, chunk + 1)
         order[self._cut.test_rows(chunk).argsort()] = tested.argsort()
         weights = None if rows.weights is None else rows.weights[order]
         assert rows.targets is not None
-        rows = replace(rows, outputs=rows.outputs[order], targets=rows.targets[order])
-        rows.weights = weights
-        return {
+        rows = replace(
+            rows, outputs=rows.outputs[order], targets=rows.targets[order], weights=weights
+        )
+        called = {
             number: scores_of_called(scorer, rows, job.estimator, job.classes)
             for number, scorer in enumerate(job.scoring.metrics)
             if isinstance(scorer, Scorer)
         }
+        return job.book.scores_of(rows, called)
 
-    def scored(self) -> RepeatScores:
-        """Return the scores of all folds at the number of trees that counts."""
-        job, scores = self._job, self._engine.new_scores(self._job, self._repeat)
+    def fill(self, scores: RepeatScores, part: Node) -> None:
+        """Grow the trees of a part, unless that is done, and fill in its scores."""
+        job, n_folds = self._job, self._cut.n_folds
+        if self._curve is None or self._n_noted < part.last:
+            self._grow_together(n_folds if self._is_best else part.last)
         assert self._curve is not None
         n_trees = self._curve.best
         begins = self._cut.begins() - self._cut.begins()[0]
         pools = any(isinstance(one, Pooled) for one in job.scoring.metrics)
-        needs_models, of_all = pools or job.needs_rows, []
-        for chunk in range(self._cut.n_folds):
-            folds, tested = slice(chunk, chunk + 1), slice(*begins[chunk : chunk + 2])
+        for chunk in range(*part):
             fold = self._folds[chunk]
-            if fold.growth is None and needs_models:
+            scores.fill(fold.scores[n_trees], slice(chunk, chunk + 1))
+            if fold.growth is None and (pools or job.needs_rows):
                 self._grow_one(n_trees, chunk)
-            if fold.growth is not None:
+            if fold.growth is not None and job.needs_outputs:
                 rows = self._tested(chunk, n_trees)
-                of_all.append(rows)
-                self._engine.score(job, scores, rows, folds, tested, self._called(rows, chunk))
-            else:
-                scores.fill(fold.scores[n_trees], folds)
-        if pools:
-            scores.pooled[:] = job.book.pooled_of(_one_after_another(of_all))
-        scores.needed[0], scores.n_updates = self._cut.n_trained, job.effort.n_updates
-        return scores
+                self._engine.take_rows(job, scores, rows, slice(*begins[chunk : chunk + 2]))
+                if pools:
+                    self._outputs.append(rows)
+        if pools and part.last == n_folds:
+            scores.pooled[:] = job.book.pooled_of(_one_after_another(self._outputs))
 
 
 def _one_after_another(folds: Sequence[TestedRows]) -> TestedRows:

@@ -1,8 +1,8 @@
 """What engines have in common that score all folds of a repeat at once, and keep these scores."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from collections.abc import Generator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
@@ -22,6 +22,7 @@ from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.results import KeptScores
+from optuna_treecv.tree.plan import Node
 
 _RESPONSES = {"predict", "decision_function", "predict_proba"}
 
@@ -129,10 +130,15 @@ class WholeRepeat(Engine):
 
     def _kept(self, job: Job, repeat: Repeat) -> KeptScores:
         """Return the same at no point yet."""
-        task, order = job.task, repeat.cut.order
-        folds = task.fact(("folds", repeat.number), lambda: digest(repeat.key, order.tobytes()))
-        cache, data = task.shared.cache, task.data_name()
+        cache, data = job.task.shared.cache, job.task.data_name()
+        folds = self.name_of_folds(job, repeat)
         return KeptScores.of(cache, data, folds, self.name, self.parts(job), job.scoring)
+
+    def name_of_folds(self, job: Job, repeat: Repeat) -> bytes:
+        """Return a name of the folds of a repeat."""
+        order = repeat.cut.order
+        name = partial(digest, repeat.key, order.tobytes())
+        return job.task.fact(("folds", repeat.number), name)
 
     def find(self, job: Job, repeat: Repeat) -> RepeatScores | None:
         """Return the scores if they are kept; those of single rows never are."""
@@ -151,21 +157,16 @@ class WholeRepeat(Engine):
         return scores
 
     def score(
-        self,
-        job: Job,
-        scores: RepeatScores,
-        rows: TestedRows,
-        folds: slice,
-        tested: slice,
-        called: Mapping[int, np.ndarray] | None = None,
+        self, job: Job, scores: RepeatScores, rows: TestedRows, folds: slice, tested: slice
     ) -> None:
-        """Fill in the scores of consecutive folds; ``tested`` are their rows among all tested.
-
-        ``called`` has those that scorers themselves have given, by the numbers of the metrics.
-        """
-        scored = job.book.scores_of(rows, called)
+        """Fill in the scores of consecutive folds; ``tested`` are their rows among all tested."""
+        scored = job.book.scores_of(rows)
         scores.fill(scored, folds)
         scores.diverged[folds] = np.where(rows.diverged(), OUTPUTS_DIVERGED, scored.diverged)
+        self.take_rows(job, scores, rows, tested)
+
+    def take_rows(self, job: Job, scores: RepeatScores, rows: TestedRows, tested: slice) -> None:
+        """Fill in what is said of single rows."""
         if scores.of_rows is not None:
             scores.of_rows[tested] = job.book.row_scores_of(rows)
         for method in job.keeps:
@@ -176,12 +177,22 @@ class WholeRepeat(Engine):
             scores.responses[method][tested] = response
 
     def events(
-        self, job: Job, repeat: Repeat, scores: RepeatScores, keeps: bool = True
+        self,
+        job: Job,
+        repeat: Repeat,
+        scores: RepeatScores,
+        keeps: bool = True,
+        fill: Callable[[RepeatScores, Node], None] | None = None,
     ) -> Generator[TestedFolds]:
-        """Yield the parts of a repeat whose scores are known; keep new scores if ``keeps``."""
+        """Yield the parts of a repeat with their scores; keep new scores if ``keeps``.
+
+        ``fill`` fills them in before each part; without it they are known.
+        """
         n_needed, of_rows, pooled = int(scores.needed[0]), scores.of_rows, scores.pooled
         of_folds = FoldScores(scores.scores, scores.diverged, scores.spreads)
         for part in repeat.parts:
+            if fill is not None:
+                fill(scores, part)
             yield TestedFolds(
                 part,
                 n_needed,
