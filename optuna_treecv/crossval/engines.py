@@ -152,6 +152,11 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
             f"n_estimators must be None for {name_of(job.estimator)}, which is evaluated by "
             f"method={engine.name!r}; it is for ensembles whose trees grow one after another."
         )
+    if job.task.settings.truncate and not engine.grows:
+        raise ValueError(
+            "truncate must be False unless max_depth of a forest is searched, got True for "
+            f"{name_of(job.estimator)}."
+        )
     _check_metadata_and_steps(job, engine)
     free = set.intersection(*(set(one.free_parameters(job)) for one in answers))
     if method not in ("auto", "holdout"):

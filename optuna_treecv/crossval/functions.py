@@ -20,7 +20,7 @@ from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.from_estimator import checked_estimator
 
 
-@takes_settings("optimize", "pooled", "report")
+@takes_settings("optimize", "pooled", "truncate", "report")
 def tree_cross_validate(
     estimator: Any,
     X: Any,
@@ -105,7 +105,7 @@ def tree_cross_validate(
     return job.finish()
 
 
-@takes_settings("optimize", "pooled", "report")
+@takes_settings("optimize", "pooled", "truncate", "report")
 def tree_cross_validate_many(
     estimators: Iterable[Any], X: Any, y: Any = None, **settings: Unpack[Arguments]
 ) -> list[CVResult]:
@@ -168,7 +168,8 @@ def tree_cross_validate_many(
 
 
 @takes_settings(
-    *("scoring", "optimize", "pooled", "score_weight", "n_repeats", "row_losses", "report")
+    *("scoring", "optimize", "pooled", "score_weight", "n_repeats", "row_losses", "report"),
+    *("n_estimators", "truncate"),
 )
 def tree_cross_val_predict(
     estimator: Any,

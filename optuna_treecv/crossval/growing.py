@@ -128,13 +128,20 @@ class Growing(WholeRepeat):
 
     def check(self, job: Job) -> None:
         """Refuse early stopping on rows that there are not; the library refuses the rest."""
-        *_, last = divided(job.estimator)
+        prefix, last = divided(job.estimator)
         kind, is_best = kind_of(last), job.task.settings.n_estimators is not None
         if kind is not None and not is_best and (patience := kind.patience(last)):
             raise ValueError(
                 f"n_estimators must be 'best' for {name_of(last)} that stops after {patience} "
                 "trees without a better score, since it is the mean score of the folds that "
                 "decides then, and fit would need further rows; got None."
+            )
+        if job.task.settings.truncate and (
+            kind is None or not kind.can_be_cut or f"{prefix}max_depth" not in job.task.searched
+        ):
+            raise ValueError(
+                "truncate must be False unless max_depth of a forest is searched, got True for "
+                f"{name_of(job.estimator)}."
             )
         if is_best and (job.task.n_repeats > 1 or self._pools(job)):
             given = "a pooled score" if self._pools(job) else f"{job.task.n_repeats} repeats"
@@ -158,7 +165,8 @@ class Growing(WholeRepeat):
 
     def point(self, job: Job, repeat: Repeat) -> Any:
         """Return what else the scores depend on."""
-        return job.task.settings.n_estimators, _seed_of(job, repeat)
+        settings = job.task.settings
+        return settings.n_estimators, settings.truncate, _seed_of(job, repeat)
 
     def start(
         self, job: Job, repeat: Repeat, watch: Watch | None = None
@@ -285,13 +293,22 @@ class GrowingFolds:
         self._sign = 1.0 if job.scoring.first.direction == "minimize" else -1.0
         responses = [response_of(one, job.estimator) for one in job.scoring.metrics]
         self._methods = list(dict.fromkeys([*responses, *job.keeps]))
-        size = prefix + kind.size
-        self._name_of_all = self._name_without_size() if size in job.task.searched else b""
+        size, searched = prefix + kind.size, job.task.searched
+        self._depth, self._depths = None, [None]
+        is_cut = job.task.settings.truncate
+        if is_cut:
+            self._depth, name = last.max_depth, f"{prefix}max_depth"
+            self._depths = [*job.task.grid.get(name, [self._depth])]
+            depths = searched[name]
+            widest = None if None in depths else max(depths)
+            self._last = clone(self._last).set_params(max_depth=widest)
+        self._name_of_all = self._name_without_size() if size in searched or is_cut else b""
         self._most = self._n_trees
         # None: any size may be asked for.
         self._asked: Collection[int] | None = None if self._name_of_all else ()
-        if self._name_of_all and size in job.task.grid:
-            self._asked = [one for one in job.task.grid[size] if is_integer(one)]
+        if self._name_of_all and job.task.grid:
+            sizes = job.task.grid.get(size, ())
+            self._asked = [one for one in sizes if is_integer(one)]
             if not job.task.settings.is_growing:  # all of them will be
                 self._most = max([self._most, *self._asked])
         held = job.task.growths.take(self._name_of_all) if self._name_of_all else None
@@ -360,9 +377,10 @@ class GrowingFolds:
             for n_trees in fold.growth.grow(end):
                 is_asked = self._asked is None or n_trees in self._asked
                 if self._is_best or is_asked or n_trees == end:
-                    fold.scores[n_trees] = self._scored(chunk, n_trees)
-            if end not in fold.scores:
-                fold.scores[end] = self._scored(chunk, end)
+                    for depth in self._depths:
+                        fold.scores[n_trees, depth] = self._scored(chunk, n_trees, depth)
+            if (end, self._depth) not in fold.scores:
+                fold.scores[end, self._depth] = self._scored(chunk, end, self._depth)
             self._keep(chunk, end, perf_counter() - began)
         except Exception as error:
             error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
@@ -379,7 +397,9 @@ class GrowingFolds:
         sized = clone(self._fold_task.estimator)
         sized = of_size(sized, 1)
         data, folds = job.task.data_name(), self._folds_name
-        return KeptScores.of(cache, data, folds, self._engine.name, [sized], job.scoring).at(())
+        return KeptScores.of(cache, data, folds, self._engine.name, [sized], job.scoring).at(
+            job.task.settings.truncate
+        )
 
     def _sizes_of_block(self, end: int) -> list[int]:
         """Return the numbers of trees whose scores are kept together."""
@@ -390,8 +410,9 @@ class GrowingFolds:
     def _is_known(self, chunk: int, end: int) -> bool:
         """Return whether the scores of a fold are known, here or in the store."""
         scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
-        if end in scores or not sizes or not self._kept.name:
-            return end in scores
+        is_here = (end, self._depth) in scores
+        if is_here or not sizes or not self._kept.name:
+            return is_here
         n_metrics = len(self._job.scoring.metrics)
         n_numbers = (1 + SPREAD_SIZE) * n_metrics + 1
         numbers = self._kept.find(n_numbers * len(sizes), self._name_of_block(chunk, end))
@@ -400,7 +421,7 @@ class GrowingFolds:
         for size, of_size in zip(sizes, numbers.reshape(len(sizes), n_numbers), strict=True):
             parts = np.split(of_size, [n_metrics, n_numbers - 1])
             spreads = parts[1].reshape(n_metrics, SPREAD_SIZE, 1)
-            scores[size] = FoldScores(parts[0][:, None], parts[2] > 0, spreads)
+            scores[size, self._depth] = FoldScores(parts[0][:, None], parts[2] > 0, spreads)
         return True
 
     def _keep(self, chunk: int, end: int, seconds: float) -> None:
@@ -409,7 +430,7 @@ class GrowingFolds:
             return
         numbers = []
         for size in self._sizes_of_block(end):
-            scores = self._folds[chunk].scores[size]
+            scores = self._folds[chunk].scores[size, self._depth]
             spreads = in_full(scores.spreads, scores.scores.shape)
             numbers += [scores.scores.ravel(), spreads.ravel(), scores.diverged.astype(float)]
         if numbers:
@@ -494,7 +515,7 @@ class GrowingFolds:
         codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
         return self._job.task.fact("targets as numbers", codes)
 
-    def _tested(self, chunk: int, n_trees: int) -> TestedRows:
+    def _tested(self, chunk: int, n_trees: int, depth: int | None) -> TestedRows:
         """Return the test rows of a fold, with what its first trees say of them."""
         data, classes = self._job.task.data, self._job.classes
         rows = self._cut.tested_from(chunk, chunk + 1)
@@ -503,7 +524,7 @@ class GrowingFolds:
         growth, columns = self._folds[chunk].growth, []
         assert growth is not None
         for method in self._methods:
-            said = without_single_column(growth.respond(method, n_trees))
+            said = without_single_column(growth.respond(method, n_trees, depth))
             if method == "predict" and classes is not None:
                 said = predicted_codes(said, classes)
             columns.append(in_columns(said, method, self._job.estimator, classes, 1))
@@ -524,26 +545,27 @@ class GrowingFolds:
             sizes = np.array([min(end, self._n_trees)])
         first = self._job.scoring.optimized[0]
         folds = self._folds[:n_folds]
-        scores = [[one.scores[size].scores[first, 0] for size in sizes.tolist()] for one in folds]
+        keys = [(size, self._depth) for size in sizes.tolist()]
+        scores = [[one.scores[key].scores[first, 0] for key in keys] for one in folds]
         self._curve = Curve.of(np.array(scores), sizes, self._sign, self._patience)
         self._job.curve, self._n_noted = self._curve, n_folds
         return self._curve
 
     def _row_scores(self, n_trees: int) -> RowScores:
         """Return the scores of the test rows of the first fold."""
-        tested = self._tested(0, n_trees)
+        tested = self._tested(0, n_trees, self._depth)
         scores = RowScores(len(tested), tested.weights is not None)
         scores.add(self._job.book.row_scores_of(tested), tested.weights)
         return scores
 
-    def _scored(self, chunk: int, n_trees: int) -> FoldScores:
+    def _scored(self, chunk: int, n_trees: int, depth: int | None) -> FoldScores:
         """Return the scores of a fold after some of its trees.
 
         Where few numbers of trees are asked for, scores by scorers are to the bit those of a fit,
         for which the rows have the order in which the splitter gives them. Elsewhere our own
         formulas take less time.
         """
-        job, rows = self._job, self._tested(chunk, n_trees)
+        job, rows = self._job, self._tested(chunk, n_trees, depth)
         if self._is_best or self._asked is None:
             return job.book.scores_of(rows)
         order = np.empty(len(rows), np.intp)
@@ -572,11 +594,11 @@ class GrowingFolds:
         pools = any(isinstance(one, Pooled) for one in job.scoring.metrics)
         for chunk in range(*part):
             fold = self._folds[chunk]
-            scores.fill(fold.scores[n_trees], slice(chunk, chunk + 1))
+            scores.fill(fold.scores[n_trees, self._depth], slice(chunk, chunk + 1))
             if fold.growth is None and (pools or job.needs_rows):
                 self._grow_one(n_trees, chunk)
             if fold.growth is not None and job.needs_outputs:
-                rows = self._tested(chunk, n_trees)
+                rows = self._tested(chunk, n_trees, self._depth)
                 self._engine.take_rows(job, scores, rows, slice(*begins[chunk : chunk + 2]))
                 if pools:
                     self._outputs.append(rows)

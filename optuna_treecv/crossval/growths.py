@@ -24,12 +24,12 @@ class Fold:
     ----------
     growth : Growth or None
         None: it has not begun.
-    scores : dict of int to FoldScores
-        By the number of trees.
+    scores : dict of (int, int or None) to FoldScores
+        By the number of trees, and the depth at which they are cut.
     """
 
     growth: Growth | None = None
-    scores: dict[int, FoldScores] = field(default_factory=dict)
+    scores: dict[tuple[int, int | None], FoldScores] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:

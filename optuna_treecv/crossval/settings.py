@@ -74,6 +74,7 @@ class Arguments(TypedDict, total=False):
     n_repeats: int
     n_epochs: int | None
     n_estimators: Literal["best"] | None
+    truncate: bool
     scoring: Any
     sample_weight: Any
     score_weight: Any
@@ -153,6 +154,10 @@ class Settings:
         most those that the estimator asks for. ``CVResult.curve`` has the means. Where the
         estimator has a parameter for early stopping on rows of its own, such as
         ``early_stopping_round``, trees stop after so many without a better mean.
+    truncate : bool, default=False
+        Where the ``max_depth`` of a forest is searched: grow its trees once to the largest depth,
+        and cut them for others. The scores have the same distribution as those of a fit, and not
+        the same digits, since a fit to a smaller depth draws other columns for its nodes.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -244,6 +249,7 @@ class Settings:
     n_repeats: int = 1
     n_epochs: int | None = None
     n_estimators: Literal["best"] | None = None
+    truncate: bool = False
     scoring: Any = None
     optimize: str | list[str] | None = None
     pooled: bool = False
@@ -274,6 +280,7 @@ class Settings:
         check_choice("method", self.method, METHODS)
         self._set("n_repeats", check_integer("n_repeats", self.n_repeats, MOST_REPEATS))
         check_choice("n_estimators", self.n_estimators, ("best", None))
+        check_choice("truncate", self.truncate, (True, False))
         if self.n_epochs is not None:
             self._set("n_epochs", check_integer("n_epochs", self.n_epochs, MOST_EPOCHS))
         self._set("n_threads", count_threads(self.n_jobs))

@@ -147,6 +147,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     n_estimators : {"best", None}, default=None
         "best": ensembles get the number of trees that is best by the mean over the folds, of at
         most those that the estimator asks for, see ``treecv_objective``.
+    truncate : bool, default=False
+        Where the ``max_depth`` of a forest is searched: cut the trees of one growth, see
+        ``treecv_objective``.
     n_epochs : int, default=None
         The updates per row, for models that are trained further, see ``treecv_objective``.
     max_memory : int or str, default=None
@@ -262,6 +265,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     n_repeats: int = 1
     n_epochs: int | None = None
     n_estimators: Literal["best"] | None = None
+    truncate: bool = False
     max_memory: int | str | None = None
     spill_dir: str | PathLike[str] | None = None
     n_jobs: int | None = 1
@@ -483,7 +487,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         else:
             space = {"param_distributions": as_distributions(self.param_distributions)}
         of_rows = ("shuffle", "order", "max_memory", "spill_dir", "verbose")
-        as_given = (*of_rows, "n_repeats", "n_epochs", "n_estimators", "n_jobs", "store")
+        of_models = ("n_epochs", "n_estimators", "truncate")
+        as_given = (*of_rows, *of_models, "n_repeats", "n_jobs", "store")
         options = {
             **space,
             **{name: getattr(self, name) for name in as_given},

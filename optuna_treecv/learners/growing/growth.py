@@ -66,6 +66,8 @@ class Growth(ABC):
     ----------
     size : str
         The name of the parameter that says how many trees there are.
+    can_be_cut : bool
+        Whether it answers for trees that are cut at a depth.
     is_boosted : bool
         Whether each tree is grown on what those before it have left.
     n_trees : int
@@ -74,6 +76,7 @@ class Growth(ABC):
 
     size: ClassVar[str] = "n_estimators"
     is_boosted: ClassVar[bool] = True
+    can_be_cut: ClassVar[bool] = False
     n_trees = 0
 
     def __init__(self, estimator: Any, prepared: Any, take: Callable[[], Taken]) -> None:
@@ -128,13 +131,17 @@ class Growth(ABC):
         """Grow to so many trees; yield their number after each tree that may be asked about."""
 
     @abstractmethod
-    def respond(self, method: str, n_trees: int | None = None) -> np.ndarray:
+    def respond(
+        self, method: str, n_trees: int | None = None, depth: int | None = None
+    ) -> np.ndarray:
         """Return the response to the test rows of the first trees; None: of all so far.
 
         Parameters
         ----------
         method : {"predict", "predict_proba", "decision_function"}
         n_trees : int or None
+        depth : int or None
+            The nodes below are cut off.
 
         Returns
         -------

@@ -155,7 +155,9 @@ class LightGBMGrowth(Growth):
         leaves = self.estimator.num_leaves * (1 if self._classes is None else len(self._classes))
         return _LEAF_BYTES * leaves * self.n_trees
 
-    def respond(self, method: str, n_trees: int | None = None) -> np.ndarray:
+    def respond(
+        self, method: str, n_trees: int | None = None, depth: int | None = None
+    ) -> np.ndarray:
         """Return what the booster says of the test rows."""
         n_trees, is_raw = n_trees or self.n_trees, method == "decision_function"
         if n_trees == self.n_trees and self._is_noted and not is_raw:

@@ -17,6 +17,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.utils import check_array
 
 from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import Taken
@@ -24,6 +25,7 @@ from optuna_treecv.learners.growing.growth import Taken
 # Of trees whose depth is not limited, the depth that is assumed.
 _DEPTH = 12
 _LEAF_BYTES = 100
+_NODE_BYTES = 64
 
 
 class WarmGrowth(Growth):
@@ -98,7 +100,9 @@ class BoostedGrowth(WarmGrowth):
         n_fitted: int = getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
         return n_fitted
 
-    def respond(self, method: str, n_trees: int | None = None) -> np.ndarray:
+    def respond(
+        self, method: str, n_trees: int | None = None, depth: int | None = None
+    ) -> np.ndarray:
         """Return what the first trees say."""
         n_trees = min(n_trees or self.n_trees, self._n_fitted)
         n_said, said = self._said.get(method, (0, None))
@@ -136,19 +140,19 @@ class HistGrowth(BoostedGrowth):
 
 
 class BaggedGrowth(WarmGrowth):
-    """Trees that do not know of each other, whose answers are averaged."""
+    """Models that do not know of each other, whose answers are averaged."""
 
     is_boosted = False
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
-        # By the method: the sum over the first trees, and how many they are.
-        self._sums: dict[str, tuple[int, Any]] = {}
+        # By the method and the depth: the sum over the first models, and how many they are.
+        self._sums: dict[Any, tuple[int, Any]] = {}
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the trees take, about: few are pruned."""
-        return _LEAF_BYTES * len(self.taken.X) * self.n_trees
+        """The bytes that the models take, about."""
+        return _LEAF_BYTES * len(self.taken.y) * self.n_trees
 
     def grow(self, n_trees: int) -> Iterator[int]:
         """Fit further."""
@@ -157,26 +161,75 @@ class BaggedGrowth(WarmGrowth):
         for self.n_trees in range(first, n_trees + 1):
             yield self.n_trees
 
-    def respond(self, method: str, n_trees: int | None = None) -> np.ndarray:
-        """Return the mean of what the first trees say."""
+    def respond(
+        self, method: str, n_trees: int | None = None, depth: int | None = None
+    ) -> np.ndarray:
+        """Return the mean of what the first models say."""
         n_trees, classes = n_trees or self.n_trees, self.taken.classes
         if method == "predict" and classes is not None:
-            return classes[self.respond("predict_proba", n_trees).argmax(axis=1)]
-        n_summed, total = self._sums.get(method, (0, 0.0))
+            return classes[self.respond("predict_proba", n_trees, depth).argmax(axis=1)]
+        n_summed, total = self._sums.get((method, depth), (0, 0.0))
         if n_summed > n_trees:
             n_summed, total = 0, 0.0
         for number in range(n_summed, n_trees):
-            total = total + getattr(self._only(number), method)(self.taken.test)
-        self._sums[method] = n_trees, total
+            total = total + self.of_one(number, method, depth)
+        self._sums[method, depth] = n_trees, total
         return total / n_trees
 
-    def _only(self, number: int) -> Any:
-        """Return an ensemble of a single tree."""
+    def of_one(self, number: int, method: str, depth: int | None) -> np.ndarray:
+        """Return what one model says."""
         one = copy(self.fitted)
         one.estimators_, one.n_estimators = self.fitted.estimators_[number : number + 1], 1
-        if hasattr(one, "estimators_features_"):
-            one.estimators_features_ = self.fitted.estimators_features_[number : number + 1]
-        return one
+        one.estimators_features_ = self.fitted.estimators_features_[number : number + 1]
+        said: np.ndarray = getattr(one, method)(self.taken.test)
+        return said
+
+
+class ForestGrowth(BaggedGrowth):
+    """Decision trees, which can be cut at a depth: ``max_depth`` below that of the growth."""
+
+    can_be_cut = True
+
+    def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
+        super().__init__(estimator, prepared, take)
+        self._test: Any = None
+        self._leaves: list[np.ndarray] = []  # of the test rows, by the tree
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the trees and the leaves of test rows take."""
+        trees: Any = getattr(self.fitted, "estimators_", ())
+        n_nodes = sum(one.tree_.node_count for one in trees)
+        n_values = trees[0].tree_.value[0].size if n_nodes else 0
+        leaves = sum(one.nbytes for one in self._leaves)
+        return n_nodes * (_NODE_BYTES + 8 * n_values) + leaves
+
+    def of_one(self, number: int, method: str, depth: int | None) -> np.ndarray:
+        """Return the values of the leaves of the test rows, or of the nodes above at a depth."""
+        if self._test is None:
+            self._test = check_array(
+                self.taken.test, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
+            )
+        for tree in self.fitted.estimators_[len(self._leaves) : number + 1]:
+            self._leaves.append(tree.apply(self._test, check_input=False).astype(np.int32))
+        tree, nodes = self.fitted.estimators_[number].tree_, self._leaves[number]
+        if depth is not None and depth < tree.max_depth:
+            nodes = ancestors(tree, depth)[nodes]
+        values: np.ndarray = tree.value[nodes, 0]
+        return values if method == "predict_proba" else values[:, 0]
+
+
+def ancestors(tree: Any, depth: int) -> np.ndarray:
+    """Return of each node of a tree the node above it at a depth, or itself if it is not below."""
+    above = np.arange(tree.node_count)
+    level = np.zeros(1, np.intp)
+    for at in range(tree.max_depth):
+        level = level[tree.children_left[level] >= 0]
+        for children in (tree.children_left[level], tree.children_right[level]):
+            if at >= depth:
+                above[children] = above[level]
+        level = np.concatenate([tree.children_left[level], tree.children_right[level]])
+    return above
 
 
 KINDS: dict[type, type[Growth]] = {
@@ -184,10 +237,10 @@ KINDS: dict[type, type[Growth]] = {
     HistGradientBoostingRegressor: HistGrowth,
     GradientBoostingClassifier: BoostedGrowth,
     GradientBoostingRegressor: BoostedGrowth,
-    RandomForestClassifier: BaggedGrowth,
-    RandomForestRegressor: BaggedGrowth,
-    ExtraTreesClassifier: BaggedGrowth,
-    ExtraTreesRegressor: BaggedGrowth,
+    RandomForestClassifier: ForestGrowth,
+    RandomForestRegressor: ForestGrowth,
+    ExtraTreesClassifier: ForestGrowth,
+    ExtraTreesRegressor: ForestGrowth,
     BaggingClassifier: BaggedGrowth,
     BaggingRegressor: BaggedGrowth,
 }

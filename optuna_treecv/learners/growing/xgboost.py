@@ -106,7 +106,9 @@ class XGBoostGrowth(Growth):
             self.n_trees += 1
             yield self.n_trees
 
-    def respond(self, method: str, n_trees: int | None = None) -> np.ndarray:
+    def respond(
+        self, method: str, n_trees: int | None = None, depth: int | None = None
+    ) -> np.ndarray:
         """Return what the booster says of the test rows."""
         n_trees = n_trees or self.n_trees
         numbers = self._booster.predict(self._test, iteration_range=(0, n_trees))
