@@ -67,11 +67,11 @@ from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.results import KeptScores
 from optuna_treecv.tree.plan import Node
 
-# After so many trees reports are due; at most 16 numbers, each at most 1.5 times the one before.
-_BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
+#: After so many trees reports are due; at most 16 numbers, each at most 1.5 times the one before.
+BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 
 # The reports while the first fold grows, and the most reports of further folds.
-LEAD_STEPS = len(_BLOCKS) + 1
+LEAD_STEPS = len(BLOCKS) + 1
 _MOST_REPORTS = 32 - LEAD_STEPS
 
 
@@ -313,7 +313,7 @@ class GrowingFolds:
                 self._most = max([self._most, *self._asked])
         held = job.task.growths.take(self._name_of_all) if self._name_of_all else None
         self._folds = held or [Fold() for _ in range(repeat.cut.n_folds)]
-        self._ends = [*takewhile(lambda end: end < self._most, _BLOCKS), self._most]
+        self._ends = [*takewhile(lambda end: end < self._most, BLOCKS), self._most]
         self._curve: Curve | None = None
         self._n_begun = self._n_noted = 0
         self._outputs: list[TestedRows] = []

@@ -74,14 +74,14 @@ SPACES: dict[str, dict[str, BaseDistribution]] = {
 }
 
 
-def rows(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of a data set, 50,000 at most, and the classes 0 and 1 or the targets."""
+def rows(name: str, most: int = 50_000) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of a data set, so many at most, and the classes 0 and 1 or the targets."""
     if name == "covertype":
         X, y, _ = datasets.covertype()
         y = np.asarray(y)
     else:
         X, y, _ = getattr(datasets, {"flights": "nycflights13"}.get(name, name))()
-    order = np.random.default_rng(7).permutation(len(X))[:50_000]
+    order = np.random.default_rng(7).permutation(len(X))[:most]
     X, y = np.asarray(X, dtype=np.float64)[order], np.asarray(y)[order]
     if set(np.unique(y)) == {-1, 1}:
         y = (y > 0).astype(int)
