@@ -1,5 +1,6 @@
 """Figures of a study for notebooks."""
 
+from optuna_treecv.reporting.curve_figures import plot_trees
 from optuna_treecv.reporting.figures import plot_choice
 from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
@@ -16,4 +17,5 @@ __all__ = [
     "plot_sharing",
     "plot_time",
     "plot_tree_agreement",
+    "plot_trees",
 ]

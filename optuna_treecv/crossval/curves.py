@@ -61,6 +61,20 @@ class Curve:
         numbers[:, : len(self.mean)] = self.mean, self.std_error
         return np.concatenate([[self.best], numbers.ravel()])
 
+    def in_brief(self, most: int = 32) -> list[list[float | None]]:
+        """Return some of its numbers of trees, with the means and errors, for display.
+
+        None stands for an error that is not known.
+        """
+        some = np.unique(np.linspace(0, len(self.mean) - 1, most).astype(int))
+        at_best = np.searchsorted(self.n_trees, self.best)
+        some = np.union1d(some, [at_best])
+        parts = self.n_trees[some], self.mean[some], self.std_error[some]
+        return [
+            [float(f"{one:.6g}") if np.isfinite(one) else None for one in part.tolist()]
+            for part in parts
+        ]
+
     @classmethod
     def from_numbers(cls, numbers: np.ndarray) -> "Curve":
         """Return the curve of which ``as_numbers`` has made an array."""

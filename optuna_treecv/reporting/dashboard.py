@@ -15,6 +15,7 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
+from optuna_treecv.reporting.curve_figures import plot_trees
 from optuna_treecv.reporting.evaluations import compare_trials
 from optuna_treecv.reporting.evaluations import Compared
 from optuna_treecv.reporting.evaluations import Evaluations
@@ -28,6 +29,7 @@ from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.study.advice import advice_of
+from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
 from optuna_treecv.study.attributes import scores_of_trial
 from optuna_treecv.study.choice import Contest
@@ -77,6 +79,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "treecv-fold-scores": plot_fold_scores,
     "treecv-sharing": plot_sharing,
     "treecv-time": plot_time,
+    "treecv-trees": plot_trees,
 }
 
 
@@ -120,9 +123,11 @@ def publish(study: optuna.Study, store: Any) -> None:
     _, _, after = rest.partition(f"\n{END}")  # a name in our part has no lines
     parts = before.strip(), f"{BEGIN}\n\n{_running(study)}{_note(of)}\n\n{END}", after.strip()
     save_note(study, "\n\n".join(filter(None, parts)))
-    shares = of.frame["n_updates_saved"].any()
+    left_out = [] if of.frame["n_updates_saved"].any() else [plot_sharing]
+    if not any("curve" in facts_of_trial(trial.user_attrs) for trial in of.trials.values()):
+        left_out.append(plot_trees)
     for name, plot in FIGURES.items():
-        if plot is not plot_sharing or shares:
+        if plot not in left_out:
             save_plotly_graph_object(study, plot(study, store), graph_object_id=name)
 
 

@@ -89,7 +89,7 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     trials, frame = of.trials, of.frame
     names = sorted({name for number in frame["trial_number"] for name in trials[number].params})
     if not names:
-        return _message(title, of, "The study has no hyper-parameters.")
+        return message(title, of, "The study has no hyper-parameters.")
     means = frame["mean"]
     is_finite = np.isfinite(means)
     usual = abs(means[is_finite].median())
@@ -177,10 +177,10 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     of = Evaluations(study, store)
     best = of.best(n_best)
     if best.empty:
-        return _message(title, of, "No finished trial has a finite value.")
+        return message(title, of, "No finished trial has a finite value.")
     scores = of.fold_scores(best)
     if not scores:
-        return _message(title, of, "The fold scores are not in the store.")
+        return message(title, of, "The fold scores are not in the store.")
     values = np.unique(np.concatenate(list(scores.values())))
     n_folds = max(map(len, scores.values()))
     names = {
@@ -197,7 +197,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
         title = "Differences to the best trial, fold by fold"
         differences = paired_differences(best, scores)
         if not differences:
-            return _message(title, of, "No second trial has the same folds.")
+            return message(title, of, "No second trial has the same folds.")
         _draw_differences(figure, differences, in_lines, next(iter(scores)), of.metric)
         subtitle = "± standard error of the difference, std of the differences / √folds"
         if n_other := len(best) - 1 - len(differences):
@@ -263,16 +263,16 @@ def plot_choice(
     objective = store if isinstance(store, TreeCVObjective) else None
     of = Evaluations(study, None if objective is not None else store)
     if len(study.directions) > 1:
-        return _message(title, of, "The study has several objectives.")
+        return message(title, of, "The study has several objectives.")
     if of.best(1).empty:
-        return _message(title, of, "No finished trial has a finite value.")
+        return message(title, of, "No finished trial has a finite value.")
     contest = of.contest() if objective is None else objective._contest(study)
     compared = None if contest is None else compare_trials(contest, simpler, n_best)
     if contest is None or compared is None:
         text = "The scores of two or more folds are needed, and are not known."
-        return _message(title, of, text)
+        return message(title, of, text)
     if not compared.next_ones:
-        return _message(title, of, "No second trial has the same folds.")
+        return message(title, of, "No second trial has the same folds.")
     figure = go.Figure()
     _draw_choice(figure, compared, contest.metric)
     subtitle = _choice_in_words(compared, contest.metric)
@@ -310,7 +310,7 @@ def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
     frame, saved = of.frame, of.saved_updates
     title = "Row updates of each trial" if saved is None else "Training shared between trials"
     if frame.empty:
-        return _message(title, of)
+        return message(title, of)
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
     numbers = frame["trial_number"].to_numpy()
     groups = [("done", BLUE, frame["n_updates"].to_numpy())]
@@ -380,7 +380,7 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
     best = sign * np.minimum.accumulate(np.where(of.has_value, sign * frame["mean"], np.inf))
     begun = np.isfinite(best)
     if not begun.any():
-        return _message(title, of, "No finished trial has a finite value.")
+        return message(title, of, "No finished trial has a finite value.")
     done, saved = frame["n_updates"].to_numpy(), of.saved_updates
     this, alone = {"color": BLUE}, {"color": GREEN, "dash": "dash"}
     scratch = {"color": ORANGE, "dash": "dot"}
@@ -706,7 +706,7 @@ def finish(figure: go.Figure, title: str, *lines: str) -> go.Figure:
     return figure
 
 
-def _message(title: str, of: Evaluations, text: str = "") -> go.Figure:
+def message(title: str, of: Evaluations, text: str = "") -> go.Figure:
     """Return a figure without data that says why it is empty."""
     if not of.trials:
         text = "The study has no finished trial yet."

@@ -204,6 +204,7 @@ def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:
     facts["method"] = result.method
     if job.task.settings.n_estimators is not None and job.is_complete and job.curve is not None:
         facts["n_estimators"] = job.curve.best
+        facts["curve"] = job.curve.in_brief()
     facts["seconds"] = round(result.seconds, 6)
     if result.diverged_folds:
         facts["diverged_folds"] = result.diverged_folds
