@@ -1,11 +1,11 @@
 """Figures of a study for notebooks."""
 
-from optuna_treecv.reporting.curve_figures import plot_trees
 from optuna_treecv.reporting.figures import plot_choice
 from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
+from optuna_treecv.reporting.figures import plot_trees
 from optuna_treecv.reporting.tree_figures import plot_pruning_path
 from optuna_treecv.reporting.tree_figures import plot_tree_agreement
 

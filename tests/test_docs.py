@@ -147,9 +147,11 @@ def test_the_quickstart_prints_what_the_docs_show(tmp_path):
 
 def test_the_example_with_bikes_goes_on(tmp_path, monkeypatch, capsys):
     lightgbm = pytest.importorskip("lightgbm")
-    fit = lightgbm.LGBMRegressor.fit
-    monkeypatch.setattr(  # few rows, so that it is quick
-        lightgbm.LGBMRegressor, "fit", lambda model, X, y: fit(model, X[-300:], y[-300:])
+    update, n_trees = lightgbm.Booster.update, 5
+    monkeypatch.setattr(  # few trees, so that it is quick
+        lightgbm.Booster,
+        "update",
+        lambda self: self.current_iteration() < n_trees and update(self),
     )
     path = ROOT / "examples" / "bike_sharing.py"
     assert len(path.read_text().splitlines()) < 100
@@ -179,7 +181,7 @@ def test_the_example_with_bikes_goes_on(tmp_path, monkeypatch, capsys):
     assert printed.endswith("optuna-dashboard sqlite:///bike_study.db\n")
     evaluations = optuna_treecv.history.load_evaluations("sqlite:///bike_store.db")
     assert evaluations["trial_number"].tolist() == [0, 1]
-    assert set(evaluations["method"]) == {"fit"}
+    assert set(evaluations["method"]) == {"boosting"}
     assert set(evaluations["n_folds"]) == {10}
 
 

@@ -292,6 +292,10 @@ class Engine(ABC):
     reason = ""
     why_one_epoch = ""
 
+    def concerns(self, estimator: Any) -> bool:
+        """Return whether someone may ask why it does not evaluate such an estimator."""
+        return True
+
     @abstractmethod
     def why_not(self, job: Any) -> str:
         """Return why it cannot evaluate an estimator, a clause; "" if it can."""

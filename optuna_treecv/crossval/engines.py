@@ -305,7 +305,7 @@ def explain(task: Task, estimator: Any, n_epochs: int | None = None) -> str:
     others = [
         f"  not by method={engine.name!r}: {why_not}"
         for engine, why_not in answers_of(job)
-        if job.why and why_not
+        if job.why and why_not and engine.concerns(job.estimator)
     ]
     return "\n".join([first, *_steps(job), *others])
 

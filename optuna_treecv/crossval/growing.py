@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 from functools import cached_property
 from functools import partial
@@ -33,17 +35,18 @@ from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fit import FIT
 from optuna_treecv.crossval.fit import fold_task_of
-from optuna_treecv.crossval.growths import Fold
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.whole_repeat import RepeatScores
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
 from optuna_treecv.crossval.whole_repeat import why_not_scored
 from optuna_treecv.learners.adapter import in_columns
+from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import kind_of
 from optuna_treecv.learners.growing.growth import Prepared
 from optuna_treecv.learners.growing.growth import Taken
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.seeds import seeded
+from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import is_passed
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import as_codes
@@ -74,6 +77,9 @@ BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 LEAD_STEPS = len(BLOCKS) + 1
 _MOST_REPORTS = 32 - LEAD_STEPS
 
+# The bytes of the scores of a fold after one number of trees, about.
+_SCORE_BYTES = 1000
+
 
 class Taking(BaseEstimator):
     """The last step of a Pipeline in place of an ensemble: keeps what it would be fitted on."""
@@ -97,12 +103,17 @@ class Growing(WholeRepeat):
         self.methods = "auto", "holdout", name
         self._are_boosted = are_boosted
 
+    def concerns(self, estimator: Any) -> bool:
+        """Return whether it is an ensemble that could grow."""
+        kind = kind_of(divided(estimator)[1])
+        return kind is not None and kind.is_boosted == self._are_boosted
+
     def why_not(self, job: Job) -> str:
         """Return why an estimator does not grow here, a clause."""
         task, data = job.task, job.task.data
         *_, last = divided(job.estimator)
         kind = kind_of(last)
-        if kind is None or kind.is_boosted != self._are_boosted:
+        if kind is None or not self.concerns(last):
             return f"{type(last).__name__} does not grow tree by tree"
         size = getattr(last, kind.size)
         if not is_integer(size) or size < 1:
@@ -137,7 +148,7 @@ class Growing(WholeRepeat):
                 "decides then, and fit would need further rows; got None."
             )
         if job.task.settings.truncate and (
-            kind is None or not kind.can_be_cut or f"{prefix}max_depth" not in job.task.searched
+            kind is None or kind.is_boosted or f"{prefix}max_depth" not in job.task.searched
         ):
             raise ValueError(
                 "truncate must be False unless max_depth of a forest is searched, got True for "
@@ -186,39 +197,38 @@ class Growing(WholeRepeat):
                     scores = self.new_scores(job, repeat)
                     scores.needed[0] = repeat.cut.n_trained
                     yield from self.events(job, repeat, scores, fill=growing.fill)
-            except LibraryError as error:
+            except ValueError as error:
                 if not job.why or job.task.settings.n_estimators is not None:
-                    raise error.__cause__ or error from None
+                    raise
                 yield from FIT.start(job, repeat)
                 job.engine, job.why = FIT, f"growing its trees has failed: {error}"
                 return
         else:
             yield from self.events(job, repeat, scores)
-        if job.curve is not None:
-            self._keep_curve(job, repeat, job.curve)
+        self._keep_more(job, repeat, scores)
 
     def find(self, job: Job, repeat: Repeat) -> RepeatScores | None:
         """Return the scores if they are kept, with the best number of trees if that counts."""
-        scores = super().find(job, repeat)
-        if scores is None or job.task.settings.n_estimators is None:
-            return scores
-        *_, last = divided(job.estimator)
-        kind = kind_of(last)
-        assert kind is not None
-        numbers = self.kept(job, repeat).find(1 + 2 * getattr(last, kind.size), b"curve")
-        if numbers is None:
-            return None
-        job.curve = Curve.from_numbers(numbers)
+        scores, kept = super().find(job, repeat), self.kept(job, repeat)
+        if scores is not None and job.task.settings.n_estimators is not None:
+            numbers = kept.find(1 + 2 * _most_trees(job), b"curve")
+            if numbers is None:
+                return None
+            job.curve = Curve.from_numbers(numbers)
+        if scores is not None and (memory := job.task.shared.memory) is not None:
+            each = {method: memory.find((kept.settings, method)) for method in job.keeps}
+            scores.responses = {method: one for method, one in each.items() if one is not None}
         return scores
 
-    def _keep_curve(self, job: Job, repeat: Repeat, curve: Curve) -> None:
-        """Keep the curve beside the scores, if the best number of trees counts."""
-        if job.task.settings.n_estimators is not None:
-            *_, last = divided(job.estimator)
-            kind = kind_of(last)
-            assert kind is not None
-            with closing(self.kept(job, repeat)) as kept:
-                numbers = curve.as_numbers(getattr(last, kind.size))
+    def _keep_more(self, job: Job, repeat: Repeat, scores: RepeatScores) -> None:
+        """Keep the responses in memory, and the curve if the best number of trees counts."""
+        kept, memory = self.kept(job, repeat), job.task.shared.memory
+        if memory is not None and kept.settings and not scores.was_kept:
+            for method, response in scores.responses.items():
+                memory.keep((kept.settings, method), response, job.effort.seconds)
+        if job.task.settings.n_estimators is not None and job.curve is not None:
+            with closing(kept):
+                numbers = job.curve.as_numbers(_most_trees(job))
                 kept.keep(numbers, job.effort.seconds, b"curve")
 
     def is_kept(self, job: Job) -> bool:
@@ -260,12 +270,41 @@ def of_size(estimator: Any, n_trees: int) -> Any:
     return clone(last).set_params(**values)
 
 
+def _most_trees(job: Job) -> int:
+    _, last = divided(job.estimator)
+    kind = kind_of(last)
+    assert kind is not None
+    n_trees: int = getattr(last, kind.size)
+    return n_trees
+
+
 def _seed_of(job: Job, repeat: Repeat) -> int:
     return (job.task.settings.seed + repeat.number) % 2**32
 
 
-class LibraryError(Exception):
-    """The code of the library, or of steps before the ensemble, has failed."""
+@dataclass
+class Fold:
+    """The ensemble of one fold, which trials of other sizes may grow on, and its scores.
+
+    Attributes
+    ----------
+    growth : Growth or None
+        None: it has not begun, or was left.
+    scores : dict of (int, int or None) to FoldScores
+        By the number of trees, and the depth at which they are cut.
+    seconds : float
+        The time that it has taken.
+    """
+
+    growth: Growth | None = None
+    scores: dict[tuple[int, int | None], FoldScores] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes, about."""
+        n_trees = 0 if self.growth is None else self.growth.nbytes
+        return n_trees + _SCORE_BYTES * len(self.scores)
 
 
 class GrowingFolds:
@@ -311,8 +350,7 @@ class GrowingFolds:
             self._asked = [one for one in sizes if is_integer(one)]
             if not job.task.settings.is_growing:  # all of them will be
                 self._most = max([self._most, *self._asked])
-        held = job.task.growths.take(self._name_of_all) if self._name_of_all else None
-        self._folds = held or [Fold() for _ in range(repeat.cut.n_folds)]
+        self._folds = [self._held(chunk) or Fold() for chunk in range(repeat.cut.n_folds)]
         self._ends = [*takewhile(lambda end: end < self._most, BLOCKS), self._most]
         self._curve: Curve | None = None
         self._n_begun = self._n_noted = 0
@@ -370,7 +408,7 @@ class GrowingFolds:
         """Grow the ensemble of one fold, and score it after each tree, or after the last one."""
         fold, began = self._folds[chunk], perf_counter()
         take = partial(self._take, chunk)
-        try:
+        with foreign_code():
             if fold.growth is None:
                 prepared = self._prepared(chunk, take)
                 fold.growth = self._kind(self._last, prepared, take)
@@ -381,10 +419,9 @@ class GrowingFolds:
                         fold.scores[n_trees, depth] = self._scored(chunk, n_trees, depth)
             if (end, self._depth) not in fold.scores:
                 fold.scores[end, self._depth] = self._scored(chunk, end, self._depth)
-            self._keep(chunk, end, perf_counter() - began)
-        except Exception as error:
-            error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
-            raise LibraryError(repr(error)) from error
+        seconds = perf_counter() - began
+        fold.seconds += seconds
+        self._keep(chunk, end, seconds)
 
     # What a store keeps, so that a trial that was killed goes on: a fold after a block of trees.
 
@@ -449,10 +486,24 @@ class GrowingFolds:
             return b""
 
     def close(self) -> None:
-        """Leave the folds to other trials."""
-        if self._name_of_all:
-            self._job.task.growths.put(self._name_of_all, self._folds)
+        """Leave the folds to trials of other sizes."""
+        memory = self._job.task.shared.memory
+        if self._name_of_all and memory is not None:
+            for chunk, fold in enumerate(self._folds):
+                if self._asked is not None and self._most == max([0, *self._asked]):
+                    fold.growth = None  # all that will be asked for is known
+                memory.keep(("growth", self._name_of_all, chunk), fold, fold.seconds)
         self._kept.close()
+
+    def _held(self, chunk: int) -> Fold | None:
+        """Return a fold that trials of other sizes have left, which is nobody else's then."""
+        memory, key = self._job.task.shared.memory, ("growth", self._name_of_all, chunk)
+        if not self._name_of_all or memory is None:
+            return None
+        with self._job.task.growing:
+            fold: Fold | None = memory.find(key)
+            memory.forget(key)
+        return fold
 
     def _prepared(self, chunk: int, take: Callable[[], Taken]) -> Any:
         """Return what ensembles share of the rows of a fold, made if it is not kept."""

@@ -22,8 +22,6 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.engine import make_repeat
 from optuna_treecv.crossval.engine import MAX_BLOCKS
 from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.growths import Growths
-from optuna_treecv.crossval.growths import SHARE
 from optuna_treecv.crossval.routing import Metadata
 from optuna_treecv.crossval.routing import MetadataArguments
 from optuna_treecv.crossval.settings import Report
@@ -110,8 +108,6 @@ class Task:
         By parameter, the values at the ends of a search, where they are known.
     grid : dict
         By parameter, all values, where a grid is searched.
-    growths : Growths
-        The ensembles that trials have grown and others may grow on.
     keeps_outputs : {"auto", "all", False}
         Which out-of-fold responses outlive their evaluation, see ``Job.keeps``.
     groups : ndarray of shape (n_rows,), int, or None
@@ -178,7 +174,6 @@ class Task:
         self.binned: dict[Any, Any] = {}
         self.searched: dict[str, tuple[Any, ...]] = {}
         self.grid: dict[str, tuple[Any, ...]] = {}
-        self.growths = Growths(0 if cache is None else int(SHARE * cache.memory.max_bytes))
         self.tries_all_folds = False
         self.keeps_outputs: Literal["auto", "all", False] = False
         depends_on_estimator = settings.stratify == "auto" and self._can_stratify()

@@ -15,7 +15,6 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.reporting.curve_figures import plot_trees
 from optuna_treecv.reporting.evaluations import compare_trials
 from optuna_treecv.reporting.evaluations import Compared
 from optuna_treecv.reporting.evaluations import Evaluations
@@ -28,6 +27,7 @@ from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
 from optuna_treecv.reporting.figures import plot_sharing
 from optuna_treecv.reporting.figures import plot_time
+from optuna_treecv.reporting.figures import plot_trees
 from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE

@@ -23,6 +23,7 @@ from optuna_treecv.reporting.evaluations import interval_in_words
 from optuna_treecv.reporting.evaluations import number_of_trials
 from optuna_treecv.reporting.evaluations import paired_differences
 from optuna_treecv.reporting.evaluations import plus_minus
+from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.objective import TreeCVObjective
 
 try:
@@ -89,7 +90,7 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     trials, frame = of.trials, of.frame
     names = sorted({name for number in frame["trial_number"] for name in trials[number].params})
     if not names:
-        return message(title, of, "The study has no hyper-parameters.")
+        return _message(title, of, "The study has no hyper-parameters.")
     means = frame["mean"]
     is_finite = np.isfinite(means)
     usual = abs(means[is_finite].median())
@@ -177,10 +178,10 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     of = Evaluations(study, store)
     best = of.best(n_best)
     if best.empty:
-        return message(title, of, "No finished trial has a finite value.")
+        return _message(title, of, "No finished trial has a finite value.")
     scores = of.fold_scores(best)
     if not scores:
-        return message(title, of, "The fold scores are not in the store.")
+        return _message(title, of, "The fold scores are not in the store.")
     values = np.unique(np.concatenate(list(scores.values())))
     n_folds = max(map(len, scores.values()))
     names = {
@@ -197,7 +198,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
         title = "Differences to the best trial, fold by fold"
         differences = paired_differences(best, scores)
         if not differences:
-            return message(title, of, "No second trial has the same folds.")
+            return _message(title, of, "No second trial has the same folds.")
         _draw_differences(figure, differences, in_lines, next(iter(scores)), of.metric)
         subtitle = "± standard error of the difference, std of the differences / √folds"
         if n_other := len(best) - 1 - len(differences):
@@ -263,16 +264,16 @@ def plot_choice(
     objective = store if isinstance(store, TreeCVObjective) else None
     of = Evaluations(study, None if objective is not None else store)
     if len(study.directions) > 1:
-        return message(title, of, "The study has several objectives.")
+        return _message(title, of, "The study has several objectives.")
     if of.best(1).empty:
-        return message(title, of, "No finished trial has a finite value.")
+        return _message(title, of, "No finished trial has a finite value.")
     contest = of.contest() if objective is None else objective._contest(study)
     compared = None if contest is None else compare_trials(contest, simpler, n_best)
     if contest is None or compared is None:
         text = "The scores of two or more folds are needed, and are not known."
-        return message(title, of, text)
+        return _message(title, of, text)
     if not compared.next_ones:
-        return message(title, of, "No second trial has the same folds.")
+        return _message(title, of, "No second trial has the same folds.")
     figure = go.Figure()
     _draw_choice(figure, compared, contest.metric)
     subtitle = _choice_in_words(compared, contest.metric)
@@ -310,7 +311,7 @@ def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
     frame, saved = of.frame, of.saved_updates
     title = "Row updates of each trial" if saved is None else "Training shared between trials"
     if frame.empty:
-        return message(title, of)
+        return _message(title, of)
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
     numbers = frame["trial_number"].to_numpy()
     groups = [("done", BLUE, frame["n_updates"].to_numpy())]
@@ -380,7 +381,7 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
     best = sign * np.minimum.accumulate(np.where(of.has_value, sign * frame["mean"], np.inf))
     begun = np.isfinite(best)
     if not begun.any():
-        return message(title, of, "No finished trial has a finite value.")
+        return _message(title, of, "No finished trial has a finite value.")
     done, saved = frame["n_updates"].to_numpy(), of.saved_updates
     this, alone = {"color": BLUE}, {"color": GREEN, "dash": "dash"}
     scratch = {"color": ORANGE, "dash": "dot"}
@@ -422,6 +423,63 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
 
 
 # Drawing.
+
+
+def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
+    """Plot the mean score of the folds by the number of trees, of the best trial.
+
+    Parameters
+    ----------
+    study : optuna.Study
+        A study of a ``treecv_objective`` with ``n_estimators="best"``.
+    store : str, URL, Engine, callable or Database, default=None
+        Not needed; for the dashboard, which gives it to all figures.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The mean with its standard error over folds, and the number of trees that was taken.
+
+    Examples
+    --------
+    >>> import optuna
+    >>> from optuna_treecv.report import plot_trees
+    >>> figure = plot_trees(optuna.create_study())
+    >>> figure.layout.annotations[0].text
+    'The study has no finished trial yet.'
+    """
+    title, of = "Score by the number of trees", Evaluations(study, store)
+    complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    has_best = bool(complete) and len(study.directions) == 1
+    facts = facts_of_trial(study.best_trial.user_attrs) if has_best else {}
+    if "curve" not in facts:
+        return _message(title, of, 'The best trial has no curve: see n_estimators="best".')
+    n_trees, mean, error = (np.array(part, dtype=float) for part in facts["curve"])
+    figure = go.Figure()
+    for bound, fill in ((mean - error, None), (mean + error, "tonexty")):
+        figure.add_scatter(
+            x=n_trees,
+            y=bound,
+            mode="lines",
+            line={"width": 0, "color": BLUE},
+            fill=fill,
+            showlegend=False,
+            hoverinfo="skip",
+        )
+    figure.add_scatter(
+        x=n_trees,
+        y=mean,
+        mode="lines",
+        line={"color": BLUE},
+        name="mean of the folds, with its standard error",
+        hovertemplate="%{x} trees: %{y:.6g}<extra></extra>",
+    )
+    best = facts["n_estimators"]
+    figure.add_vline(best, line={"color": GREEN, "dash": "dash"})
+    figure.update_xaxes(title_text="trees")
+    figure.update_yaxes(title_text="mean score of the folds")
+    number, value = study.best_trial.number, study.best_value
+    return finish(figure, title, f"trial {number}: {value:.6g} with {best} trees")
 
 
 def _groups(
@@ -706,7 +764,7 @@ def finish(figure: go.Figure, title: str, *lines: str) -> go.Figure:
     return figure
 
 
-def message(title: str, of: Evaluations, text: str = "") -> go.Figure:
+def _message(title: str, of: Evaluations, text: str = "") -> go.Figure:
     """Return a figure without data that says why it is empty."""
     if not of.trials:
         text = "The study has no finished trial yet."

@@ -144,14 +144,14 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         How the folds are evaluated, see ``treecv_objective``.
     n_repeats : int, default=1
         Cross-validate each trial this many times.
+    n_epochs : int, default=None
+        The updates per row, for models that are trained further, see ``treecv_objective``.
     n_estimators : {"best", None}, default=None
         "best": ensembles get the number of trees that is best by the mean over the folds, of at
         most those that the estimator asks for, see ``treecv_objective``.
     truncate : bool, default=False
         Where the ``max_depth`` of a forest is searched: cut the trees of one growth, see
         ``treecv_objective``.
-    n_epochs : int, default=None
-        The updates per row, for models that are trained further, see ``treecv_objective``.
     max_memory : int or str, default=None
         The memory that prepared rows may take, see ``treecv_objective``.
     spill_dir : str or path, default=None

@@ -40,6 +40,9 @@ _FEWEST = 3
 # How often a trial without a chance is completed, so that the study goes on learning.
 _SPARED = 0.1
 
+# The share of trials, and the most of them, that TPE takes for good ones.
+_GOOD_SHARE, _MOST_GOOD = 0.1, 25
+
 # Sums of squares of such losses are finite.
 _NO_BOUNDS = -1e30, 1e30
 
@@ -115,6 +118,13 @@ class RacingPruner(optuna.pruners.BasePruner):
     Where all rows are tested, by the models of 16 folds, it is pruned if :math:`\bar d / \sqrt{v /
     m}` is above ``rung_z``.
 
+    While an ensemble grows (``report="trees"``), its last report and what it has gained since the
+    report before foretell its end. The rows of the first fold are compared with those of the best
+    trial at its end, as if the trees that are left gained as much, each, as those since the report
+    before, which is more than they do: a trial that is worse even then, by more than ``rung_z``
+    standard errors, is pruned, from the second trial on. There, a trial need not become the best
+    one to be completed, but one of the best tenth, from which ``TPESampler`` learns.
+
     Parameters
     ----------
     bound : {"bernstein", "hoeffding"}, default="bernstein"
@@ -147,12 +157,6 @@ class RacingPruner(optuna.pruners.BasePruner):
     See Also
     --------
     treecv_objective : Tells it how trials compare. With other objectives it never prunes.
-
-    While an ensemble grows (``report="trees"``), its last report and what it has gained since the
-    report before foretell its end. The rows of the first fold are compared with those of the best
-    trial at its end, as if the trees that are left gained as much, each, as those since the report
-    before, which is more than they do: a trial that is worse even then, by more than ``rung_z``
-    standard errors, is pruned, from the second trial on.
 
     Notes
     -----
@@ -307,24 +311,43 @@ class RacingPruner(optuna.pruners.BasePruner):
         if self.futility is None or early is None:
             return loses(self, step, comparison)
         current, early_losses, final_losses = early_and_final(study, trial, step, early)
+        rank = _rank_to_reach(study) if comparison.is_growing else 1
+        if rank > len(final_losses):
+            return False
+        margin = float(np.partition(final_losses, rank - 1)[rank - 1] - final_losses.min())
         if len(early_losses) < N_CALIBRATING:
-            return comparison.is_growing and loses(self, step, comparison)
+            return comparison.is_growing and loses(self, step, comparison, margin)
         if not current <= early_losses.max():  # no completed trial was as bad at this step
-            return loses(self, step, comparison)
+            return loses(self, step, comparison, margin)
         in_first_pass = 0 not in trial.intermediate_values  # the others are reports of folds
         if in_first_pass and step < max(self.warmup, FIRST_FUTILE_STEP):
             return False
-        chance = chance_to_win(early_losses, final_losses, current)
+        chance = chance_to_win(early_losses, final_losses, current, rank)
         return chance < self.futility and not is_spared(self.seed, trial.number)
 
 
-def loses(pruner: RacingPruner, step: int, comparison: Comparison) -> bool:
-    """Return whether a trial that compares so at a step is pruned."""
+def _rank_to_reach(study: optuna.Study) -> int:
+    """Return the rank that a trial must have a chance to reach, 1 for the best.
+
+    ``TPESampler`` takes so many of the best trials for good ones, and pruned trials for worse than
+    all completed ones. Were trials pruned that only fail to be the best, it would take those that
+    were completed by chance, and search around them.
+    """
+    states = TrialState.COMPLETE, TrialState.PRUNED
+    n_trials = len(study.get_trials(deepcopy=False, states=states))
+    return max(1, min(ceil(_GOOD_SHARE * n_trials), _MOST_GOOD))
+
+
+def loses(pruner: RacingPruner, step: int, comparison: Comparison, margin: float = 0.0) -> bool:
+    """Return whether a trial that compares so at a step is pruned.
+
+    ``margin`` is how much worse than the best trial it may be, where a z-test decides.
+    """
     if step < pruner.warmup:
         return False
     n_rows = comparison.n_rows
     if comparison.width is None:
-        return comparison.mean > pruner.rung_z * sqrt(comparison.variance / n_rows)
+        return comparison.mean - margin > pruner.rung_z * sqrt(comparison.variance / n_rows)
     delta = pruner.delta / comparison.n_looks
     if pruner.bound == "hoeffding":
         return comparison.mean > comparison.width * sqrt(log(1 / delta) / (2 * n_rows))
@@ -484,8 +507,8 @@ def is_spared(seed: int, number: int) -> bool:
     return bool(np.random.default_rng([seed, number]).random() < _SPARED)
 
 
-def chance_to_win(early: np.ndarray, final: np.ndarray, current: float) -> float:
-    """Return the chance that a trial ends with a smaller loss than all completed ones.
+def chance_to_win(early: np.ndarray, final: np.ndarray, current: float, rank: int = 1) -> float:
+    """Return the chance that a trial ends with a smaller loss than the completed one of a rank.
 
     Final losses are predicted from early ones by local linear regression (Cleveland 1979) over the
     nearest half of the completed trials, with the t distribution of its prediction error, which is
@@ -499,6 +522,8 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, current: float) -> float
         The losses of completed trials at one step and at their end.
     current : float
         The loss of the trial at that step.
+    rank : int
+        1: that of the best one.
 
     Returns
     -------
@@ -507,7 +532,7 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, current: float) -> float
     """
     if current <= early.min():
         return 1.0
-    best = int(final.argmin())
+    best = int(np.argsort(final, kind="stable")[rank - 1])
     current, early, final = current - early[best], early - early[best], final - final[best]
     with np.errstate(over="ignore", under="ignore"):
         # The median change between early and final differences of the better half.

@@ -255,7 +255,8 @@ def report_for(pruner: optuna.pruners.BasePruner, job: Job) -> Report:
     if isinstance(pruner, optuna.pruners.NopPruner):
         return None
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
-    if job.engine.grows and not is_paired:
+    # A function may make estimators that do not grow, too.
+    if job.engine.grows and not is_paired and job.task.searched:
         return "trees"
     searched = {name.rpartition("__")[2] for name in job.task.searched}
     in_one_pass = job.n_epochs <= 1 and "n_epochs" not in searched

@@ -66,8 +66,6 @@ class Growth(ABC):
     ----------
     size : str
         The name of the parameter that says how many trees there are.
-    can_be_cut : bool
-        Whether it answers for trees that are cut at a depth.
     is_boosted : bool
         Whether each tree is grown on what those before it have left.
     n_trees : int
@@ -76,7 +74,6 @@ class Growth(ABC):
 
     size: ClassVar[str] = "n_estimators"
     is_boosted: ClassVar[bool] = True
-    can_be_cut: ClassVar[bool] = False
     n_trees = 0
 
     def __init__(self, estimator: Any, prepared: Any, take: Callable[[], Taken]) -> None:
@@ -141,7 +138,7 @@ class Growth(ABC):
         method : {"predict", "predict_proba", "decision_function"}
         n_trees : int or None
         depth : int or None
-            The nodes below are cut off.
+            The nodes below are cut off, of forests.
 
         Returns
         -------

@@ -134,7 +134,7 @@ class LightGBMGrowth(Growth):
         parameters[_LEAST[0]] = settings[_LEAST[0]]
         X = _as_floats(taken.X)
         train = Dataset(X, y, weight=weights, params=parameters).construct()
-        test = train.create_valid(_as_floats(taken.test)).construct()
+        test = train.create_valid(_as_floats(taken.test), params=dict(parameters)).construct()
         nbytes = (train.num_data() + test.num_data()) * max(1, train.num_feature())
         return Prepared(
             (train, test, taken.classes), nbytes * (1 + (parameters.get("max_bin", 255) > 255))

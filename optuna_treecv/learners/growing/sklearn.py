@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from copy import copy
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -140,7 +141,10 @@ class HistGrowth(BoostedGrowth):
 
 
 class BaggedGrowth(WarmGrowth):
-    """Models that do not know of each other, whose answers are averaged."""
+    """Models that do not know of each other, whose answers are averaged.
+
+    Those of forests are decision trees, which can be cut at a depth.
+    """
 
     is_boosted = False
 
@@ -148,11 +152,19 @@ class BaggedGrowth(WarmGrowth):
         super().__init__(estimator, prepared, take)
         # By the method and the depth: the sum over the first models, and how many they are.
         self._sums: dict[Any, tuple[int, Any]] = {}
+        self._test: Any = None
+        self._leaves: list[np.ndarray] = []  # of the test rows, by the tree
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the models take, about."""
-        return _LEAF_BYTES * len(self.taken.y) * self.n_trees
+        """The bytes that the models and the leaves of test rows take, about."""
+        models: Any = getattr(self.fitted, "estimators_", ())
+        trees = [one.tree_ for one in models if hasattr(one, "tree_")]
+        n_nodes = sum(one.node_count for one in trees)
+        n_values = trees[0].value[0].size if trees else 0
+        others = _LEAF_BYTES * len(self.taken.y) * (len(models) - len(trees))
+        leaves = sum(one.nbytes for one in self._leaves)
+        return n_nodes * (_NODE_BYTES + 8 * n_values) + others + leaves
 
     def grow(self, n_trees: int) -> Iterator[int]:
         """Fit further."""
@@ -171,40 +183,23 @@ class BaggedGrowth(WarmGrowth):
         n_summed, total = self._sums.get((method, depth), (0, 0.0))
         if n_summed > n_trees:
             n_summed, total = 0, 0.0
+        say = self._said_by_model
+        if not hasattr(self.fitted, "estimators_features_"):
+            say = partial(self._said_by_tree, depth=depth)
         for number in range(n_summed, n_trees):
-            total = total + self.of_one(number, method, depth)
+            total = total + say(number, method)
         self._sums[method, depth] = n_trees, total
         return total / n_trees
 
-    def of_one(self, number: int, method: str, depth: int | None) -> np.ndarray:
-        """Return what one model says."""
+    def _said_by_model(self, number: int, method: str) -> np.ndarray:
+        """Return what one model of any kind says."""
         one = copy(self.fitted)
         one.estimators_, one.n_estimators = self.fitted.estimators_[number : number + 1], 1
         one.estimators_features_ = self.fitted.estimators_features_[number : number + 1]
         said: np.ndarray = getattr(one, method)(self.taken.test)
         return said
 
-
-class ForestGrowth(BaggedGrowth):
-    """Decision trees, which can be cut at a depth: ``max_depth`` below that of the growth."""
-
-    can_be_cut = True
-
-    def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
-        super().__init__(estimator, prepared, take)
-        self._test: Any = None
-        self._leaves: list[np.ndarray] = []  # of the test rows, by the tree
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes that the trees and the leaves of test rows take."""
-        trees: Any = getattr(self.fitted, "estimators_", ())
-        n_nodes = sum(one.tree_.node_count for one in trees)
-        n_values = trees[0].tree_.value[0].size if n_nodes else 0
-        leaves = sum(one.nbytes for one in self._leaves)
-        return n_nodes * (_NODE_BYTES + 8 * n_values) + leaves
-
-    def of_one(self, number: int, method: str, depth: int | None) -> np.ndarray:
+    def _said_by_tree(self, number: int, method: str, depth: int | None) -> np.ndarray:
         """Return the values of the leaves of the test rows, or of the nodes above at a depth."""
         if self._test is None:
             self._test = check_array(
@@ -237,10 +232,10 @@ KINDS: dict[type, type[Growth]] = {
     HistGradientBoostingRegressor: HistGrowth,
     GradientBoostingClassifier: BoostedGrowth,
     GradientBoostingRegressor: BoostedGrowth,
-    RandomForestClassifier: ForestGrowth,
-    RandomForestRegressor: ForestGrowth,
-    ExtraTreesClassifier: ForestGrowth,
-    ExtraTreesRegressor: ForestGrowth,
+    RandomForestClassifier: BaggedGrowth,
+    RandomForestRegressor: BaggedGrowth,
+    ExtraTreesClassifier: BaggedGrowth,
+    ExtraTreesRegressor: BaggedGrowth,
     BaggingClassifier: BaggedGrowth,
     BaggingRegressor: BaggedGrowth,
 }
