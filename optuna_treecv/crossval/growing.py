@@ -115,7 +115,7 @@ class Growing(WholeRepeat):
         kind = kind_of(last)
         if kind is None or not self.concerns(last):
             return f"{type(last).__name__} does not grow tree by tree"
-        size = getattr(last, kind.size)
+        size = kind.n_trees_of(last)
         if not is_integer(size) or size < 1:
             return f"{kind.size} is no positive integer"
         if why := kind.why_not(last) or job.metadata.why_not_by_sums(job.estimator):
@@ -274,7 +274,7 @@ def _most_trees(job: Job) -> int:
     _, last = divided(job.estimator)
     kind = kind_of(last)
     assert kind is not None
-    n_trees: int = getattr(last, kind.size)
+    n_trees: int = kind.n_trees_of(last)
     return n_trees
 
 
@@ -326,7 +326,7 @@ class GrowingFolds:
         assert kind is not None
         self._kind = kind
         self._is_best = job.task.settings.n_estimators == "best"
-        self._n_trees: int = getattr(last, kind.size)
+        self._n_trees: int = kind.n_trees_of(last)
         self._patience = kind.patience(last) if self._is_best else None
         self._last = kind.without_patience(last) if self._is_best else last
         self._sign = 1.0 if job.scoring.first.direction == "minimize" else -1.0
@@ -343,12 +343,11 @@ class GrowingFolds:
             self._last = clone(self._last).set_params(max_depth=widest)
         self._name_of_all = self._name_without_size() if size in searched or is_cut else b""
         self._most = self._n_trees
-        # None: any size may be asked for.
-        self._asked: Collection[int] | None = None if self._name_of_all else ()
+        self._asked: Collection[int] = ()
         if self._name_of_all and job.task.grid:
             sizes = job.task.grid.get(size, ())
             self._asked = [one for one in sizes if is_integer(one)]
-            if not job.task.settings.is_growing:  # all of them will be
+            if not self._is_best and not job.task.settings.is_growing:  # all of them will be
                 self._most = max([self._most, *self._asked])
         self._folds = [self._held(chunk) or Fold() for chunk in range(repeat.cut.n_folds)]
         self._ends = [*takewhile(lambda end: end < self._most, BLOCKS), self._most]
@@ -412,13 +411,15 @@ class GrowingFolds:
             if fold.growth is None:
                 prepared = self._prepared(chunk, take)
                 fold.growth = self._kind(self._last, prepared, take)
-            for n_trees in fold.growth.grow(end):
-                is_asked = self._asked is None or n_trees in self._asked
-                if self._is_best or is_asked or n_trees == end:
-                    for depth in self._depths:
+            wanted = range(1, end + 1) if self._is_best else {end, *self._asked}
+            if end > fold.growth.n_trees:
+                for n_trees in fold.growth.grow(end):
+                    for depth in self._depths if n_trees in wanted else ():
                         fold.scores[n_trees, depth] = self._scored(chunk, n_trees, depth)
-            if (end, self._depth) not in fold.scores:
-                fold.scores[end, self._depth] = self._scored(chunk, end, self._depth)
+            for n_trees in wanted:  # of trees that were there before
+                if n_trees <= end and (n_trees, self._depth) not in fold.scores:
+                    scores = self._scored(chunk, n_trees, self._depth)
+                    fold.scores[n_trees, self._depth] = scores
         seconds = perf_counter() - began
         fold.seconds += seconds
         self._keep(chunk, end, seconds)
@@ -490,7 +491,7 @@ class GrowingFolds:
         memory = self._job.task.shared.memory
         if self._name_of_all and memory is not None:
             for chunk, fold in enumerate(self._folds):
-                if self._asked is not None and self._most == max([0, *self._asked]):
+                if self._most == max([0, *self._asked]) and not self._is_best:
                     fold.growth = None  # all that will be asked for is known
                 memory.keep(("growth", self._name_of_all, chunk), fold, fold.seconds)
         self._kept.close()
@@ -591,9 +592,8 @@ class GrowingFolds:
 
     def _note(self, n_folds: int, end: int) -> Curve:
         """Take note of the mean scores of the first folds, and return them."""
-        sizes = np.arange(1, end + 1)
-        if not self._is_best:
-            sizes = np.array([min(end, self._n_trees)])
+        end = min(end, self._n_trees)
+        sizes = np.arange(1, end + 1) if self._is_best else np.array([end])
         first = self._job.scoring.optimized[0]
         folds = self._folds[:n_folds]
         keys = [(size, self._depth) for size in sizes.tolist()]
@@ -612,12 +612,11 @@ class GrowingFolds:
     def _scored(self, chunk: int, n_trees: int, depth: int | None) -> FoldScores:
         """Return the scores of a fold after some of its trees.
 
-        Where few numbers of trees are asked for, scores by scorers are to the bit those of a fit,
-        for which the rows have the order in which the splitter gives them. Elsewhere our own
-        formulas take less time.
+        Scores by scorers are to the bit those of a fit, for which the rows have the order in which
+        the splitter gives them. For the best of all sizes, our own formulas take less time.
         """
         job, rows = self._job, self._tested(chunk, n_trees, depth)
-        if self._is_best or self._asked is None:
+        if self._is_best:
             return job.book.scores_of(rows)
         order = np.empty(len(rows), np.intp)
         tested = self._cut.tested_from(chunk, chunk + 1)

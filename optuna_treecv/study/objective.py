@@ -950,6 +950,11 @@ class TreeCVObjective:
         10
         """
         check_choice("resample", resample, (True, False))
+        if self._task.settings.n_estimators is not None:
+            raise ValueError(
+                "n_estimators must be None for nested, since 'best' chooses by all folds, also by "
+                "that which is left out; a search over the number of trees would be right."
+            )
         level, contest = check_level(level), self._contest(study)
         self._study_check.directions(study, self.directions)
         check_folds(self._job_of(contest.trials[0]))

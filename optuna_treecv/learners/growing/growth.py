@@ -87,6 +87,11 @@ class Growth(ABC):
         """Return why an estimator is only fitted as a whole, a clause; "" if it can grow."""
 
     @classmethod
+    def n_trees_of(cls, estimator: Any) -> Any:
+        """Return how many trees an estimator asks for."""
+        return getattr(estimator, cls.size)
+
+    @classmethod
     def patience(cls, estimator: Any) -> int | None:
         """Return after how many trees without a better score it would end; None: never."""
         return None

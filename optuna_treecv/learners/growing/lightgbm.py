@@ -116,9 +116,12 @@ class LightGBMGrowth(Growth):
         parameters = _parameters(estimator, None)
         given = [parameters.pop(name) for name in _LEAST if name in parameters]
         out = facts[facts < given[0]]
+        least = 1 + int(out.max(initial=0))
+        if given[0] > facts.max(initial=0) // 2:  # bins may allow no split that is so even
+            least = given[0]
         settings = {name: one for name, one in parameters.items() if name not in _OF_TREES}
         weights = {"class_weight": getattr(estimator, "class_weight", None)}
-        return settings | weights | {_LEAST[0]: 1 + int(out.max(initial=0))}
+        return settings | weights | {_LEAST[0]: least}
 
     @classmethod
     def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: Taken) -> Prepared:
@@ -249,11 +252,12 @@ def _most_even_splits(X: Any) -> np.ndarray:
     if hasattr(X, "columns"):
         return np.array([_most_even_split(X[name]) for name in X.columns])
     X = np.asarray(X)
-    some = np.sort(X[:: 1 + len(X) // _MOST_SORTED], axis=0)  # what is missing comes last
-    n_known = len(some) - np.isnan(some).sum(axis=0)
-    median = np.take_along_axis(some, n_known[None] // 2, axis=0)
-    n_below, n_above = (X < median).sum(axis=0), (X > median).sum(axis=0)
-    return np.maximum(n_below, n_above + np.isnan(X).sum(axis=0))
+    is_missing = np.isnan(X)
+    if is_missing.any():
+        X = np.where(is_missing, np.inf, X)  # what is missing comes last
+    some = X[:: 1 + len(X) // _MOST_SORTED]
+    median = np.partition(some, len(some) // 2, axis=0)[len(some) // 2]
+    return np.maximum((X < median).sum(axis=0), (X > median).sum(axis=0))
 
 
 def _most_even_split(column: Any) -> int:

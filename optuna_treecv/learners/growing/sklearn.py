@@ -61,6 +61,7 @@ class BoostedGrowth(WarmGrowth):
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
+        self._n_asked = 0
         # By the method: what the first trees say, one after another, and how many they are.
         self._staged: dict[str, tuple[Iterator[np.ndarray], int]] = {}
         self._said: dict[str, tuple[int, np.ndarray]] = {}
@@ -77,9 +78,15 @@ class BoostedGrowth(WarmGrowth):
     def grow(self, n_trees: int) -> Iterator[int]:
         """Fit further; where it has ended by itself, the further trees are none."""
         first = self.n_trees + 1
-        if self._n_fitted == self.n_trees and not self.has_ended:
-            self.fit(n_trees if self.shows_its_end else getattr(self.estimator, self.size))
-            self._staged, self._said = {}, {}
+        if self.shows_its_end:
+            is_due = self._n_fitted == self.n_trees and not self.has_ended
+            n_asked = n_trees
+        elif is_due := n_trees > self._n_asked:
+            self.fitted = clone(self.fitted)
+            n_asked = max(n_trees, getattr(self.estimator, self.size))
+        if is_due:
+            self.fit(n_asked)
+            self._n_asked, self._staged, self._said = n_asked, {}, {}
         for self.n_trees in range(first, n_trees + 1):
             yield self.n_trees
 
@@ -90,8 +97,8 @@ class BoostedGrowth(WarmGrowth):
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is nothing left to fit."""
-        return self.n_trees > 0 and not self.shows_its_end
+        """Whether it has ended by itself."""
+        return False
 
     @property
     def _n_fitted(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,10 @@ class XGBoostGrowth(Growth):
             parameters.pop(name, None)
         if self._classes is not None and len(self._classes) > 2:
             parameters |= {"objective": "multi:softprob", "num_class": len(self._classes)}
-        self._booster = Booster(parameters | {"nthread": estimator.n_jobs}, [self._train])
+        parameters["nthread"] = estimator.n_jobs
+        # The boosters of a thread draw rows from one source of random numbers.
+        self._thread = ThreadPoolExecutor(1)
+        self._booster = self._thread.submit(Booster, parameters, [self._train]).result()
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
@@ -51,6 +55,11 @@ class XGBoostGrowth(Growth):
         if "num_boost_round" in parameters:
             return "num_boost_round is given, which stands for n_estimators"
         return ""
+
+    @classmethod
+    def n_trees_of(cls, estimator: Any) -> Any:
+        """Return how many trees an estimator asks for; None stands for 100."""
+        return estimator.get_num_boosting_rounds()
 
     @classmethod
     def patience(cls, estimator: Any) -> int | None:
@@ -71,16 +80,20 @@ class XGBoostGrowth(Growth):
     @classmethod
     def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: Taken) -> Prepared:
         """Return the rows of one fold, in quantiles where ``fit`` would make them."""
-        y = taken.y
         if taken.classes is not None:
-            y = np.searchsorted(taken.classes, y)
+            n_classes = len(taken.classes)
+            if not np.array_equal(taken.classes, np.arange(n_classes)):
+                raise ValueError(
+                    f"y must hold the classes 0 to {n_classes - 1} for XGBClassifier, got others; "
+                    "LabelEncoder().fit_transform(y) would be right."
+                )
         options = {
             "missing": estimator.missing,
             "enable_categorical": estimator.enable_categorical,
             "feature_types": estimator.feature_types,
             "nthread": estimator.n_jobs,
         }
-        of_train = options | {"label": y, "weight": taken.weights}
+        of_train = options | {"label": taken.y, "weight": taken.weights}
         of_train["feature_weights"] = estimator.feature_weights
         is_binned = estimator.tree_method in (None, "auto", "hist")
         if is_binned:
@@ -102,7 +115,7 @@ class XGBoostGrowth(Growth):
     def grow(self, n_trees: int) -> Iterator[int]:
         """Update the booster."""
         while self.n_trees < n_trees:
-            self._booster.update(self._train, self.n_trees)
+            self._thread.submit(self._booster.update, self._train, self.n_trees).result()
             self.n_trees += 1
             yield self.n_trees
 
