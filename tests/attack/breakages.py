@@ -139,6 +139,45 @@ BREAKAGES = [
         "if True:",
         "test_large_rows::test_a_file_that_changes",
     ),
+    # Ensembles that grow.
+    Breakage(
+        "growing: bins of the first fold are kept for all",
+        "key = digest(self._name, encode((chunk, name)))",
+        "key = digest(self._name, encode((0, name)))",
+        "test_growing_leaks::test_what_is_kept_for_other_trials_has_not_seen_the_fold"
+        " test_growing::test_trials_over_kept_bins_have_scores_of_their_own",
+    ),
+    Breakage(
+        "growing: kept bins leave out no column, however many rows a leaf must have",
+        "1 + int(out.max(initial=0))",
+        "1",
+        "test_growing::test_trials_over_kept_bins_have_scores_of_their_own",
+    ),
+    Breakage(
+        "growing: settings that are searched beside the size share ensembles",
+        "key = first_key((ensemble, tuple(self._methods)), encode, lasting_key)",
+        "key = first_key((type(ensemble), tuple(self._methods)), encode, lasting_key)",
+        "test_growing::test_a_grid_of_sizes_grows_each_other_setting_once"
+        " test_growing::test_searched_sizes_have_the_scores_of_fits",
+    ),
+    Breakage(
+        "growing: of several best numbers of trees the last one is taken",
+        "losses[1:] < best_so_far[:-1]",
+        "losses[1:] <= best_so_far[:-1]",
+        "test_growing::test_the_first_of_several_best_sizes_is_taken",
+    ),
+    Breakage(
+        "growing: trees end one too late",
+        "np.flatnonzero(n_trees - n_trees[at_best] >= patience)",
+        "np.flatnonzero(n_trees - n_trees[at_best] > patience)",
+        "test_growing::test_trees_end_where_the_mean_of_the_folds_does",
+    ),
+    Breakage(
+        "growing: what the first models say is divided by the number of all",
+        "return total / n_trees",
+        "return total / self.n_trees",
+        "test_growing_ensembles::test_first_trees_of_a_classifier_say_what_a_fit_says",
+    ),
     # Nested cross-validation.
     Breakage(
         "nested: a model is trained on the fold that it is chosen for",

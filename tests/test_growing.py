@@ -1,0 +1,833 @@
+"""Cross-validation of ensembles that grow tree by tree has the scores of their own fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+from optuna.trial import TrialState
+from pairs import pairs
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import BaggingClassifier
+from sklearn.ensemble import BaggingRegressor
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
+from sklearn.metrics import log_loss
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
+from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import pooled
+from optuna_treecv import RacingPruner
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.learners.growing.growth import kind_of
+
+N_ROWS = 150
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N_ROWS, 6))
+SIGNAL = X[:, 0] - X[:, 1] * X[:, 2] + 0.7 * RNG.normal(size=N_ROWS)
+LABELS = np.array(["no", "yes"])[(SIGNAL > 0).astype(int)]
+GROUPS = RNG.integers(0, 15, N_ROWS)
+WEIGHTS = RNG.random(N_ROWS) + 0.2
+
+FRAME = pd.DataFrame(X, columns=list("abcdef")).assign(
+    group=pd.Categorical(RNG.choice(["u", "v", "w"], N_ROWS)),
+    few=(RNG.random(N_ROWS) < 0.06).astype(int),  # LightGBM leaves it out
+)
+FRAME.loc[::9, "b"] = np.nan
+
+FOLDS = KFold(3, shuffle=True, random_state=1)
+
+
+def lightgbm(kind: str = "Classifier", **options: Any) -> Any:
+    module = pytest.importorskip("lightgbm")
+    options = {"num_leaves": 5, "n_jobs": 1, "verbose": -1, "random_state": 0} | options
+    return getattr(module, f"LGBM{kind}")(**options)
+
+
+def xgboost(kind: str = "Classifier", **options: Any) -> Any:
+    module = pytest.importorskip("xgboost")
+    options = {"max_depth": 3, "n_jobs": 1, "random_state": 0} | options
+    return getattr(module, f"XGB{kind}")(**options)
+
+
+def of_sklearn(classifier: type, regressor: type, **given: Any) -> Callable[..., Any]:
+    def make(kind: str = "Classifier", **options: Any) -> Any:
+        options = {"random_state": 0} | given | options
+        return (classifier if kind == "Classifier" else regressor)(**options)
+
+    return make
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "lightgbm": lightgbm,
+    "xgboost": xgboost,
+    "hist": of_sklearn(
+        HistGradientBoostingClassifier, HistGradientBoostingRegressor, max_leaf_nodes=5
+    ),
+    "gradient": of_sklearn(GradientBoostingClassifier, GradientBoostingRegressor, max_depth=2),
+    "forest": of_sklearn(RandomForestClassifier, RandomForestRegressor),
+    "extra trees": of_sklearn(ExtraTreesClassifier, ExtraTreesRegressor),
+    "bagging": of_sklearn(BaggingClassifier, BaggingRegressor),
+}
+BAGGED = {"forest", "extra trees", "bagging"}
+
+
+def sized(estimator: Any, n_trees: int) -> Any:
+    """Return an ensemble, or a Pipeline that ends with one, with another number of trees."""
+    estimator = clone(estimator)
+    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    kind = kind_of(last)
+    assert kind is not None
+    last.set_params(**{kind.size: n_trees})
+    return estimator
+
+
+def without_patience(estimator: Any) -> Any:
+    names = {"early_stopping_round", "early_stopping_rounds"} & set(estimator.get_params())
+    return clone(estimator).set_params(**dict.fromkeys(names))
+
+
+def targets_of(name: str, kind: str) -> np.ndarray:
+    if kind == "Regressor":
+        return SIGNAL
+    return (LABELS == "yes").astype(int) if name == "xgboost" else LABELS
+
+
+SCORES = {
+    "Classifier": ["accuracy", "roc_auc", "neg_log_loss"],
+    "Regressor": ["neg_mean_squared_error", "r2", "neg_mean_absolute_error"],
+}
+
+
+def check(
+    estimator: Any,
+    X: Any,
+    y: np.ndarray,
+    scores: list[str],
+    method: str,
+    cv: Any = FOLDS,
+    weights: np.ndarray | None = None,
+    **options: Any,
+) -> None:
+    """Compare the scores of folds with those of scikit-learn, to the bit."""
+    groups = GROUPS if isinstance(cv, GroupKFold) else None
+    found = tree_cross_validate(
+        estimator,
+        X,
+        y,
+        cv=cv,
+        groups=groups,
+        scoring=scores,
+        sample_weight=weights,
+        score_weight=None,
+        **options,
+    )
+    assert found.method == method, found.why
+    name = "sample_weight"
+    if isinstance(estimator, Pipeline):
+        name = f"{estimator.steps[-1][0]}__sample_weight"
+    params = None if weights is None else {name: weights}
+    expected = cross_validate(
+        estimator, X, y, cv=cv, groups=groups, scoring=scores, params=params, error_score="raise"
+    )
+    for score in scores:
+        np.testing.assert_array_equal(
+            found.scores[score].test_score, expected[f"test_{score}"], err_msg=score
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    *pairs(
+        name=KINDS,
+        kind=["Classifier", "Regressor"],
+        cv=[FOLDS, GroupKFold(3), TimeSeriesSplit(3), StratifiedKFold(4)],
+        is_weighted=[False, True],
+        n_jobs=[1, 2],
+        where=lambda cv, kind, **_: kind == "Classifier" or not isinstance(cv, StratifiedKFold),
+    )
+)
+def test_scores_are_those_of_cross_validate(
+    name: str, kind: str, cv: Any, is_weighted: bool, n_jobs: int
+) -> None:
+    estimator = sized(KINDS[name](kind), 11)
+    check(
+        estimator,
+        X,
+        targets_of(name, kind),
+        SCORES[kind],
+        "bagging" if name in BAGGED else "boosting",
+        cv,
+        WEIGHTS if is_weighted else None,
+        n_jobs=n_jobs,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_several_classes(name: str) -> None:
+    cuts = np.quantile(SIGNAL, [0.3, 0.6])
+    codes = np.searchsorted(cuts, SIGNAL)
+    y = codes if name == "xgboost" else np.array(["z", "a", "m"])[codes]
+    method = "bagging" if name in BAGGED else "boosting"
+    scores = ["accuracy", "f1_macro", "neg_log_loss", "roc_auc_ovr"]
+    check(sized(KINDS[name](), 7), X, y, scores, method, StratifiedKFold(3))
+
+
+def encoded(last: Any) -> Pipeline:
+    """Return a Pipeline that ends with an ensemble, whose steps look at all training rows."""
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    return make_pipeline(
+        make_column_transformer((encoder, ["group"]), (numbers, list("abcdef"))), last
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cv", [FOLDS, TimeSeriesSplit(3)], ids=lambda cv: type(cv).__name__)
+@pytest.mark.parametrize("is_weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize(
+    "name", ["lightgbm", "xgboost", "hist", *(f"{one} at the end" for one in KINDS)]
+)
+def test_frames_with_categories_and_missing_values(name: str, is_weighted: bool, cv: Any) -> None:
+    options: dict[str, Any] = {
+        "lightgbm": {"colsample_bytree": 0.5},
+        "xgboost": {"enable_categorical": True, "subsample": 0.7},
+        "hist": {"categorical_features": "from_dtype"},
+    }.get(name, {})
+    name = name.removesuffix(" at the end")
+    estimator = sized(KINDS[name](**options), 9)
+    if not options:
+        estimator = encoded(estimator)
+    check(
+        estimator,
+        FRAME,
+        targets_of(name, "Classifier"),
+        SCORES["Classifier"],
+        "bagging" if name in BAGGED else "boosting",
+        cv,
+        WEIGHTS if is_weighted else None,
+    )
+
+
+# Bins that are kept.
+POINTS: dict[str, list[dict[str, Any]]] = {
+    "lightgbm": [
+        {
+            "min_child_samples": least,
+            "max_bin": bins,
+            "colsample_bytree": 0.4,
+            "num_leaves": leaves,
+        }
+        for least, bins, leaves in [
+            *((20, 255, 5), (3, 255, 9), (8, 255, 5), (1, 15, 5), (20, 15, 4), (9, 255, 4)),
+            *((2, 255, 3), (30, 255, 5), (3, 15, 5), (20, 255, 7), (7, 255, 5), (20, 4, 5)),
+        ]
+    ],
+    "xgboost": [
+        {"max_bin": bins, "tree_method": method, "max_depth": depth, "min_child_weight": least}
+        for bins, method, depth, least in [
+            *((256, "hist", 2, 1), (256, "hist", 4, 9), (8, "hist", 3, 1), (8, "exact", 2, 1)),
+            *((8, "approx", 3, 2), (256, "exact", 2, 1), (256, "hist", 3, 2), (8, "hist", 4, 1)),
+        ]
+    ],
+    "hist": [
+        {"max_bins": bins, "max_leaf_nodes": leaves, "min_samples_leaf": least}
+        for bins, leaves, least in [(255, 5, 20), (7, 5, 20), (255, 4, 9), (255, 9, 3), (7, 3, 9)]
+    ],
+}
+
+
+def axes_of(points: list[dict[str, Any]]) -> dict[str, CategoricalDistribution]:
+    return {
+        name: CategoricalDistribution(sorted({point[name] for point in points}, key=str))
+        for name in points[0]
+    }
+
+
+def enqueued(objective: Any, points: list[dict[str, Any]], n_threads: int = 1) -> optuna.Study:
+    """Evaluate these points in one study."""
+    pruner = optuna.pruners.NopPruner()
+    study = optuna.create_study(direction=objective.direction, pruner=pruner)
+    for point in points:
+        study.enqueue_trial(point)
+    study.optimize(objective, n_trials=len(points), n_jobs=n_threads)
+    return study
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_threads", [1, 2], ids=["", "trials in threads"])
+@pytest.mark.parametrize("n_jobs", [1, 2], ids=["", "folds in threads"])
+@pytest.mark.parametrize("name", POINTS)
+def test_trials_over_kept_bins_have_scores_of_their_own(
+    name: str, n_jobs: int, n_threads: int, results: Any
+) -> None:
+    """Some parameters change bins, and the columns among which others are drawn."""
+    points = POINTS[name]
+    few = np.column_stack([np.arange(N_ROWS) % 29 == i for i in range(3)]) * 1.0
+    rare = np.column_stack([np.arange(N_ROWS) % 12 == i for i in range(2)]) * 1.0
+    rows = np.column_stack([X, few, rare])
+    y = targets_of(name, "Classifier")
+    objective = treecv_objective(
+        sized(KINDS[name](), 6),
+        rows,
+        y,
+        param_distributions=axes_of(points),
+        cv=FOLDS,
+        scoring="neg_log_loss",
+        n_jobs=n_jobs,
+    )
+    study = enqueued(objective, points, n_threads)
+    for trial in study.trials:
+        estimator = sized(KINDS[name](**trial.params), 6)
+        expected = cross_validate(estimator, rows, y, cv=FOLDS, scoring="neg_log_loss")
+        found = results[study.study_name, trial.number].test_score
+        np.testing.assert_array_equal(found, expected["test_score"], err_msg=str(trial.params))
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "xgboost"])
+def test_bins_are_made_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials that differ in what bins do not depend on share them."""
+    estimator = sized(KINDS[name](), 3)
+    kind, made = kind_of(estimator), []
+    assert kind is not None
+    prepare = kind.prepare
+    monkeypatch.setattr(kind, "prepare", lambda *given: made.append(given) or prepare(*given))
+    bins = [63, 63, 63, 31, 63, 31]
+    points = [{"max_bin": one, "learning_rate": 0.1 + i / 20} for i, one in enumerate(bins)]
+    objective = treecv_objective(
+        estimator,
+        X,
+        targets_of(name, "Classifier"),
+        param_distributions=axes_of(points),
+        cv=FOLDS,
+        scoring="neg_log_loss",
+    )
+    enqueued(objective, points)
+    assert len(made) == 2 * FOLDS.n_splits
+
+
+# Where the scores of many numbers of trees are asked for, our formulas take the place of scorers.
+# They compute with 8 bytes where a scorer takes the 4 bytes of XGBoost's probabilities.
+CLOSE, CLOSE_OF_FLOAT32 = {"rtol": 1e-13}, {"rtol": 1e-6}
+
+
+# The best number of trees.
+def means_of(
+    estimator: Any, y: np.ndarray, n_trees: int, scoring: str, X: Any = X, cv: Any = FOLDS
+) -> np.ndarray:
+    """Return the means over the folds for all numbers of trees, by fits."""
+    fits = (sized(without_patience(estimator), n + 1) for n in range(n_trees))
+    scores = [cross_validate(one, X, y, cv=cv, scoring=scoring)["test_score"] for one in fits]
+    return np.array(scores)
+
+
+def first_end(losses: np.ndarray, patience: int) -> int:
+    """Return after how many trees none of the last ``patience`` was better than before."""
+    best, since = np.inf, 0
+    for number, loss in enumerate(losses):
+        best, since = (loss, 0) if loss < best else (best, since + 1)
+        if since == patience:
+            return number + 1
+    return len(losses)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "accuracy"])
+@pytest.mark.parametrize("name", KINDS)
+def test_the_curve_is_that_of_fits_of_each_size(name: str, scoring: str, n_jobs: int) -> None:
+    n_trees, y = 14, targets_of(name, "Classifier")
+    options = {"learning_rate": 0.5} if name not in BAGGED else {}
+    if name == "xgboost":
+        options |= {"subsample": 0.6, "colsample_bytree": 0.5}
+    estimator = sized(KINDS[name](**options), n_trees)
+    found = tree_cross_validate(
+        estimator, X, y, cv=FOLDS, scoring=scoring, n_estimators="best", n_jobs=n_jobs
+    )
+    of_fits = means_of(estimator, y, n_trees, scoring)
+    means = of_fits.mean(axis=1)
+    curve = found.curve
+    np.testing.assert_array_equal(curve.n_trees, np.arange(1, n_trees + 1))
+    close = CLOSE_OF_FLOAT32 if name == "xgboost" else CLOSE
+    np.testing.assert_allclose(curve.mean, means, **close)
+    errors = of_fits.std(axis=1, ddof=1) / np.sqrt(FOLDS.n_splits)
+    np.testing.assert_allclose(curve.std_error, errors, rtol=1e-5, atol=1e-14)
+    assert curve.best == 1 + int(np.argmax(curve.mean))
+    assert means[curve.best - 1] == pytest.approx(means.max(), rel=close["rtol"])
+    np.testing.assert_allclose(found.test_score, of_fits[curve.best - 1], **close)
+    assert found.mean == pytest.approx(curve.mean.max(), rel=1e-14)
+
+
+def test_the_first_of_several_best_sizes_is_taken() -> None:
+    y = np.where(X[:, 0] > 0, "yes", "no")  # the first stump is perfect, and no tree changes that
+    estimator = sized(KINDS["hist"](learning_rate=1.0), 9)
+    found = tree_cross_validate(
+        estimator, np.sign(X), y, cv=FOLDS, scoring="accuracy", n_estimators="best"
+    )
+    assert found.curve.mean.tolist() == [1.0] * 9
+    assert found.curve.best == 1
+
+
+PATIENT: dict[str, Callable[..., Any]] = {
+    "lightgbm": lambda **options: lightgbm(early_stopping_round=4, **options),
+    "xgboost": lambda **options: xgboost(early_stopping_rounds=4, **options),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subsample", [1.0, 0.6])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("name", PATIENT)
+def test_trees_end_where_the_mean_of_the_folds_does(
+    name: str, n_jobs: int, subsample: float
+) -> None:
+    options = {"learning_rate": 0.4, "subsample": subsample}
+    if name == "lightgbm":
+        options["subsample_freq"] = 1
+    estimator = sized(PATIENT[name](**options), 40)
+    y = targets_of(name, "Classifier")
+    found = tree_cross_validate(
+        estimator, X, y, cv=FOLDS, scoring="neg_log_loss", n_estimators="best", n_jobs=n_jobs
+    )
+    means = means_of(estimator, y, 40, "neg_log_loss").mean(axis=1)
+    end = first_end(-means, patience=4)
+    assert 5 < end < 40  # otherwise the test is of no use
+    assert found.curve.n_trees.tolist() == list(range(1, end + 1))
+    assert found.curve.best == end - 4
+    np.testing.assert_allclose(found.curve.mean, means[:end], rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lightgbm", "hist", "forest"])
+def test_the_winner_has_its_best_number_of_trees(name: str) -> None:
+    """Alone and at the end of a Pipeline, in a study and in a search."""
+    make = PATIENT.get(name, KINDS[name])
+    estimator = sized(make(**{} if name == "forest" else {"learning_rate": 0.5}), 25)
+    size = kind_of(estimator).size
+    for whole, prefix in ((estimator, ""), (make_pipeline(StandardScaler(), estimator), "last__")):
+        if prefix:
+            prefix = f"{whole.steps[-1][0]}__"
+        parameter = {"lightgbm": "num_leaves", "hist": "max_leaf_nodes", "forest": "max_depth"}
+        axes = {prefix + parameter[name]: IntDistribution(2, 6)}
+        options = {"cv": FOLDS, "scoring": "accuracy", "n_estimators": "best"}
+        objective = treecv_objective(whole, X, LABELS, param_distributions=axes, **options)
+        study = optuna.create_study(
+            direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0)
+        )
+        study.optimize(objective, n_trials=4)
+        fitted = objective.best_estimator(study)
+        search = TreeCVSearchCV(
+            whole,
+            param_distributions=axes,
+            n_trials=4,
+            sampler=optuna.samplers.RandomSampler(seed=0),
+            **options,
+        ).fit(X, LABELS)
+        found = tree_cross_validate(
+            clone(whole).set_params(**study.best_params), X, LABELS, **options
+        )
+        assert 0 < found.curve.best < 25
+        expected = clone(whole).set_params(**study.best_params)
+        last = expected[-1] if prefix else expected
+        last.set_params(**{size: found.curve.best})
+        if name == "lightgbm":
+            last.set_params(early_stopping_round=None)
+        expected.fit(X, LABELS)
+        for one in (fitted, search.best_estimator_):
+            assert one.get_params()[prefix + size] == found.curve.best
+            np.testing.assert_array_equal(one.predict_proba(X), expected.predict_proba(X))
+
+
+# Sizes that are searched.
+GRID_OF_SIZES = [3, 5, 10, 20]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("lightgbm", {"num_leaves": [3, 5]}),
+        ("xgboost", {"max_depth": [1, 3], "subsample": [0.6]}),
+        ("hist", {"max_leaf_nodes": [3, 5]}),
+        ("gradient", {"max_depth": [1, 3]}),
+        ("gradient", {"n_iter_no_change": [3]}),
+        ("forest", {"max_depth": [3, None]}),
+        ("bagging", {"max_samples": [0.5, 1.0]}),
+    ],
+    ids=lambda one: one if isinstance(one, str) else next(iter(one)),
+)
+def test_a_grid_of_sizes_grows_each_other_setting_once(name: str, others: dict[str, Any]) -> None:
+    estimator, y = KINDS[name](), targets_of(name, "Classifier")
+    size = kind_of(estimator).size
+    grid = others | {size: GRID_OF_SIZES}
+    options = {"cv": FOLDS, "scoring": "neg_log_loss"}
+    expected = GridSearchCV(estimator, grid, **options).fit(X, y)
+    search = TreeCVSearchCV(estimator, param_grid=grid, **options).fit(X, y)
+
+    def scores_of(search: Any) -> dict[str, list[float]]:
+        found = search.cv_results_
+        folds = [found[f"split{i}_test_score"] for i in range(FOLDS.n_splits)]
+        return {
+            str(sorted(params.items())): [float(fold[number]) for fold in folds]
+            for number, params in enumerate(found["params"])
+        }
+
+    assert scores_of(search) == scores_of(expected)
+    assert search.best_params_ == expected.best_params_
+    done = sum(trial.user_attrs["treecv"]["n_updates"] for trial in search.study_.trials)
+    n_trained = N_ROWS * (FOLDS.n_splits - 1)
+    n_others = np.prod([len(values) for values in others.values()])
+    assert done == n_others * n_trained
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["lightgbm", "xgboost", "hist", "gradient", "gradient that stops", "forest"]
+)
+@pytest.mark.parametrize("cache", ["memory", None])
+def test_searched_sizes_have_the_scores_of_fits(name: str, cache: Any, results: Any) -> None:
+    """Sizes come in any order, so that ensembles of other trials grow on or are asked again."""
+    options: dict[str, Any] = {"subsample": 0.7} if name in ("xgboost", "gradient") else {}
+    if name == "gradient that stops":
+        options |= {"n_iter_no_change": 3, "learning_rate": 0.4}
+    make = KINDS[name.removesuffix(" that stops")]
+    y = targets_of(name, "Classifier")
+    size = kind_of(make()).size
+    rate = "max_features" if name == "forest" else "learning_rate"
+    axes = {size: IntDistribution(1, 30), rate: CategoricalDistribution([0.3, 0.5])}
+    objective = treecv_objective(
+        make(**options),
+        X,
+        y,
+        param_distributions=axes,
+        cv=FOLDS,
+        scoring="neg_log_loss",
+        cache=cache,
+    )
+    points = [
+        {size: n_trees, rate: one}
+        for n_trees, one in [
+            (7, 0.3),
+            (3, 0.3),
+            (9, 0.5),
+            (19, 0.3),
+            (12, 0.5),
+            (30, 0.3),
+            (8, 0.3),
+        ]
+    ]
+    study = enqueued(objective, points)
+    for trial in study.trials:
+        estimator = make(**options | trial.params)
+        expected = cross_validate(estimator, X, y, cv=FOLDS, scoring="neg_log_loss")
+        found = results[study.study_name, trial.number].test_score
+        close = CLOSE_OF_FLOAT32 if name == "xgboost" else CLOSE
+        np.testing.assert_allclose(
+            found, expected["test_score"], err_msg=str(trial.params), **close
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("report", [None, "trees"])
+@pytest.mark.parametrize("name", ["lightgbm", "hist", "forest"])
+def test_the_best_number_is_at_most_that_of_the_point_of_a_grid(
+    name: str, report: Any, results: Any
+) -> None:
+    make = KINDS[name]
+    size, sizes = kind_of(make()).size, [4, 20, 10]
+    arguments = {"cv": FOLDS, "scoring": "accuracy", "n_estimators": "best"}
+    objective = treecv_objective(
+        make(), X, LABELS, param_grid={size: sizes}, report=report, **arguments
+    )
+    study = enqueued(objective, [{size: n_trees} for n_trees in sizes])
+    for trial in study.trials:
+        alone = tree_cross_validate(make(**trial.params), X, LABELS, **arguments)
+        found = results[study.study_name, trial.number]
+        assert found.test_score.tolist() == alone.test_score.tolist()
+        assert found.curve.best == alone.curve.best <= trial.params[size]
+        assert found.curve.mean.tolist() == alone.curve.mean.tolist()
+
+
+# Forests that are cut at depths.
+def cut_forest(forest: Any, X: np.ndarray, depth: int) -> np.ndarray:
+    """Return the mean of what trees say of rows that end their way at a depth, by a loop."""
+    said = np.zeros((len(X), len(forest.classes_)))
+    for one in forest.estimators_:
+        tree = one.tree_
+        for number, row in enumerate(X.astype(np.float32)):
+            node = 0
+            for _ in range(depth):
+                if tree.children_left[node] < 0:
+                    break
+                goes_left = row[tree.feature[node]] <= tree.threshold[node]
+                node = (tree.children_left if goes_left else tree.children_right)[node]
+            said[number] += tree.value[node, 0]
+    return said / len(forest.estimators_)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["forest", "extra trees"])
+@pytest.mark.parametrize("space", ["grid", "distribution"])
+def test_depths_of_a_forest_are_cuts_of_its_deepest_trees(
+    name: str, space: str, results: Any
+) -> None:
+    depths = [4, 2, 1, 3]
+    axes: dict[str, Any] = {"param_grid": {"max_depth": depths}}
+    if space == "distribution":
+        axes = {"param_distributions": {"max_depth": IntDistribution(1, 4)}}
+    make = KINDS[name]
+    objective = treecv_objective(
+        sized(make(), 9), X, LABELS, cv=FOLDS, scoring="neg_log_loss", truncate=True, **axes
+    )
+    study = enqueued(objective, [{"max_depth": depth} for depth in depths])
+    fits = [
+        (sized(make(max_depth=4), 9).fit(X[train], LABELS[train]), test)
+        for train, test in FOLDS.split(X)
+    ]
+    for trial in study.trials:
+        found = results[study.study_name, trial.number]
+        assert found.method == "bagging", found.why
+        expected = [
+            -log_loss(LABELS[test], cut_forest(forest, X[test], trial.params["max_depth"]))
+            for forest, test in fits
+        ]
+        np.testing.assert_allclose(found.test_score, expected, **CLOSE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("report", [None, "trees"])
+@pytest.mark.parametrize("best", [None, "best"])
+@pytest.mark.parametrize("is_sized", [False, True], ids=["", "of searched sizes"])
+def test_cut_forests_of_a_study_are_those_of_each_trial_alone(
+    is_sized: bool, best: Any, report: Any, results: Any
+) -> None:
+    axes = {"max_depth": IntDistribution(1, 5)}
+    points = [{"max_depth": depth} for depth in (4, 2, 4, 5)]
+    if is_sized:
+        axes["n_estimators"] = IntDistribution(1, 30)
+        sizes = (18, 12, 5, 25)
+        points = [one | {"n_estimators": n} for one, n in zip(points, sizes, strict=True)]
+    arguments = {
+        "param_distributions": axes,
+        "cv": FOLDS,
+        "scoring": "neg_log_loss",
+        "truncate": True,
+        "n_estimators": best,
+    }
+    forest = sized(KINDS["forest"](), 20)
+    objective = treecv_objective(forest, X, LABELS, report=report, **arguments)
+    study = enqueued(objective, points)
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
+    for trial in study.trials:
+        alone = treecv_objective(forest, X, LABELS, cache=None, **arguments)
+        expected = alone.evaluate(trial.params)
+        found = results[study.study_name, trial.number]
+        assert found.method == expected.method == "bagging", found.why
+        np.testing.assert_allclose(found.test_score, expected.test_score, **CLOSE)
+
+
+# Refusals.
+@pytest.mark.parametrize(
+    ("make", "options", "words"),
+    [
+        (lightgbm, {"n_estimators": "best", "scoring": pooled("accuracy")}, "n_estimators='best'"),
+        (lightgbm, {"n_estimators": "best", "n_repeats": 2, "cv": 3}, "n_estimators='best'"),
+        (Ridge, {"n_estimators": "best"}, "n_estimators"),
+        (lambda: lightgbm(early_stopping_round=3), {}, "n_estimators must be 'best'"),
+        (
+            lambda: xgboost(early_stopping_rounds=3, n_estimators=5),
+            {},
+            "n_estimators must be 'best'",
+        ),
+        (Ridge, {"method": "boosting"}, "method='boosting'"),
+        (lightgbm, {"method": "bagging"}, "method='bagging'"),
+        (KINDS["forest"], {"method": "boosting"}, "method='boosting'"),
+        (lightgbm, {"n_estimators": 5}, "n_estimators must be"),
+        (lightgbm, {"n_estimators": "first"}, "n_estimators must be"),
+        (lightgbm, {"n_estimators": "best", "method": "fit"}, "n_estimators"),
+        (
+            lambda: KINDS["forest"](warm_start=True),
+            {"method": "bagging"},
+            "warm_start is set",
+        ),
+    ],
+)
+def test_refusals_are_a_sentence_that_names_the_argument(
+    make: Callable[..., Any], options: dict[str, Any], words: str
+) -> None:
+    y = SIGNAL if make is Ridge else targets_of("xgboost", "Classifier")
+    options = {"cv": FOLDS} | options
+    with pytest.raises(ValueError) as caught:
+        tree_cross_validate(make(), X, y, **options)
+    said = str(caught.value)
+    assert words in said
+    assert said.endswith(".") and "\n" not in said and ". " not in said
+
+
+# Reports.
+def space_of(name: str) -> dict[str, Any]:
+    if name in BAGGED:
+        return {"max_depth": IntDistribution(1, 6), "max_features": FloatDistribution(0.2, 1.0)}
+    return {"learning_rate": FloatDistribution(0.001, 0.5, log=True)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cv", [FOLDS, KFold(20)], ids=["3 folds", "20 folds"])
+@pytest.mark.parametrize("best", ["best", None])
+@pytest.mark.parametrize("name", ["lightgbm", "xgboost", "hist", "forest"])
+def test_pruned_and_complete_trials_report_at_most_32_numbers(
+    name: str, best: Any, cv: Any
+) -> None:
+    n_trees = 20 if cv is FOLDS else 9
+    objective = treecv_objective(
+        sized(KINDS[name](), n_trees),
+        X,
+        targets_of(name, "Classifier"),
+        param_distributions=space_of(name),
+        cv=cv,
+        scoring="log_loss",
+        n_estimators=best,
+        report="trees",
+    )
+    pruner = objective.pruner()
+    assert isinstance(pruner, RacingPruner)
+    sampler = optuna.samplers.RandomSampler(seed=1)
+    study = optuna.create_study(pruner=pruner, sampler=sampler)
+    study.optimize(objective, n_trials=10 if cv is FOLDS else 4)
+    for trial in study.trials:
+        assert 1 <= len(trial.intermediate_values) <= 32
+        if trial.state == TrialState.COMPLETE:
+            assert trial.intermediate_values[max(trial.intermediate_values)] == pytest.approx(
+                trial.value, rel=1e-6
+            )
+    states = {trial.state for trial in study.trials}
+    if name != "forest" and cv is FOLDS:
+        assert states == {TrialState.COMPLETE, TrialState.PRUNED}
+
+
+@pytest.mark.slow
+def test_long_growths_report_at_most_32_numbers() -> None:
+    objective = treecv_objective(
+        sized(KINDS["lightgbm"](num_leaves=2), 2000),
+        X[:60],
+        LABELS[:60],
+        param_distributions=space_of("lightgbm"),
+        cv=KFold(20),
+        scoring="log_loss",
+        report="trees",
+    )
+    study = optuna.create_study(pruner=optuna.pruners.NopPruner())
+    study.optimize(objective, n_trials=1)
+    assert 20 < len(study.trials[0].intermediate_values) <= 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("best", ["best", None])
+@pytest.mark.parametrize("name", [*PATIENT, "lightgbm in a Pipeline", "hist", "forest"])
+def test_results_depend_on_neither_reports_nor_caches_nor_threads(
+    name: str, best: Any, results: Any
+) -> None:
+    library = name.partition(" ")[0]
+    make = PATIENT.get(library, KINDS[library]) if best else KINDS[library]
+    options = {"subsample": 0.6} if library == "xgboost" else {}
+    estimator = sized(make(**options), 30)
+    space, prefix = space_of(library), ""
+    if "Pipeline" in name:
+        estimator = make_pipeline(StandardScaler(), estimator)
+        prefix = f"{estimator.steps[-1][0]}__"
+    space = {prefix + one: axis for one, axis in space.items()}
+
+    def told(**given: Any) -> list[Any]:
+        objective = treecv_objective(
+            estimator,
+            X,
+            targets_of(library, "Classifier"),
+            param_distributions=space,
+            cv=FOLDS,
+            scoring="neg_log_loss",
+            n_estimators=best,
+            **given,
+        )
+        sampler = optuna.samplers.RandomSampler(seed=2)
+        study = optuna.create_study(
+            direction="maximize", sampler=sampler, pruner=optuna.pruners.NopPruner()
+        )
+        study.optimize(objective, n_trials=4)
+        found = [results[study.study_name, trial.number] for trial in study.trials]
+        curves = [(one.curve.best, one.curve.mean.tolist()) for one in found] if best else []
+        return [[one.test_score.tolist() for one in found], curves]
+
+    expected = told()
+    for given in (
+        {"report": "trees"},
+        {"n_jobs": 2},
+        {"report": "trees", "n_jobs": 3, "cache": None},
+        {"report": "folds"},
+    ):
+        assert told(**given) == expected, given
+
+
+# Results that are kept.
+@pytest.mark.slow
+@pytest.mark.parametrize("best", ["best", None])
+@pytest.mark.parametrize("name", ["lightgbm", "xgboost", "hist", "forest", "bagging"])
+def test_a_second_objective_finds_the_results_of_the_first(
+    name: str, best: Any, tmp_path: Any
+) -> None:
+    make = PATIENT.get(name, KINDS[name]) if best else KINDS[name]
+    space = {"max_samples": FloatDistribution(0.3, 1.0)} if name == "bagging" else space_of(name)
+    found = []
+    for _ in range(2):
+        objective = treecv_objective(
+            sized(make(), 12),
+            X,
+            targets_of(name, "Classifier"),
+            param_distributions=space,
+            cv=FOLDS,
+            scoring="neg_log_loss",
+            n_estimators=best,
+            store=f"sqlite:///{tmp_path / 'store.db'}",
+        )
+        sampler = optuna.samplers.RandomSampler(seed=2)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        study.optimize(objective, n_trials=3)
+        facts = [trial.user_attrs["treecv"] for trial in study.trials]
+        values = [trial.value for trial in study.trials]
+        found.append([*zip(values, [one.get("n_estimators") for one in facts], strict=True)])
+        n_updates = [one["n_updates"] for one in facts]
+        fitted = objective.best_estimator(study)
+        if best:
+            size = kind_of(fitted).size
+            assert (
+                fitted.get_params()[size] == study.best_trial.user_attrs["treecv"]["n_estimators"]
+            )
+    assert found[0] == found[1]
+    assert n_updates == [0, 0, 0]
+    assert all((size is not None) == (best is not None) for _, size in found[0])
