@@ -831,3 +831,41 @@ def test_a_second_objective_finds_the_results_of_the_first(
     assert found[0] == found[1]
     assert n_updates == [0, 0, 0]
     assert all((size is not None) == (best is not None) for _, size in found[0])
+
+
+def test_scores_in_a_store_do_not_depend_on_what_was_searched(tmp_path: Any) -> None:
+    """One objective asks for many numbers of trees, the other one for a single one."""
+    arguments = {"cv": FOLDS, "scoring": "neg_log_loss"}
+    y = targets_of("xgboost", "Classifier")
+    estimator = sized(KINDS["xgboost"](), 7)
+    values = []
+    for store in (f"sqlite:///{tmp_path / 'store.db'}", None):
+        axes = {"n_estimators": IntDistribution(5, 7)}
+        searched = treecv_objective(
+            estimator, X, y, param_distributions=axes, store=store, **arguments
+        )
+        enqueued(searched, [{"n_estimators": 7}])
+        alone = treecv_objective(lambda trial: estimator, X, y, store=store, **arguments)
+        values.append(enqueued(alone, [{}]).best_value)
+    assert values[0] == values[1]
+
+
+# What users see.
+@pytest.mark.parametrize("name", KINDS)
+def test_no_warning_that_a_fit_does_not_give(name: str, recwarn: Any) -> None:
+    y = targets_of(name, "Classifier")
+    estimator = sized(KINDS[name](), 3)
+    for best in (None, "best"):
+        tree_cross_validate(estimator, X, y, cv=FOLDS, scoring="accuracy", n_estimators=best)
+    assert [str(one.message) for one in recwarn] == []
+
+
+def test_xgboost_has_a_number_of_trees_where_none_is_given() -> None:
+    y = targets_of("xgboost", "Classifier")
+    check(xgboost(max_depth=1), X, y, SCORES["Classifier"], "boosting")
+
+
+def test_xgboost_refuses_labels_that_its_fit_refuses() -> None:
+    """Otherwise a study ends with a winner that cannot be fitted."""
+    with pytest.raises(ValueError, match="Invalid classes inferred"):
+        tree_cross_validate(sized(xgboost(), 3), X, LABELS, cv=FOLDS, scoring="accuracy")
