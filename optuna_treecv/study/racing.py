@@ -41,7 +41,7 @@ _FEWEST = 3
 _SPARED = 0.1
 
 # The share of trials, and the most of them, that TPE takes for good ones.
-_GOOD_SHARE, _MOST_GOOD = 0.1, 25
+_GOOD_SHARE, _MOST_GOOD, _GOOD_CHANCE = 0.1, 25, 0.5
 
 # Sums of squares of such losses are finite.
 _NO_BOUNDS = -1e30, 1e30
@@ -322,7 +322,10 @@ class RacingPruner(optuna.pruners.BasePruner):
         in_first_pass = 0 not in trial.intermediate_values  # the others are reports of folds
         if in_first_pass and step < max(self.warmup, FIRST_FUTILE_STEP):
             return False
-        chance = chance_to_win(early_losses, final_losses, current, rank)
+        chance = chance_to_win(early_losses, final_losses, current)
+        if rank > 1 and chance < self.futility:
+            is_good = chance_to_win(early_losses, final_losses, current, rank) > _GOOD_CHANCE
+            chance = 1.0 if is_good else chance
         return chance < self.futility and not is_spared(self.seed, trial.number)
 
 
@@ -347,7 +350,8 @@ def loses(pruner: RacingPruner, step: int, comparison: Comparison, margin: float
         return False
     n_rows = comparison.n_rows
     if comparison.width is None:
-        return comparison.mean - margin > pruner.rung_z * sqrt(comparison.variance / n_rows)
+        is_worse = comparison.mean > pruner.rung_z * sqrt(comparison.variance / n_rows)
+        return is_worse and comparison.mean > margin
     delta = pruner.delta / comparison.n_looks
     if pruner.bound == "hoeffding":
         return comparison.mean > comparison.width * sqrt(log(1 / delta) / (2 * n_rows))
