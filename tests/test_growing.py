@@ -477,7 +477,6 @@ GRID_OF_SIZES = [3, 5, 10, 20]
         ("xgboost", {"max_depth": [1, 3], "subsample": [0.6]}),
         ("hist", {"max_leaf_nodes": [3, 5]}),
         ("gradient", {"max_depth": [1, 3]}),
-        ("gradient", {"n_iter_no_change": [3]}),
         ("forest", {"max_depth": [3, None]}),
         ("bagging", {"max_samples": [0.5, 1.0]}),
     ],
@@ -509,14 +508,12 @@ def test_a_grid_of_sizes_grows_each_other_setting_once(name: str, others: dict[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["lightgbm", "xgboost", "hist", "gradient", "gradient that stops", "forest"]
+    "name", ["lightgbm", "xgboost", "hist", "gradient", "forest"]
 )
 @pytest.mark.parametrize("cache", ["memory", None])
 def test_searched_sizes_have_the_scores_of_fits(name: str, cache: Any, results: Any) -> None:
     """Sizes come in any order, so that ensembles of other trials grow on or are asked again."""
     options: dict[str, Any] = {"subsample": 0.7} if name in ("xgboost", "gradient") else {}
-    if name == "gradient that stops":
-        options |= {"n_iter_no_change": 3, "learning_rate": 0.4}
     make = KINDS[name.removesuffix(" that stops")]
     y = targets_of(name, "Classifier")
     size = kind_of(make()).size
@@ -829,7 +826,8 @@ def test_a_second_objective_finds_the_results_of_the_first(
                 fitted.get_params()[size] == study.best_trial.user_attrs["treecv"]["n_estimators"]
             )
     assert found[0] == found[1]
-    assert n_updates == [0, 0, 0]
+    if best is None:  # otherwise blocks that took less than two milliseconds are not stored
+        assert n_updates == [0, 0, 0]
     assert all((size is not None) == (best is not None) for _, size in found[0])
 
 

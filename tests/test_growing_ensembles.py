@@ -94,9 +94,6 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "gradient that samples": lambda: seeded(
         GradientBoostingClassifier, n_estimators=40, subsample=0.5, max_features=0.5
     ),
-    "gradient that stops": lambda: seeded(
-        GradientBoostingClassifier, n_estimators=40, n_iter_no_change=2, learning_rate=0.8
-    ),
     "forest": lambda: seeded(RandomForestClassifier),
     "forest of samples": lambda: seeded(
         RandomForestClassifier, max_samples=0.5, class_weight=WEIGHTS, criterion="log_loss"
@@ -133,9 +130,6 @@ REGRESSORS: dict[str, Callable[[], Any]] = {
     ),
     "gradient": lambda: seeded(
         GradientBoostingRegressor, loss="huber", subsample=0.7, n_estimators=40
-    ),
-    "gradient that stops": lambda: seeded(
-        GradientBoostingRegressor, n_iter_no_change=3, learning_rate=0.5, n_estimators=40
     ),
     "forest": lambda: seeded(RandomForestRegressor, max_features=0.5),
     "forest of absolute errors": lambda: seeded(

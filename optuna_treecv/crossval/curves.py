@@ -55,12 +55,6 @@ class Curve:
         errors = np.broadcast_to(error, n_trees.shape)
         return cls(n_trees, scores.mean(axis=0), errors, int(n_trees[at_best[len(n_trees) - 1]]))
 
-    def as_numbers(self, most: int) -> np.ndarray:
-        """Return it as an array of ``1 + 2 * most`` numbers, for up to ``most`` trees."""
-        numbers = np.full((2, most), np.nan)
-        numbers[:, : len(self.mean)] = self.mean, self.std_error
-        return np.concatenate([[self.best], numbers.ravel()])
-
     def in_brief(self, most: int = 32) -> list[list[float | None]]:
         """Return some of its numbers of trees, with the means and errors, for display.
 
@@ -74,13 +68,6 @@ class Curve:
             [float(f"{one:.6g}") if np.isfinite(one) else None for one in part.tolist()]
             for part in parts
         ]
-
-    @classmethod
-    def from_numbers(cls, numbers: np.ndarray) -> "Curve":
-        """Return the curve of which ``as_numbers`` has made an array."""
-        mean, std_error = numbers[1:].reshape(2, -1)
-        n_sizes = np.count_nonzero(~np.isnan(mean))
-        return cls(np.arange(1, n_sizes + 1), mean[:n_sizes], std_error[:n_sizes], int(numbers[0]))
 
     @property
     def value(self) -> float:

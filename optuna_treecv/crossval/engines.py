@@ -147,16 +147,12 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
     engine = next((engine for engine, why_not in answers.items() if not why_not), None)
     if engine is None:
         raise ValueError(_refusal(job, answers))
-    if job.task.settings.n_estimators is not None and not engine.grows:
-        raise ValueError(
-            f"n_estimators must be None for {name_of(job.estimator)}, which is evaluated by "
-            f"method={engine.name!r}; it is for ensembles whose trees grow one after another."
-        )
-    if job.task.settings.truncate and not engine.grows:
-        raise ValueError(
-            "truncate must be False unless max_depth of a forest is searched, got True for "
-            f"{name_of(job.estimator)}."
-        )
+    for argument in ("n_estimators", "truncate"):
+        if getattr(job.task.settings, argument) and not engine.grows:
+            raise ValueError(
+                f"{argument} must be left out for {name_of(job.estimator)}, which is evaluated by "
+                f"method={engine.name!r}; it is for ensembles that grow tree by tree."
+            )
     _check_metadata_and_steps(job, engine)
     free = set.intersection(*(set(one.free_parameters(job)) for one in answers))
     if method not in ("auto", "holdout"):

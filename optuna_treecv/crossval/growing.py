@@ -35,6 +35,7 @@ from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fit import FIT
 from optuna_treecv.crossval.fit import fold_task_of
+from optuna_treecv.crossval.fold_task import FoldResult
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.whole_repeat import RepeatScores
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
@@ -56,12 +57,9 @@ from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
-from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import scores_of_called
-from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
-from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import first_key
@@ -205,31 +203,20 @@ class Growing(WholeRepeat):
                 return
         else:
             yield from self.events(job, repeat, scores)
-        self._keep_more(job, repeat, scores)
-
-    def find(self, job: Job, repeat: Repeat) -> RepeatScores | None:
-        """Return the scores if they are kept, with the best number of trees if that counts."""
-        scores, kept = super().find(job, repeat), self.kept(job, repeat)
-        if scores is not None and job.task.settings.n_estimators is not None:
-            numbers = kept.find(1 + 2 * _most_trees(job), b"curve")
-            if numbers is None:
-                return None
-            job.curve = Curve.from_numbers(numbers)
-        if scores is not None and (memory := job.task.shared.memory) is not None:
-            each = {method: memory.find((kept.settings, method)) for method in job.keeps}
-            scores.responses = {method: one for method, one in each.items() if one is not None}
-        return scores
-
-    def _keep_more(self, job: Job, repeat: Repeat, scores: RepeatScores) -> None:
-        """Keep the responses in memory, and the curve if the best number of trees counts."""
         kept, memory = self.kept(job, repeat), job.task.shared.memory
         if memory is not None and kept.settings and not scores.was_kept:
             for method, response in scores.responses.items():
                 memory.keep((kept.settings, method), response, job.effort.seconds)
-        if job.task.settings.n_estimators is not None and job.curve is not None:
-            with closing(kept):
-                numbers = job.curve.as_numbers(_most_trees(job))
-                kept.keep(numbers, job.effort.seconds, b"curve")
+
+    def find(self, job: Job, repeat: Repeat) -> RepeatScores | None:
+        """Return the scores if they are kept; for the best number of trees, those of folds are."""
+        scores, kept = super().find(job, repeat), self.kept(job, repeat)
+        if job.task.settings.n_estimators is not None:
+            return None
+        if scores is not None and (memory := job.task.shared.memory) is not None:
+            each = {method: memory.find((kept.settings, method)) for method in job.keeps}
+            scores.responses = {method: one for method, one in each.items() if one is not None}
+        return scores
 
     def is_kept(self, job: Job) -> bool:
         """Return whether the scores are kept."""
@@ -270,14 +257,6 @@ def of_size(estimator: Any, n_trees: int) -> Any:
     return clone(last).set_params(**values)
 
 
-def _most_trees(job: Job) -> int:
-    _, last = divided(job.estimator)
-    kind = kind_of(last)
-    assert kind is not None
-    n_trees: int = kind.n_trees_of(last)
-    return n_trees
-
-
 def _seed_of(job: Job, repeat: Repeat) -> int:
     return (job.task.settings.seed + repeat.number) % 2**32
 
@@ -290,14 +269,14 @@ class Fold:
     ----------
     growth : Growth or None
         None: it has not begun, or was left.
-    scores : dict of (int, int or None) to FoldScores
+    scores : dict of (int, int or None) to FoldResult
         By the number of trees, and the depth at which they are cut.
     seconds : float
         The time that it has taken.
     """
 
     growth: Growth | None = None
-    scores: dict[tuple[int, int | None], FoldScores] = field(default_factory=dict)
+    scores: dict[tuple[int, int | None], FoldResult] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property
@@ -378,7 +357,7 @@ class GrowingFolds:
         # Each thread takes a fold; those that are ahead are needed soon.
         n_ahead = min(max(n_folds, self._n_begun + n_threads), self._cut.n_folds)
         known = self._most if self._curve is None else int(self._curve.n_trees[-1])
-        ends = self._ends if self._patience is not None else [self._most]
+        ends = self._ends if self._is_best else [self._most]
         for end in ends:
             self._grow(range(n_ahead if end <= known else n_folds), end)
             curve = self._note(n_folds, end)
@@ -420,24 +399,17 @@ class GrowingFolds:
                 if n_trees <= end and (n_trees, self._depth) not in fold.scores:
                     scores = self._scored(chunk, n_trees, self._depth)
                     fold.scores[n_trees, self._depth] = scores
-        seconds = perf_counter() - began
-        fold.seconds += seconds
-        self._keep(chunk, end, seconds)
+        fold.seconds += perf_counter() - began
+        self._keep(chunk, end)
 
-    # What a store keeps, so that a trial that was killed goes on: a fold after a block of trees.
+    # What is kept so that a trial that was killed goes on: a fold after a block of trees.
 
     @cached_property
     def _kept(self) -> KeptScores:
         """Where scores of single folds are kept; those of all folds are kept at the end."""
-        job, cache = self._job, self._job.task.shared.cache
-        if not isinstance(cache, StoredModelCache):
-            return KeptScores()
-        sized = clone(self._fold_task.estimator)
-        sized = of_size(sized, 1)
-        data, folds = job.task.data_name(), self._folds_name
-        return KeptScores.of(cache, data, folds, self._engine.name, [sized], job.scoring).at(
-            job.task.settings.truncate
-        )
+        job, sized = self._job, of_size(self._fold_task.estimator, 1)
+        of = job.task.shared.cache, job.task.data_name(), self._folds_name, self._engine.name
+        return KeptScores.of(*of, [sized], job.scoring).at(job.task.settings.truncate)
 
     def _sizes_of_block(self, end: int) -> list[int]:
         """Return the numbers of trees whose scores are kept together."""
@@ -451,28 +423,22 @@ class GrowingFolds:
         is_here = (end, self._depth) in scores
         if is_here or not sizes or not self._kept.name:
             return is_here
-        n_metrics = len(self._job.scoring.metrics)
-        n_numbers = (1 + SPREAD_SIZE) * n_metrics + 1
+        shape = len(self._job.scoring.metrics), (0, 0)
+        n_numbers = FoldResult.size(*shape)
         numbers = self._kept.find(n_numbers * len(sizes), self._name_of_block(chunk, end))
         if numbers is None:
             return False
-        for size, of_size in zip(sizes, numbers.reshape(len(sizes), n_numbers), strict=True):
-            parts = np.split(of_size, [n_metrics, n_numbers - 1])
-            spreads = parts[1].reshape(n_metrics, SPREAD_SIZE, 1)
-            scores[size, self._depth] = FoldScores(parts[0][:, None], parts[2] > 0, spreads)
+        for size, of_one in zip(sizes, numbers.reshape(-1, n_numbers), strict=True):
+            scores[size, self._depth] = FoldResult.of(of_one, *shape)
         return True
 
-    def _keep(self, chunk: int, end: int, seconds: float) -> None:
-        """Keep the scores of a fold after a block of trees."""
-        if not self._kept.name:
-            return
-        numbers = []
-        for size in self._sizes_of_block(end):
-            scores = self._folds[chunk].scores[size, self._depth]
-            spreads = in_full(scores.spreads, scores.scores.shape)
-            numbers += [scores.scores.ravel(), spreads.ravel(), scores.diverged.astype(float)]
-        if numbers:
-            self._kept.keep(np.concatenate(numbers), seconds, self._name_of_block(chunk, end))
+    def _keep(self, chunk: int, end: int) -> None:
+        """Keep the scores of a fold after a block of trees; to find them, all must grow again."""
+        scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
+        if self._kept.name and sizes:
+            numbers = [scores[size, self._depth].numbers() for size in sizes]
+            name = self._name_of_block(chunk, end)
+            self._kept.keep(np.concatenate(numbers), self._folds[chunk].seconds, name)
 
     def _name_of_block(self, chunk: int, end: int) -> bytes:
         return digest(self._folds_name, encode((chunk, end, self._is_best)))
@@ -550,7 +516,7 @@ class GrowingFolds:
             estimator = Taking()
         else:
             estimator.set_params(**{divided(estimator)[0].removesuffix("__"): Taking()})
-        train, test = self._cut.split(chunk).train_rows(), self._cut.tested_from(chunk, chunk + 1)
+        train, test = self._cut.split(chunk).train_rows(), self._cut.test_rows(chunk)
         folds = replace(self._fold_task, estimator=estimator)
         fitted, X, _ = folds.fitted(b"", train, test)
         while isinstance(fitted, Pipeline):
@@ -568,9 +534,9 @@ class GrowingFolds:
         return self._job.task.fact("targets as numbers", codes)
 
     def _tested(self, chunk: int, n_trees: int, depth: int | None) -> TestedRows:
-        """Return the test rows of a fold, with what its first trees say of them."""
+        """Return the test rows of a fold, and what its first trees say of them."""
         data, classes = self._job.task.data, self._job.classes
-        rows = self._cut.tested_from(chunk, chunk + 1)
+        rows = self._cut.test_rows(chunk)
         targets = self._targets[rows]
         weights = None if data.score_weights is None else data.score_weights[rows]
         growth, columns = self._folds[chunk].growth, []
@@ -597,7 +563,7 @@ class GrowingFolds:
         first = self._job.scoring.optimized[0]
         folds = self._folds[:n_folds]
         keys = [(size, self._depth) for size in sizes.tolist()]
-        scores = [[one.scores[key].scores[first, 0] for key in keys] for one in folds]
+        scores = [[one.scores[key].scores[first] for key in keys] for one in folds]
         self._curve = Curve.of(np.array(scores), sizes, self._sign, self._patience)
         self._job.curve, self._n_noted = self._curve, n_folds
         return self._curve
@@ -609,29 +575,28 @@ class GrowingFolds:
         scores.add(self._job.book.row_scores_of(tested), tested.weights)
         return scores
 
-    def _scored(self, chunk: int, n_trees: int, depth: int | None) -> FoldScores:
+    def _scored(self, chunk: int, n_trees: int, depth: int | None) -> FoldResult:
         """Return the scores of a fold after some of its trees.
 
         Scores by scorers are to the bit those of a fit, for which the rows have the order in which
         the splitter gives them. For the best of all sizes, our own formulas take less time.
         """
-        job, rows = self._job, self._tested(chunk, n_trees, depth)
-        if self._is_best:
-            return job.book.scores_of(rows)
+        job, rows, called = self._job, self._tested(chunk, n_trees, depth), {}
+        for number, scorer in enumerate(() if self._is_best else job.scoring.metrics):
+            if isinstance(scorer, Scorer):
+                called[number] = scores_of_called(scorer, rows, job.estimator, job.classes)
+        of = job.book.scores_of(rows, called)
+        spreads, nothing = in_full(of.spreads, of.scores.shape)[:, :, 0], np.empty((0, 0))
+        return FoldResult(of.scores[:, 0], spreads, nothing, bool(of.diverged[0]), 0)
+
+    def _along_tree(self, chunk: int, rows: TestedRows) -> TestedRows:
+        """Return the test rows of a fold in the order in which all rows are kept."""
         order = np.empty(len(rows), np.intp)
         tested = self._cut.tested_from(chunk, chunk + 1)
-        order[self._cut.test_rows(chunk).argsort()] = tested.argsort()
+        order[tested.argsort()] = self._cut.test_rows(chunk).argsort()
         weights = None if rows.weights is None else rows.weights[order]
-        assert rows.targets is not None
-        rows = replace(
-            rows, outputs=rows.outputs[order], targets=rows.targets[order], weights=weights
-        )
-        called = {
-            number: scores_of_called(scorer, rows, job.estimator, job.classes)
-            for number, scorer in enumerate(job.scoring.metrics)
-            if isinstance(scorer, Scorer)
-        }
-        return job.book.scores_of(rows, called)
+        targets = np.asarray(rows.targets)[order]
+        return replace(rows, outputs=rows.outputs[order], targets=targets, weights=weights)
 
     def fill(self, scores: RepeatScores, part: Node) -> None:
         """Grow the trees of a part, unless that is done, and fill in its scores."""
@@ -644,11 +609,14 @@ class GrowingFolds:
         pools = any(isinstance(one, Pooled) for one in job.scoring.metrics)
         for chunk in range(*part):
             fold = self._folds[chunk]
-            scores.fill(fold.scores[n_trees, self._depth], slice(chunk, chunk + 1))
+            known = fold.scores[n_trees, self._depth]
+            scores.scores[:, chunk], scores.diverged[chunk] = known.scores, known.has_diverged
+            if scores.spreads is not None:
+                scores.spreads[:, :, chunk] = known.spreads
             if fold.growth is None and (pools or job.needs_rows):
                 self._grow_one(n_trees, chunk)
             if fold.growth is not None and job.needs_outputs:
-                rows = self._tested(chunk, n_trees, self._depth)
+                rows = self._along_tree(chunk, self._tested(chunk, n_trees, self._depth))
                 self._engine.take_rows(job, scores, rows, slice(*begins[chunk : chunk + 2]))
                 if pools:
                     self._outputs.append(rows)

@@ -91,13 +91,6 @@ class RepeatScores:
         n_spreads = SPREAD_SIZE * n_metrics * n_folds if has_spreads else 0
         return [n_metrics * n_folds, n_spreads, n_folds, 2 * n_metrics, 1]
 
-    def fill(self, scores: FoldScores, folds: slice) -> None:
-        """Fill in scores of folds that are known."""
-        self.scores[:, folds] = scores.scores
-        self.diverged[folds] = scores.diverged
-        if self.spreads is not None:
-            self.spreads[:, :, folds] = in_full(scores.spreads, scores.scores.shape)
-
     @property
     def n_bytes(self) -> int:
         of_rows = 0 if self.of_rows is None else self.of_rows.nbytes
@@ -161,7 +154,9 @@ class WholeRepeat(Engine):
     ) -> None:
         """Fill in the scores of consecutive folds; ``tested`` are their rows among all tested."""
         scored = job.book.scores_of(rows)
-        scores.fill(scored, folds)
+        scores.scores[:, folds] = scored.scores
+        if scores.spreads is not None:
+            scores.spreads[:, :, folds] = in_full(scored.spreads, scored.scores.shape)
         scores.diverged[folds] = np.where(rows.diverged(), OUTPUTS_DIVERGED, scored.diverged)
         self.take_rows(job, scores, rows, tested)
 

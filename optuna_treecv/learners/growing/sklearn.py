@@ -61,7 +61,6 @@ class BoostedGrowth(WarmGrowth):
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
-        self._n_asked = 0
         # By the method: what the first trees say, one after another, and how many they are.
         self._staged: dict[str, tuple[Iterator[np.ndarray], int]] = {}
         self._said: dict[str, tuple[int, np.ndarray]] = {}
@@ -78,22 +77,18 @@ class BoostedGrowth(WarmGrowth):
     def grow(self, n_trees: int) -> Iterator[int]:
         """Fit further; where it has ended by itself, the further trees are none."""
         first = self.n_trees + 1
-        if self.shows_its_end:
-            is_due = self._n_fitted == self.n_trees and not self.has_ended
-            n_asked = n_trees
-        elif is_due := n_trees > self._n_asked:
-            self.fitted = clone(self.fitted)
-            n_asked = max(n_trees, getattr(self.estimator, self.size))
-        if is_due:
-            self.fit(n_asked)
-            self._n_asked, self._staged, self._said = n_asked, {}, {}
+        if not self.has_ended:
+            self.fit(n_trees)
+            self._staged, self._said = {}, {}
         for self.n_trees in range(first, n_trees + 1):
             yield self.n_trees
 
-    @property
-    def shows_its_end(self) -> bool:
-        """Whether it can be told that it has ended by itself; otherwise it is fitted at once."""
-        return self.estimator.n_iter_no_change is None
+    @classmethod
+    def why_not(cls, estimator: Any) -> str:
+        """Return why it must be fitted as a whole: it would not tell whether it has ended."""
+        if cls is BoostedGrowth and estimator.n_iter_no_change is not None:
+            return "n_iter_no_change ends it by rows of its own"
+        return super().why_not(estimator)
 
     @property
     def has_ended(self) -> bool:
@@ -131,7 +126,6 @@ class HistGrowth(BoostedGrowth):
     """Histogram-based boosting."""
 
     size = "max_iter"
-    shows_its_end = True
 
     @property
     def has_ended(self) -> bool:
