@@ -507,9 +507,7 @@ def test_a_grid_of_sizes_grows_each_other_setting_once(name: str, others: dict[s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["lightgbm", "xgboost", "hist", "gradient", "forest"]
-)
+@pytest.mark.parametrize("name", ["lightgbm", "xgboost", "hist", "gradient", "forest"])
 @pytest.mark.parametrize("cache", ["memory", None])
 def test_searched_sizes_have_the_scores_of_fits(name: str, cache: Any, results: Any) -> None:
     """Sizes come in any order, so that ensembles of other trials grow on or are asked again."""

@@ -153,10 +153,15 @@ class Growth(ABC):
 
 
 def kind_of(estimator: Any) -> type[Growth] | None:
-    """Return how an estimator grows; None if it is no ensemble that does."""
+    """Return how an estimator grows; None if it is no ensemble that does. Refuse rankers."""
     package = type(estimator).__module__.partition(".")[0]
     if package not in _MODULES:
         return None
     module = import_module(f"optuna_treecv.learners.growing.{_MODULES[package]}")
+    if type(estimator).__name__ in ("LGBMRanker", "XGBRanker"):
+        raise ValueError(
+            f"estimator must be a classifier or a regressor, got {type(estimator).__name__}, "
+            "whose scores need all rows of a query in one fold, and say so by group or qid."
+        )
     kind: type[Growth] | None = module.KINDS.get(type(estimator))
     return kind
