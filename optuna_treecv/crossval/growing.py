@@ -527,6 +527,11 @@ class GrowingFolds:
         return Taken(train_X, y, weights, X, self._job.classes)
 
     @cached_property
+    def _test_rows(self) -> list[np.ndarray]:
+        """The test rows of each fold, in the order of its fit."""
+        return [self._cut.test_rows(chunk) for chunk in range(self._cut.n_folds)]
+
+    @cached_property
     def _targets(self) -> np.ndarray:
         """The class codes, or the numbers, of all rows."""
         y, classes = self._job.task.data.y, self._job.classes
@@ -536,7 +541,7 @@ class GrowingFolds:
     def _tested(self, chunk: int, n_trees: int, depth: int | None) -> TestedRows:
         """Return the test rows of a fold, and what its first trees say of them."""
         data, classes = self._job.task.data, self._job.classes
-        rows = self._cut.test_rows(chunk)
+        rows = self._test_rows[chunk]
         targets = self._targets[rows]
         weights = None if data.score_weights is None else data.score_weights[rows]
         growth, columns = self._folds[chunk].growth, []

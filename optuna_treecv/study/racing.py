@@ -123,7 +123,8 @@ class RacingPruner(optuna.pruners.BasePruner):
     trial at its end, as if the trees that are left gained as much, each, as those since the report
     before, which is more than they do: a trial that is worse even then, by more than ``rung_z``
     standard errors, is pruned, from the second trial on. There, a trial need not become the best
-    one to be completed, but one of the best tenth, from which ``TPESampler`` learns.
+    one to be completed, but one of the best tenth, from which ``TPESampler`` learns. No other
+    trial is completed by chance.
 
     Parameters
     ----------
@@ -326,7 +327,9 @@ class RacingPruner(optuna.pruners.BasePruner):
         if rank > 1 and chance < self.futility:
             is_good = chance_to_win(early_losses, final_losses, current, rank) > _GOOD_CHANCE
             chance = 1.0 if is_good else chance
-        return chance < self.futility and not is_spared(self.seed, trial.number)
+        # Good ones that are completed teach enough where ensembles grow.
+        is_spared_one = not comparison.is_growing and is_spared(self.seed, trial.number)
+        return chance < self.futility and not is_spared_one
 
 
 def _rank_to_reach(study: optuna.Study) -> int:
