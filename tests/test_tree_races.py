@@ -1,6 +1,8 @@
 """Races while ensembles grow: what a pruner foretells from reports, and what a study shows."""
 
+import gc
 import warnings
+from weakref import WeakSet
 
 import numpy as np
 import optuna
@@ -11,13 +13,16 @@ from optuna.trial import TrialState
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import StratifiedKFold
 
 from optuna_treecv import RacingPruner
+from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.curves import Curve
 from optuna_treecv.dashboard import publish
+from optuna_treecv.learners.growing import sklearn as growing
 from optuna_treecv.report import plot_trees
 from optuna_treecv.study.racing import chance_to_win
 from optuna_treecv.study.racing import Comparison
@@ -146,6 +151,42 @@ def test_a_study_races_and_shows_its_best_curve(tmp_path):
     publish(study, store)
     names = [key for key in study._storage.get_study_system_attrs(study._study_id)]
     assert any("treecv-trees" in name for name in names)
+
+
+@pytest.mark.slow
+def test_a_hold_out_races_too():
+    objective = treecv_objective(
+        HistGradientBoostingClassifier(max_iter=40, random_state=0),
+        X,
+        Y,
+        param_distributions=SPACE,
+        method="holdout",
+        scoring="log_loss",
+        report="auto",
+    )
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    study = optuna.create_study(sampler=sampler, pruner=objective.pruner())
+    study.optimize(objective, n_trials=25)
+    pruned = [one for one in study.trials if one.state == TrialState.PRUNED]
+    assert pruned and all(len(one.intermediate_values) < 6 for one in pruned)
+
+
+def test_forests_of_one_fold_are_there_at_a_time(monkeypatch):
+    """A forest may take more memory than the rows."""
+    alive, most = WeakSet(), []
+    grow = growing.BaggedGrowth.grow
+
+    def counting(self, n_trees):
+        alive.add(self)
+        gc.collect()
+        most.append(len(alive))
+        yield from grow(self, n_trees)
+
+    monkeypatch.setattr(growing.BaggedGrowth, "grow", counting)
+    result = tree_cross_validate(
+        RandomForestClassifier(5, random_state=0), X, Y, cv=6, scoring=["roc_auc", "accuracy"]
+    )
+    assert result.method == "bagging" and most == [1] * 6
 
 
 def test_what_a_fold_that_is_left_out_would_choose_is_refused():

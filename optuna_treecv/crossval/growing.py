@@ -273,17 +273,20 @@ class Fold:
         By the number of trees, and the depth at which they are cut.
     seconds : float
         The time that it has taken.
+    n_row_bytes : int
+        The bytes of the prepared rows.
     """
 
     growth: Growth | None = None
     scores: dict[tuple[int, int | None], FoldResult] = field(default_factory=dict)
     seconds: float = 0.0
+    n_row_bytes: int = 0
 
     @property
     def nbytes(self) -> int:
         """The bytes that it takes, about."""
-        n_trees = 0 if self.growth is None else self.growth.nbytes
-        return n_trees + _SCORE_BYTES * len(self.scores)
+        n_bytes = 0 if self.growth is None else self.growth.nbytes + self.n_row_bytes
+        return n_bytes + _SCORE_BYTES * len(self.scores)
 
 
 class GrowingFolds:
@@ -332,6 +335,7 @@ class GrowingFolds:
         self._ends = [*takewhile(lambda end: end < self._most, BLOCKS), self._most]
         self._curve: Curve | None = None
         self._n_begun = self._n_noted = 0
+        self._finished: dict[int, TestedRows] = {}
         self._outputs: list[TestedRows] = []
 
     def events(self, watch: Watch) -> Generator[Grown]:
@@ -389,7 +393,9 @@ class GrowingFolds:
         with foreign_code():
             if fold.growth is None:
                 prepared = self._prepared(chunk, take)
-                fold.growth = self._kind(self._last, prepared, take)
+                fold.n_row_bytes = prepared.nbytes
+                fold.growth = self._kind(self._last, prepared.rows, take)
+            fold.growth.take = take
             wanted = range(1, end + 1) if self._is_best else {end, *self._asked}
             if end > fold.growth.n_trees:
                 for n_trees in fold.growth.grow(end):
@@ -399,8 +405,14 @@ class GrowingFolds:
                 if n_trees <= end and (n_trees, self._depth) not in fold.scores:
                     scores = self._scored(chunk, n_trees, self._depth)
                     fold.scores[n_trees, self._depth] = scores
+            if self._job.needs_outputs and not self._is_best and end == self._most:
+                self._finished[chunk] = self._tested(chunk, self._n_trees, self._depth)
         fold.seconds += perf_counter() - began
         self._keep(chunk, end)
+        if not isinstance(self._fold_task.estimator, Pipeline):
+            fold.growth.forget_rows()  # to fit steps again takes longer than to copy rows
+        if not self._is_best and end == self._most:
+            self._release(chunk)
 
     # What is kept so that a trial that was killed goes on: a fold after a block of trees.
 
@@ -454,13 +466,22 @@ class GrowingFolds:
 
     def close(self) -> None:
         """Leave the folds to trials of other sizes."""
-        memory = self._job.task.shared.memory
-        if self._name_of_all and memory is not None:
-            for chunk, fold in enumerate(self._folds):
-                if self._most == max([0, *self._asked]) and not self._is_best:
-                    fold.growth = None  # all that will be asked for is known
-                memory.keep(("growth", self._name_of_all, chunk), fold, fold.seconds)
+        for chunk in range(self._cut.n_folds):
+            self._release(chunk)
         self._kept.close()
+
+    def _release(self, chunk: int) -> None:
+        """Leave a fold to trials of other sizes, in the room of the cache, or drop its trees."""
+        fold, memory = self._folds[chunk], self._job.task.shared.memory
+        self._folds[chunk] = Fold(scores=dict(fold.scores))
+        if not self._name_of_all or memory is None or not fold.seconds:
+            return
+        if self._most == max([0, *self._asked]) and not self._is_best:
+            fold.growth = None  # all that will be asked for is known
+        if fold.growth is not None:
+            fold.growth.forget_rows()
+            fold.growth.take = _none_to_take
+        memory.keep(("growth", self._name_of_all, chunk), fold, fold.seconds)
 
     def _held(self, chunk: int) -> Fold | None:
         """Return a fold that trials of other sizes have left, which is nobody else's then."""
@@ -472,7 +493,7 @@ class GrowingFolds:
             memory.forget(key)
         return fold
 
-    def _prepared(self, chunk: int, take: Callable[[], Taken]) -> Any:
+    def _prepared(self, chunk: int, take: Callable[[], Taken]) -> Prepared:
         """Return what ensembles share of the rows of a fold, made if it is not kept."""
         memory, kind = self._job.task.shared.memory, self._kind
 
@@ -491,7 +512,7 @@ class GrowingFolds:
         facts = kept("facts", lambda: kind.facts(take()))
         settings = kind.settings(self._last, facts)
         prepared: Prepared = kept(settings, lambda: kind.prepare(self._last, settings, take()))
-        return prepared.rows
+        return prepared
 
     @cached_property
     def _name(self) -> bytes:
@@ -546,6 +567,7 @@ class GrowingFolds:
         weights = None if data.score_weights is None else data.score_weights[rows]
         growth, columns = self._folds[chunk].growth, []
         assert growth is not None
+        growth.take = partial(self._take, chunk)
         for method in self._methods:
             said = without_single_column(growth.respond(method, n_trees, depth))
             if method == "predict" and classes is not None:
@@ -575,7 +597,7 @@ class GrowingFolds:
 
     def _row_scores(self, n_trees: int) -> RowScores:
         """Return the scores of the test rows of the first fold."""
-        tested = self._tested(0, n_trees, self._depth)
+        tested = self._finished.get(0) or self._tested(0, n_trees, self._depth)
         scores = RowScores(len(tested), tested.weights is not None)
         scores.add(self._job.book.row_scores_of(tested), tested.weights)
         return scores
@@ -618,15 +640,20 @@ class GrowingFolds:
             scores.scores[:, chunk], scores.diverged[chunk] = known.scores, known.has_diverged
             if scores.spreads is not None:
                 scores.spreads[:, :, chunk] = known.spreads
-            if fold.growth is None and (pools or job.needs_rows):
-                self._grow_one(n_trees, chunk)
+            if chunk not in self._finished and fold.growth is None and (pools or job.needs_rows):
+                self._grow_one(self._most, chunk)
             if fold.growth is not None and job.needs_outputs:
-                rows = self._along_tree(chunk, self._tested(chunk, n_trees, self._depth))
+                self._finished[chunk] = self._tested(chunk, n_trees, self._depth)
+            if chunk in self._finished:
+                rows = self._along_tree(chunk, self._finished.pop(chunk))
                 self._engine.take_rows(job, scores, rows, slice(*begins[chunk : chunk + 2]))
-                if pools:
-                    self._outputs.append(rows)
+                self._outputs += [rows] * pools
         if pools and part.last == n_folds:
             scores.pooled[:] = job.book.pooled_of(_one_after_another(self._outputs))
+
+
+def _none_to_take() -> Taken:
+    raise AssertionError("an ensemble that waits for another trial needs no rows")
 
 
 def _one_after_another(folds: Sequence[TestedRows]) -> TestedRows:

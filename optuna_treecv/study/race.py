@@ -413,7 +413,7 @@ def evaluate_reporting(
                     race.before_trees(event)
                 _report(trial, event.value, event.step)
                 done = f"after {event.n_trees} trees of {event.n_folds} of {n_folds} folds"
-                if event.n_folds == n_folds:
+                if event.n_folds == n_folds and event.n_left == 0:
                     continue  # all is done
             elif is_early or is_growing:
                 continue  # the rest comes as one report

@@ -123,6 +123,9 @@ class Growth(ABC):
         """Return what ensembles with the same ``settings`` share of the rows of a fold."""
         return Prepared(None, 0)
 
+    def forget_rows(self) -> None:  # noqa: B027  # most hold none
+        """Forget the rows that can be taken again."""
+
     @property
     @abstractmethod
     def nbytes(self) -> int:

@@ -143,6 +143,10 @@ class LightGBMGrowth(Growth):
             (train, test, taken.classes), nbytes * (1 + (parameters.get("max_bin", 255) > 255))
         )
 
+    def forget_rows(self) -> None:
+        """Forget the test rows."""
+        self._test = None
+
     def grow(self, n_trees: int) -> Iterator[int]:
         """Update the booster."""
         while self.n_trees < n_trees:

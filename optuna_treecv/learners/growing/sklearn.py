@@ -36,6 +36,7 @@ class WarmGrowth(Growth):
         super().__init__(estimator, prepared, take)
         self.fitted = clone(estimator).set_params(warm_start=True)
         self._taken: Taken | None = None
+        self._n_rows = 0
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
@@ -49,9 +50,14 @@ class WarmGrowth(Growth):
             self._taken = self.take()
         return self._taken
 
+    def forget_rows(self) -> None:
+        """Forget the rows of the fold."""
+        self._taken = None
+
     def fit(self, n_trees: int) -> None:
         """Fit it further, to so many trees."""
         X, y, weights, *_ = self.taken
+        self._n_rows = len(y)
         options = {} if weights is None else {"sample_weight": weights}
         self.fitted.set_params(**{self.size: n_trees}).fit(X, y, **options)
 
@@ -71,7 +77,7 @@ class BoostedGrowth(WarmGrowth):
         parameters = self.estimator.get_params()
         depth = parameters["max_depth"] or _DEPTH
         leaves = parameters["max_leaf_nodes"] or 2 ** min(depth, _DEPTH)
-        n_classes = 1 if self.taken.classes is None else len(self.taken.classes)
+        n_classes = len(getattr(self.fitted, "classes_", (0,)))
         return _LEAF_BYTES * leaves * n_classes * self.n_trees
 
     def grow(self, n_trees: int) -> Iterator[int]:
@@ -163,7 +169,7 @@ class BaggedGrowth(WarmGrowth):
         trees = [one.tree_ for one in models if hasattr(one, "tree_")]
         n_nodes = sum(one.node_count for one in trees)
         n_values = trees[0].value[0].size if trees else 0
-        others = _LEAF_BYTES * len(self.taken.y) * (len(models) - len(trees))
+        others = _LEAF_BYTES * self._n_rows * (len(models) - len(trees))
         leaves = sum(one.nbytes for one in self._leaves)
         return n_nodes * (_NODE_BYTES + 8 * n_values) + others + leaves
 
@@ -191,6 +197,11 @@ class BaggedGrowth(WarmGrowth):
             total = total + say(number, method)
         self._sums[method, depth] = n_trees, total
         return total / n_trees
+
+    def forget_rows(self) -> None:
+        """Forget the rows of the fold, and what trees see of the test rows."""
+        super().forget_rows()
+        self._test = None
 
     def _said_by_model(self, number: int, method: str) -> np.ndarray:
         """Return what one model of any kind says."""
