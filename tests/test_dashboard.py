@@ -358,7 +358,8 @@ def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
     assert "## Best: trial 12" in note
     figures = figures_of(study)
     assert set(figures) == set(FIGURES)
-    for name, plot in dashboard.FIGURES.items():
+    for name in FIGURES:  # without the curve of ensembles
+        plot = dashboard.FIGURES[name]
         assert figures[name] == plot(study, filled.store).to_json()
 
 

@@ -65,7 +65,7 @@ def searched(estimator, grid, data=(X, LABELS), **options):
         (LogisticRegression(), {"C": [0.1, 1.0]}, None, "newton"),
         (LogisticRegression(), {"C": [0.1, 1.0]}, ["error", "log_loss"], "newton"),
         (KNeighborsClassifier(), {"n_neighbors": [3, 5]}, "neg_log_loss", "neighbors"),
-        (RandomForestClassifier(5, random_state=0), {"max_depth": [2, 4]}, "roc_auc", "fit"),
+        (RandomForestClassifier(5, random_state=0), {"max_depth": [2, 4]}, "roc_auc", "bagging"),
         (PegasosClassifier(), {"alpha": [0.1, 1.0]}, "accuracy", "treecv"),
         (GaussianNB(), {"var_smoothing": [1e-9]}, pooled("neg_log_loss"), "treecv"),
         (HistTreeClassifier(), {"max_depth": [2, 3]}, "log_loss", "forest"),

@@ -26,7 +26,7 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import explain
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import parameters_beside
-from optuna_treecv.crossval.growing import of_size
+from optuna_treecv.crossval.growing_folds import of_size
 from optuna_treecv.crossval.inner_tasks import check_folds
 from optuna_treecv.crossval.intervals import check_level
 from optuna_treecv.crossval.job import Job

@@ -1,0 +1,512 @@
+"""The evaluation of one ensemble on one repeat: its folds grow, are scored and are kept."""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Generator
+from collections.abc import Iterable
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from functools import cached_property
+from functools import partial
+from itertools import takewhile
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+
+from optuna_treecv.crossval.curves import Curve
+from optuna_treecv.crossval.engine import Grown
+from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.crossval.engine import RowScores
+from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.fit import fold_task_of
+from optuna_treecv.crossval.fold_task import FoldResult
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.whole_repeat import RepeatScores
+from optuna_treecv.crossval.whole_repeat import WholeRepeat
+from optuna_treecv.learners.adapter import in_columns
+from optuna_treecv.learners.growing.growth import Growth
+from optuna_treecv.learners.growing.growth import kind_of
+from optuna_treecv.learners.growing.growth import Prepared
+from optuna_treecv.learners.growing.growth import Taken
+from optuna_treecv.learners.steps.parts import foreign_code
+from optuna_treecv.learners.steps.parts import is_passed
+from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.data import predicted_codes
+from optuna_treecv.rows.data import without_single_column
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import in_full
+from optuna_treecv.scoring.scores import scores_of_called
+from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import first_key
+from optuna_treecv.sharing.keys import lasting_key
+from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.results import KeptScores
+from optuna_treecv.tree.plan import Node
+
+#: After so many trees reports are due; at most 16 numbers, each at most 1.5 times the one before.
+BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
+
+# The reports while the first fold grows, and the most reports of further folds.
+LEAD_STEPS = len(BLOCKS) + 1
+_MOST_REPORTS = 32 - LEAD_STEPS
+
+# The bytes of the scores of a fold after one number of trees, about.
+_SCORE_BYTES = 1000
+
+
+class Taking(BaseEstimator):
+    """The last step of a Pipeline in place of an ensemble: keeps what it would be fitted on."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "Taking":
+        """Keep the rows."""
+        self.taken_ = X, y, sample_weight
+        return self
+
+
+def divided(estimator: Any) -> tuple[str, Any]:
+    """Return the prefix of the parameters of the last step of a Pipeline, and this step."""
+    prefix, last = "", estimator
+    while type(last) is Pipeline:
+        name, last = last.steps[-1]
+        prefix += f"{name}__"
+    return prefix, last
+
+
+def of_size(estimator: Any, n_trees: int) -> Any:
+    """Return an ensemble of so many trees, which does not end early by other rows."""
+    prefix, last = divided(estimator)
+    kind = kind_of(last)
+    assert kind is not None
+    last = kind.without_patience(last)
+    values = {kind.size: n_trees}
+    if prefix:
+        estimator = clone(estimator).set_params(**{prefix.removesuffix("__"): last})
+        return estimator.set_params(**{prefix + name: one for name, one in values.items()})
+    return clone(last).set_params(**values)
+
+
+def seed_of(job: Job, repeat: Repeat) -> int:
+    return (job.task.settings.seed + repeat.number) % 2**32
+
+
+@dataclass
+class Fold:
+    """The ensemble of one fold, which trials of other sizes may grow on, and its scores.
+
+    Attributes
+    ----------
+    growth : Growth or None
+        None: it has not begun, or was left.
+    scores : dict of (int, int or None) to FoldResult
+        By the number of trees, and the depth at which they are cut.
+    seconds : float
+        The time that it has taken.
+    n_row_bytes : int
+        The bytes of the prepared rows.
+    """
+
+    growth: Growth | None = None
+    scores: dict[tuple[int, int | None], FoldResult] = field(default_factory=dict)
+    seconds: float = 0.0
+    n_row_bytes: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes, about."""
+        n_bytes = 0 if self.growth is None else self.growth.nbytes + self.n_row_bytes
+        return n_bytes + _SCORE_BYTES * len(self.scores)
+
+
+class GrowingFolds:
+    """The ensembles of one evaluation of a repeat.
+
+    Parameters
+    ----------
+    engine : WholeRepeat
+    job : Job
+    repeat : Repeat
+    """
+
+    def __init__(self, engine: WholeRepeat, job: Job, repeat: Repeat) -> None:
+        self._engine, self._job, self._repeat = engine, job, repeat
+        self._cut = repeat.cut
+        self._fold_task = fold_task_of(job, repeat)
+        prefix, last = divided(self._fold_task.estimator)
+        kind = kind_of(last)
+        assert kind is not None
+        self._kind = kind
+        self._is_best = job.task.settings.n_estimators == "best"
+        self._n_trees: int = kind.n_trees_of(last)
+        self._patience = kind.patience(last) if self._is_best else None
+        self._last = kind.without_patience(last) if self._is_best else last
+        self._sign = 1.0 if job.scoring.first.direction == "minimize" else -1.0
+        responses = [response_of(one, job.estimator) for one in job.scoring.metrics]
+        self._methods = list(dict.fromkeys([*responses, *job.keeps]))
+        size, searched = prefix + kind.size, job.task.searched
+        self._depth, self._depths = None, [None]
+        is_cut = job.task.settings.truncate
+        if is_cut:
+            self._depth, name = last.max_depth, f"{prefix}max_depth"
+            self._depths = [*job.task.grid.get(name, [self._depth])]
+            depths = searched[name]
+            widest = None if None in depths else max(depths)
+            self._last = clone(self._last).set_params(max_depth=widest)
+        self._name_of_all = self._name_without_size() if size in searched or is_cut else b""
+        self._most = self._n_trees
+        self._asked: Collection[int] = ()
+        if self._name_of_all and job.task.grid:
+            sizes = job.task.grid.get(size, ())
+            self._asked = [one for one in sizes if is_integer(one)]
+            if not self._is_best and not job.task.settings.is_growing:  # all of them will be
+                self._most = max([self._most, *self._asked])
+        self._folds = [self._held(chunk) or Fold() for chunk in range(repeat.cut.n_folds)]
+        self._ends = [*takewhile(lambda end: end < self._most, BLOCKS), self._most]
+        self._curve: Curve | None = None
+        self._n_begun = self._n_noted = 0
+        self._finished: dict[int, TestedRows] = {}
+        self._outputs: list[TestedRows] = []
+
+    def events(self, watch: Watch) -> Generator[Grown]:
+        """Grow the trees of all folds, those of the first fold first."""
+        n_folds = self._cut.n_folds
+        for step, end in enumerate(self._ends):
+            self._grow([0], end)
+            curve = self._note(1, end)
+            n_left = 0 if curve.has_ended(self._patience) else self._most - end
+            rows = self._row_scores(end) if watch.takes_rows else None
+            yield Grown(step, curve.value, end, 1, n_left, rows)
+            if n_left == 0:
+                break
+        n_reports = min(_MOST_REPORTS, n_folds - 1)
+        groups = np.linspace(1, n_folds, n_reports + 1).astype(int).tolist()[1:]
+        for step, n_grown in enumerate(groups):
+            curve = self._grow_together(n_grown)
+            yield Grown(LEAD_STEPS + step, curve.value, int(curve.n_trees[-1]), n_grown)
+
+    def _grow_together(self, n_folds: int) -> Curve:
+        """Grow the first folds until the mean of their curves ends."""
+        n_threads = self._job.task.settings.n_threads
+        # Each thread takes a fold; those that are ahead are needed soon.
+        n_ahead = min(max(n_folds, self._n_begun + n_threads), self._cut.n_folds)
+        known = self._most if self._curve is None else int(self._curve.n_trees[-1])
+        ends = self._ends if self._is_best else [self._most]
+        for end in ends:
+            self._grow(range(n_ahead if end <= known else n_folds), end)
+            curve = self._note(n_folds, end)
+            if curve.has_ended(self._patience):
+                break
+        self._n_begun = n_ahead
+        return curve
+
+    def _grow(self, chunks: Iterable[int], end: int) -> None:
+        """Grow the ensembles of some folds to so many trees, in threads."""
+        left = [one for one in chunks if not self._is_known(one, end)]
+        for chunk in left:
+            growth, n_trained = self._folds[chunk].growth, len(self._cut.split(chunk).train_rows())
+            n_before = 0 if growth is None else growth.n_trees
+            done = n_trained * end // self._most - n_trained * n_before // self._most
+            self._job.effort.n_updates += max(0, done)
+        n_threads = min(self._job.task.settings.n_threads, len(left))
+        if n_threads < 2:
+            for chunk in left:
+                self._grow_one(end, chunk)
+            return
+        with ThreadPoolExecutor(n_threads) as threads:
+            list(threads.map(partial(self._grow_one, end), left))
+
+    def _grow_one(self, end: int, chunk: int) -> None:
+        """Grow the ensemble of one fold, and score it after each tree, or after the last one."""
+        fold, began = self._folds[chunk], perf_counter()
+        take = partial(self._take, chunk)
+        with foreign_code():
+            if fold.growth is None:
+                prepared = self._prepared(chunk, take)
+                fold.n_row_bytes = prepared.nbytes
+                fold.growth = self._kind(self._last, prepared.rows, take)
+            fold.growth.take = take
+            wanted = range(1, end + 1) if self._is_best else {end, *self._asked}
+            if end > fold.growth.n_trees:
+                for n_trees in fold.growth.grow(end):
+                    for depth in self._depths if n_trees in wanted else ():
+                        fold.scores[n_trees, depth] = self._scored(chunk, n_trees, depth)
+            for n_trees in wanted:  # of trees that were there before
+                if n_trees <= end and (n_trees, self._depth) not in fold.scores:
+                    scores = self._scored(chunk, n_trees, self._depth)
+                    fold.scores[n_trees, self._depth] = scores
+            if self._job.needs_outputs and not self._is_best and end == self._most:
+                self._finished[chunk] = self._tested(chunk, self._n_trees, self._depth)
+        fold.seconds += perf_counter() - began
+        self._keep(chunk, end)
+        if not isinstance(self._fold_task.estimator, Pipeline):
+            fold.growth.forget_rows()  # to fit steps again takes longer than to copy rows
+        if not self._is_best and end == self._most:
+            self._release(chunk)
+
+    # What is kept so that a trial that was killed goes on: a fold after a block of trees.
+
+    @cached_property
+    def _kept(self) -> KeptScores:
+        """Where scores of single folds are kept; those of all folds are kept at the end."""
+        job, sized = self._job, of_size(self._fold_task.estimator, 1)
+        of = job.task.shared.cache, job.task.data_name(), self._folds_name, self._engine.name
+        return KeptScores.of(*of, [sized], job.scoring).at(job.task.settings.truncate)
+
+    def _sizes_of_block(self, end: int) -> list[int]:
+        """Return the numbers of trees whose scores are kept together."""
+        if not self._is_best:
+            return [end] if end == self._n_trees else []
+        return [*range(1 + max([0, *(one for one in self._ends if one < end)]), end + 1)]
+
+    def _is_known(self, chunk: int, end: int) -> bool:
+        """Return whether the scores of a fold are known, here or in the store."""
+        scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
+        is_here = (end, self._depth) in scores
+        if is_here or not sizes or not self._kept.name:
+            return is_here
+        shape = len(self._job.scoring.metrics), (0, 0)
+        n_numbers = FoldResult.size(*shape)
+        numbers = self._kept.find(n_numbers * len(sizes), self._name_of_block(chunk, end))
+        if numbers is None:
+            return False
+        for size, of_one in zip(sizes, numbers.reshape(-1, n_numbers), strict=True):
+            scores[size, self._depth] = FoldResult.of(of_one, *shape)
+        return True
+
+    def _keep(self, chunk: int, end: int) -> None:
+        """Keep the scores of a fold after a block of trees; to find them, all must grow again."""
+        scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
+        if self._kept.name and sizes:
+            numbers = [scores[size, self._depth].numbers() for size in sizes]
+            name = self._name_of_block(chunk, end)
+            self._kept.keep(np.concatenate(numbers), self._folds[chunk].seconds, name)
+
+    def _name_of_block(self, chunk: int, end: int) -> bytes:
+        return digest(self._folds_name, encode((chunk, end, self._is_best)))
+
+    def _name_without_size(self) -> bytes:
+        """Return the name of ensembles that differ in their sizes alone; empty: there is none."""
+        ensemble = clone(self._last).set_params(**{self._kind.size: 1})
+        key = first_key((ensemble, tuple(self._methods)), encode, lasting_key)
+        try:
+            return b"" if key is None else digest(self._name, key)
+        except NoKey:
+            return b""
+
+    def close(self) -> None:
+        """Leave the folds to trials of other sizes."""
+        for chunk in range(self._cut.n_folds):
+            self._release(chunk)
+        self._kept.close()
+
+    def _release(self, chunk: int) -> None:
+        """Leave a fold to trials of other sizes, in the room of the cache, or drop its trees."""
+        fold, memory = self._folds[chunk], self._job.task.shared.memory
+        self._folds[chunk] = Fold(scores=dict(fold.scores))
+        if not self._name_of_all or memory is None or not fold.seconds:
+            return
+        if self._most == max([0, *self._asked]) and not self._is_best:
+            fold.growth = None  # all that will be asked for is known
+        if fold.growth is not None:
+            fold.growth.forget_rows()
+            fold.growth.take = _none_to_take
+        memory.keep(("growth", self._name_of_all, chunk), fold, fold.seconds)
+
+    def _held(self, chunk: int) -> Fold | None:
+        """Return a fold that trials of other sizes have left, which is nobody else's then."""
+        memory, key = self._job.task.shared.memory, ("growth", self._name_of_all, chunk)
+        if not self._name_of_all or memory is None:
+            return None
+        with self._job.task.growing:
+            fold: Fold | None = memory.find(key)
+            memory.forget(key)
+        return fold
+
+    def _prepared(self, chunk: int, take: Callable[[], Taken]) -> Prepared:
+        """Return what ensembles share of the rows of a fold, made if it is not kept."""
+        memory, kind = self._job.task.shared.memory, self._kind
+
+        def kept(name: Any, make: Callable[[], Any]) -> Any:
+            try:
+                key = digest(self._name, encode((chunk, name)))
+            except NoKey:
+                return make()
+            found = None if memory is None else memory.find(key)
+            if found is None:
+                began, found = perf_counter(), make()
+                if memory is not None and found is not None:
+                    memory.keep(key, found, perf_counter() - began)
+            return found
+
+        facts = kept("facts", lambda: kind.facts(take()))
+        settings = kind.settings(self._last, facts)
+        prepared: Prepared = kept(settings, lambda: kind.prepare(self._last, settings, take()))
+        return prepared
+
+    @cached_property
+    def _name(self) -> bytes:
+        """The name of the rows, the folds and the steps before the ensemble."""
+        steps: Any = None
+        if isinstance(self._fold_task.estimator, Pipeline):
+            steps = clone(self._fold_task.estimator)
+            steps.set_params(**{divided(steps)[0].removesuffix("__"): None})
+        if (name := first_key(steps, encode, lasting_key)) is None:
+            raise NoKey("a step has no name")
+        rows = self._job.task.data_name()[0]
+        return digest(rows, self._folds_name, self._kind.__name__.encode(), name)
+
+    @property
+    def _folds_name(self) -> bytes:
+        return self._engine.name_of_folds(self._job, self._repeat)
+
+    def _take(self, chunk: int) -> Taken:
+        """Return the rows of a fold after the steps before the ensemble."""
+        estimator = clone(self._fold_task.estimator)
+        if not isinstance(estimator, Pipeline):
+            estimator = Taking()
+        else:
+            estimator.set_params(**{divided(estimator)[0].removesuffix("__"): Taking()})
+        train, test = self._cut.split(chunk).train_rows(), self._cut.test_rows(chunk)
+        folds = replace(self._fold_task, estimator=estimator)
+        fitted, X, _ = folds.fitted(b"", train, test)
+        while isinstance(fitted, Pipeline):
+            for _, step in fitted.steps[:-1]:
+                X = X if is_passed(step) else step.transform(X)
+            fitted = fitted.steps[-1][1]
+        train_X, y, weights = fitted.taken_
+        return Taken(train_X, y, weights, X, self._job.classes)
+
+    @cached_property
+    def _test_rows(self) -> list[np.ndarray]:
+        """The test rows of each fold, in the order of its fit."""
+        return [self._cut.test_rows(chunk) for chunk in range(self._cut.n_folds)]
+
+    @cached_property
+    def _targets(self) -> np.ndarray:
+        """The class codes, or the numbers, of all rows."""
+        y, classes = self._job.task.data.y, self._job.classes
+        codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
+        return self._job.task.fact("targets as numbers", codes)
+
+    def _tested(self, chunk: int, n_trees: int, depth: int | None) -> TestedRows:
+        """Return the test rows of a fold, and what its first trees say of them."""
+        data, classes = self._job.task.data, self._job.classes
+        rows = self._test_rows[chunk]
+        targets = self._targets[rows]
+        weights = None if data.score_weights is None else data.score_weights[rows]
+        growth, columns = self._folds[chunk].growth, []
+        assert growth is not None
+        growth.take = partial(self._take, chunk)
+        for method in self._methods:
+            said = without_single_column(growth.respond(method, n_trees, depth))
+            if method == "predict" and classes is not None:
+                said = predicted_codes(said, classes)
+            columns.append(in_columns(said, method, self._job.estimator, classes, 1))
+        outputs = np.hstack(columns, dtype=np.float64)
+        ends = np.cumsum([one.shape[1] for one in columns])
+
+        def respond(outputs: np.ndarray, method: str) -> np.ndarray:
+            number = self._methods.index(method)
+            said = np.split(outputs, ends, axis=1)[number].astype(columns[number].dtype)
+            return said[:, 0] if said.shape[1] == 1 else said
+
+        return TestedRows(outputs, respond, targets, weights, np.zeros(1, np.intp))
+
+    def _note(self, n_folds: int, end: int) -> Curve:
+        """Take note of the mean scores of the first folds, and return them."""
+        end = min(end, self._n_trees)
+        sizes = np.arange(1, end + 1) if self._is_best else np.array([end])
+        first = self._job.scoring.optimized[0]
+        folds = self._folds[:n_folds]
+        keys = [(size, self._depth) for size in sizes.tolist()]
+        scores = [[one.scores[key].scores[first] for key in keys] for one in folds]
+        self._curve = Curve.of(np.array(scores), sizes, self._sign, self._patience)
+        self._job.curve, self._n_noted = self._curve, n_folds
+        return self._curve
+
+    def _row_scores(self, n_trees: int) -> RowScores:
+        """Return the scores of the test rows of the first fold."""
+        tested = self._finished.get(0) or self._tested(0, n_trees, self._depth)
+        scores = RowScores(len(tested), tested.weights is not None)
+        scores.add(self._job.book.row_scores_of(tested), tested.weights)
+        return scores
+
+    def _scored(self, chunk: int, n_trees: int, depth: int | None) -> FoldResult:
+        """Return the scores of a fold after some of its trees.
+
+        Scores by scorers are to the bit those of a fit, for which the rows have the order in which
+        the splitter gives them. For the best of all sizes, our own formulas take less time.
+        """
+        job, rows, called = self._job, self._tested(chunk, n_trees, depth), {}
+        for number, scorer in enumerate(() if self._is_best else job.scoring.metrics):
+            if isinstance(scorer, Scorer):
+                called[number] = scores_of_called(scorer, rows, job.estimator, job.classes)
+        of = job.book.scores_of(rows, called)
+        spreads, nothing = in_full(of.spreads, of.scores.shape)[:, :, 0], np.empty((0, 0))
+        return FoldResult(of.scores[:, 0], spreads, nothing, bool(of.diverged[0]), 0)
+
+    def _along_tree(self, chunk: int, rows: TestedRows) -> TestedRows:
+        """Return the test rows of a fold in the order in which all rows are kept."""
+        order = np.empty(len(rows), np.intp)
+        tested = self._cut.tested_from(chunk, chunk + 1)
+        order[tested.argsort()] = self._cut.test_rows(chunk).argsort()
+        weights = None if rows.weights is None else rows.weights[order]
+        targets = np.asarray(rows.targets)[order]
+        return replace(rows, outputs=rows.outputs[order], targets=targets, weights=weights)
+
+    def fill(self, scores: RepeatScores, part: Node) -> None:
+        """Grow the trees of a part, unless that is done, and fill in its scores."""
+        job, n_folds = self._job, self._cut.n_folds
+        if self._curve is None or self._n_noted < part.last:
+            self._grow_together(n_folds if self._is_best else part.last)
+        assert self._curve is not None
+        n_trees = self._curve.best
+        begins = self._cut.begins() - self._cut.begins()[0]
+        pools = any(isinstance(one, Pooled) for one in job.scoring.metrics)
+        for chunk in range(*part):
+            fold = self._folds[chunk]
+            known = fold.scores[n_trees, self._depth]
+            scores.scores[:, chunk], scores.diverged[chunk] = known.scores, known.has_diverged
+            if scores.spreads is not None:
+                scores.spreads[:, :, chunk] = known.spreads
+            if chunk not in self._finished and fold.growth is None and (pools or job.needs_rows):
+                self._grow_one(self._most, chunk)
+            if fold.growth is not None and job.needs_outputs:
+                self._finished[chunk] = self._tested(chunk, n_trees, self._depth)
+            if chunk in self._finished:
+                rows = self._along_tree(chunk, self._finished.pop(chunk))
+                self._engine.take_rows(job, scores, rows, slice(*begins[chunk : chunk + 2]))
+                self._outputs += [rows] * pools
+        if pools and part.last == n_folds:
+            scores.pooled[:] = job.book.pooled_of(_one_after_another(self._outputs))
+
+
+def _none_to_take() -> Taken:
+    raise AssertionError("an ensemble that waits for another trial needs no rows")
+
+
+def _one_after_another(folds: Sequence[TestedRows]) -> TestedRows:
+    """Return the tested rows of all folds."""
+
+    def together(parts: Sequence[Any]) -> Any:
+        return None if parts[0] is None else np.concatenate(parts)
+
+    return TestedRows(
+        together([one.outputs for one in folds]),
+        folds[0].respond,
+        together([one.targets for one in folds]),
+        together([one.weights for one in folds]),
+        np.cumsum([0, *map(len, folds[:-1])]),
+    )
