@@ -171,6 +171,14 @@ def test_a_hold_out_races_too():
     assert pruned and all(len(one.intermediate_values) < 6 for one in pruned)
 
 
+def test_class_weights_of_a_forest_are_no_reason_to_warn():
+    forest = RandomForestClassifier(5, class_weight="balanced", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = tree_cross_validate(forest, X, Y, cv=3, scoring="accuracy")
+    assert result.method == "bagging"
+
+
 def test_forests_of_one_fold_are_there_at_a_time(monkeypatch):
     """A forest may take more memory than the rows."""
     alive, most = WeakSet(), []

@@ -34,7 +34,7 @@ class WarmGrowth(Growth):
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
-        self.fitted = clone(estimator).set_params(warm_start=True)
+        self.fitted = clone(estimator)
         self._taken: Taken | None = None
         self._n_rows = 0
 
@@ -59,7 +59,9 @@ class WarmGrowth(Growth):
         X, y, weights, *_ = self.taken
         self._n_rows = len(y)
         options = {} if weights is None else {"sample_weight": weights}
-        self.fitted.set_params(**{self.size: n_trees}).fit(X, y, **options)
+        # Forests warn of a warm start with some class weights.
+        self.fitted.set_params(**{self.size: n_trees, "warm_start": self.n_trees > 0})
+        self.fitted.fit(X, y, **options)
 
 
 class BoostedGrowth(WarmGrowth):
