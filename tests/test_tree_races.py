@@ -179,6 +179,32 @@ def test_class_weights_of_a_forest_are_no_reason_to_warn():
     assert result.method == "bagging"
 
 
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_folds_that_do_not_grow_are_fitted_and_others_count_once(monkeypatch, n_jobs):
+    grow, n_calls = growing.BaggedGrowth.grow, []
+
+    def failing(self, n_trees):
+        n_calls.append(n_trees)
+        if len(n_calls) > 2:
+            raise TypeError("as code of another library may")
+        yield from grow(self, n_trees)
+
+    forest = RandomForestClassifier(5, random_state=0)
+    options = {"cv": StratifiedKFold(6), "scoring": "roc_auc", "n_jobs": n_jobs}
+    expected = tree_cross_validate(forest, X, Y, **options)
+    monkeypatch.setattr(growing.BaggedGrowth, "grow", failing)
+    objective = treecv_objective(
+        forest, X, Y, param_grid={"max_depth": [None]}, report="folds", **options
+    )
+    study = optuna.create_study(
+        direction="maximize", sampler=objective.grid_sampler(), pruner=optuna.pruners.NopPruner()
+    )
+    study.optimize(objective)
+    assert study.trials[0].user_attrs["treecv"]["method"] == "fit" and len(n_calls) > 2
+    assert study.best_value == expected.mean and expected.method == "bagging"
+    assert len(study.trials[0].intermediate_values) == 6
+
+
 def test_forests_of_one_fold_are_there_at_a_time(monkeypatch):
     """A forest may take more memory than the rows."""
     alive, most = WeakSet(), []
@@ -195,6 +221,26 @@ def test_forests_of_one_fold_are_there_at_a_time(monkeypatch):
         RandomForestClassifier(5, random_state=0), X, Y, cv=6, scoring=["roc_auc", "accuracy"]
     )
     assert result.method == "bagging" and most == [1] * 6
+
+
+def test_a_race_of_params_that_were_tried_before():
+    """Scores of their trees are kept, the trees are not."""
+    objective = treecv_objective(
+        HistGradientBoostingClassifier(max_iter=20, random_state=0),
+        X,
+        Y,
+        param_distributions={"max_leaf_nodes": IntDistribution(2, 3)},
+        cv=3,
+        scoring="log_loss",
+        n_estimators="best",
+        report="auto",
+    )
+    study = optuna.create_study(pruner=objective.pruner())
+    for leaves in (2, 3, 2, 3):
+        study.enqueue_trial({"max_leaf_nodes": leaves})
+    study.optimize(objective, n_trials=4)
+    assert study.trials[2].value == study.trials[0].value
+    assert study.trials[2].user_attrs["treecv"]["n_updates"] == 0
 
 
 def test_what_a_fold_that_is_left_out_would_choose_is_refused():

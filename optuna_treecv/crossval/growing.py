@@ -131,7 +131,7 @@ class Growing(WholeRepeat):
         Where "auto" has chosen this and the library refuses something, the folds are fitted, so
         that errors are those of ``fit``.
         """
-        scores = self.find(job, repeat)
+        scores, n_done = self.find(job, repeat), 0
         if scores is None:
             growing = GrowingFolds(self, job, repeat)
             try:
@@ -140,11 +140,16 @@ class Growing(WholeRepeat):
                         yield from growing.events(watch)
                     scores = self.new_scores(job, repeat)
                     scores.needed[0] = repeat.cut.n_trained
-                    yield from self.events(job, repeat, scores, fill=growing.fill)
+                    for event in self.events(job, repeat, scores, fill=growing.fill):
+                        n_done = event.folds.last
+                        yield event
             except ValueError as error:
                 if not job.why or job.task.settings.n_estimators is not None:
                     raise
-                yield from FIT.start(job, repeat)
+                job.curve = None
+                for event in FIT.start(job, repeat):
+                    if event.folds.last > n_done:  # the others are scored already
+                        yield event
                 job.engine, job.why = FIT, f"growing its trees has failed: {error}"
                 return
         else:

@@ -186,7 +186,8 @@ class GrowingFolds:
             self._grow([0], end)
             curve = self._note(1, end)
             n_left = 0 if curve.has_ended(self._patience) else self._most - end
-            rows = self._row_scores(end) if watch.takes_rows else None
+            can_say = 0 in self._finished or self._has_grown(0, end)
+            rows = self._row_scores(end) if watch.takes_rows and can_say else None
             yield Grown(step, curve.value, end, 1, n_left, rows)
             if n_left == 0:
                 break
@@ -436,6 +437,11 @@ class GrowingFolds:
         self._job.curve, self._n_noted = self._curve, n_folds
         return self._curve
 
+    def _has_grown(self, chunk: int, n_trees: int) -> bool:
+        """Return whether so many trees are here, and not only their scores, which may be kept."""
+        growth = self._folds[chunk].growth
+        return growth is not None and growth.n_trees >= n_trees
+
     def _row_scores(self, n_trees: int) -> RowScores:
         """Return the scores of the test rows of the first fold."""
         tested = self._finished.get(0) or self._tested(0, n_trees, self._depth)
@@ -481,9 +487,10 @@ class GrowingFolds:
             scores.scores[:, chunk], scores.diverged[chunk] = known.scores, known.has_diverged
             if scores.spreads is not None:
                 scores.spreads[:, :, chunk] = known.spreads
-            if chunk not in self._finished and fold.growth is None and (pools or job.needs_rows):
-                self._grow_one(self._most, chunk)
-            if fold.growth is not None and job.needs_outputs:
+            is_needed = chunk not in self._finished and (pools or job.needs_rows)
+            if is_needed and not self._has_grown(chunk, n_trees):
+                self._grow_one(n_trees if self._is_best else self._most, chunk)
+            if self._has_grown(chunk, n_trees) and job.needs_outputs:
                 self._finished[chunk] = self._tested(chunk, n_trees, self._depth)
             if chunk in self._finished:
                 rows = self._along_tree(chunk, self._finished.pop(chunk))

@@ -31,7 +31,7 @@ _OTHERS = frozenset(
     "application app loss objective_type num_class num_classes input_model output_model".split()
 )
 
-# Parameters on which bins do not depend. That of all others which are not named here is assumed.
+# Parameters on which bins do not depend. Bins are assumed to depend on all others.
 _OF_TREES = frozenset(
     "boosting_type num_leaves max_depth learning_rate min_split_gain min_child_weight "
     "min_child_samples subsample subsample_freq colsample_bytree colsample_bynode reg_alpha "
@@ -40,12 +40,11 @@ _OF_TREES = frozenset(
     "data_sample_strategy bagging_fraction bagging_freq feature_fraction feature_fraction_bynode "
     "min_data_in_leaf lambda_l1 lambda_l2 min_gain_to_split min_sum_hessian_in_leaf".split()
 )
-# Names of ``min_child_samples``; a step that looks for splits ignores columns by it.
+# The names of ``min_child_samples``, by which LightGBM leaves out columns.
 _LEAST = (
     *("min_data_in_leaf", "min_data_per_leaf", "min_data", "min_child_samples"),
     "min_samples_leaf",
 )
-
 
 _LEAF_BYTES = 100
 

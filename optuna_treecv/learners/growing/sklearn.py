@@ -73,6 +73,11 @@ class BoostedGrowth(WarmGrowth):
         self._staged: dict[str, tuple[Iterator[np.ndarray], int]] = {}
         self._said: dict[str, tuple[int, np.ndarray]] = {}
 
+    def forget_rows(self) -> None:
+        """Forget the rows of the fold, also those that stages are asked about."""
+        super().forget_rows()
+        self._staged = {}
+
     @property
     def nbytes(self) -> int:
         """The bytes that the trees take, about."""
