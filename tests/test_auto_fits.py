@@ -55,7 +55,6 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.learners.one_pass import why_fit_differs
-from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4))
@@ -330,9 +329,6 @@ def test_a_study_that_began_in_the_tree_goes_on_in_it(tmp_path):
     estimator = SGDClassifier(random_state=0)
     before = treecv_objective(estimator, X, Y, param_distributions=ALPHA, n_epochs=1)
     study.optimize(before, n_trials=2)
-    known = dict(study.user_attrs[STUDY_ATTRIBUTE])
-    del known["is_as_fit"]  # as studies were before there was such a rule
-    study.set_user_attr(STUDY_ATTRIBUTE, known)
 
     after = treecv_objective(estimator, X, Y, param_distributions=ALPHA)
     again = optuna.load_study(study_name="old", storage=storage)

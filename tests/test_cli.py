@@ -165,7 +165,7 @@ def storage_naming(path, runs) -> str:
     url = f"sqlite:///{path}"
     study = optuna.create_study(storage=url, study_name="renamed since")
     for run in runs:
-        study.add_trial(optuna.trial.create_trial(value=0.0, user_attrs={"treecv_run": run}))
+        study.add_trial(optuna.trial.create_trial(value=0.0, user_attrs={"treecv": {"run": run}}))
     optuna.create_study(storage=url, study_name="without trials")
     return url
 

@@ -277,7 +277,7 @@ def study_with(recorded, storage: str, name: str) -> optuna.Study:
     def objective(trial):
         x = trial.suggest_float("x", 0, 1)
         run = recorded([x] * 10, study_name=name, trial_number=trial.number, parameters={"x": x})
-        trial.set_user_attr("treecv_run", run)
+        trial.set_user_attr("treecv", {"run": run})
         return x
 
     study.optimize(objective, n_trials=3)
@@ -315,9 +315,9 @@ def test_a_run_that_two_trials_name(database, recorded):
     study = optuna.create_study()
     run = recorded()
     for _ in range(2):
-        study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"treecv_run": run}))
-    study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"treecv_run": "gone"}))
-    study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"treecv_run": [run]}))
+        study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"treecv": {"run": run}}))
+    study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"treecv": {"run": "gone"}}))
+    study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"treecv": {"run": [run]}}))
     assert load_evaluations(database, study=study)["trial_number"].tolist() == [0]
 
 

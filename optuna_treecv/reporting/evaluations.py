@@ -22,7 +22,6 @@ from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import runs_of_trial
-from optuna_treecv.study.attributes import scores_of_trial
 from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice
@@ -122,12 +121,8 @@ class Evaluations:
             record = facts_of_trial(trial.user_attrs)
             if "n_updates" not in record:
                 continue
-            if trial.state == TrialState.COMPLETE:
-                mean = trial.values[0]
-            else:  # an earlier version did not write the mean of the first of several scores
-                scores = scores_of_trial(trial.user_attrs)
-                other = scores.get(str(facts.get("scoring")), np.nan)
-                mean = float(record.get("mean_test_score", other))
+            is_complete = trial.state == TrialState.COMPLETE
+            mean = trial.values[0] if is_complete else record.get("mean_test_score", np.nan)
             row = {
                 "trial_number": number,
                 "state": trial.state.name.lower(),

@@ -131,8 +131,7 @@ class StudyCheck:
         facts = study.user_attrs.get(STUDY_ATTRIBUTE) if facts is None else facts
         if not isinstance(facts, dict):
             return None
-        is_as_fit = facts.get("is_as_fit", facts.get("is_fitted", True))
-        return None if is_as_fit else self._task.settings.n_epochs or 1
+        return None if facts.get("is_as_fit", True) else self._task.settings.n_epochs or 1
 
     def differences(self, study: optuna.Study, job: Job) -> Iterator[str]:
         """Yield why values of a study cannot be compared with those of a job, as sentences."""
