@@ -25,10 +25,11 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.job import Job
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import first_key
 import optuna_treecv.study.batches
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.space import as_space
-from optuna_treecv.study.space import key_of_point
 
 X, Y = make_classification(300, 8, random_state=0)
 GRID = {"alpha": np.geomspace(1e-5, 10, 12), "average": [False, True]}
@@ -204,9 +205,9 @@ def test_a_point_is_bound_to_the_rows_once(batch_size, monkeypatch):
 
 def test_points_have_names_of_their_own():
     values = [1, 1.0, True, "1", None, "None", 1.0 + 2**-52, (1,), PegasosClassifier(1)]
-    names = {key_of_point({"alpha": value}) for value in values}
+    names = {first_key({"alpha": value}, encode) for value in values}
     assert len(names) == len(values) and None not in names
-    assert key_of_point({"alpha": object()}) is None
+    assert first_key({"alpha": object()}, encode) is None
 
 
 def test_a_wrong_point_fails_its_own_trial_only():

@@ -113,11 +113,6 @@ class Adapter:
         """Call ``partial_fit`` on a part of a phase."""
         self._train(part.state, cut(part.phase.rows, part.begin, part.end))
 
-    def update_both_parts(self, part: Part, other: Part) -> None:
-        """Train one state after the other."""
-        self.update_part(part)
-        self.update_part(other)
-
     def _train(self, state: State, rows: Rows, are_new: bool = True) -> None:
         """Call ``partial_fit`` once; the steps before the last are trained on new rows only."""
         if state.estimator is None:

@@ -411,28 +411,22 @@ class KernelTrainer:
         return new_state(self._kernel)
 
     def update(self, state: np.ndarray, phase: Phase | Rows) -> None:
-        rows = rows_of(phase)
-        self._survey(state, phase, rows)
-        self.replay(state, rows)
+        self.survey(state, phase)
+        self.replay(state, rows_of(phase))
 
     def replay(self, state: np.ndarray, rows: Rows) -> None:
         for part in self.rows.in_blocks(rows):
             self._kernel.update(state, *_span(part))
 
-    def survey(self, state: np.ndarray, rows: Rows) -> None:
-        """Let a state learn from some rows as a whole, before ``replay`` trains it on them."""
-        self._survey(state, rows, rows)
+    def survey(self, state: np.ndarray, phase: Phase | Rows) -> None:
+        """Let a state learn from a phase as a whole, before it is trained on its rows.
 
-    def _survey(self, state: np.ndarray, phase: Phase | Rows, rows: Rows) -> None:
-        """Let a state learn from a phase as a whole; rows that are no phase are one of their own.
-
-        The new rows of a phase are surveyed as they lie, so that no order changes the sums.
+        Rows that are no phase are one of their own. The new rows of a phase are surveyed as they
+        lie, so that no order changes the sums.
         """
-        if not self._kernel.surveys:
-            return
-        if isinstance(phase, Phase):
-            rows = slice(phase.start, phase.stop)
-        self._kernel.survey(state, *_span(rows))
+        if self._kernel.surveys:
+            rows = slice(phase.start, phase.stop) if isinstance(phase, Phase) else phase
+            self._kernel.survey(state, *_span(rows))
 
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
         """Write the outputs of a state's models for the rows start to stop - 1 into their rows."""
@@ -457,17 +451,16 @@ class KernelTrainer:
     def update_part(self, part: Part) -> None:
         """Train a state in place on a part of a phase."""
         state, phase, begin, end = part
-        rows = phase.rows
         if begin == 0:
-            self._survey(state, phase, rows)
-        self.replay(state, cut(rows, begin, end))
+            self.survey(state, phase)
+        self.replay(state, cut(phase.rows, begin, end))
 
     def update_both_parts(self, part: Part, other: Part) -> None:
         """Train two states in place on parts of phases in prepared order."""
         spans = []
         for state, phase, begin, end in (part, other):
             if begin == 0:
-                self._survey(state, phase, phase.rows)
+                self.survey(state, phase)
             spans.append((state, phase.start + begin, phase.start + end))
         self._kernel.update_both(*spans[0], *spans[1], None)
 
@@ -475,8 +468,8 @@ class KernelTrainer:
         self, first: np.ndarray, phase: Phase | Rows, second: np.ndarray, other: Phase | Rows
     ) -> None:
         both = rows_of(phase), rows_of(other)
-        self._survey(first, phase, both[0])
-        self._survey(second, other, both[1])
+        self.survey(first, phase)
+        self.survey(second, other)
         order, spans = None, [(rows.start, rows.stop) for rows in both if isinstance(rows, slice)]
         if len(spans) < 2:
             numbers = [

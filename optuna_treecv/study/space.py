@@ -37,8 +37,8 @@ from sklearn.pipeline import Pipeline
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.sharing.keys import NoKey
 
 #: A grid: the values of each parameter, or their codes (``Axis``).
 Grid = dict[str, list[Any]]
@@ -220,7 +220,9 @@ def _text(value: Any) -> str:
     text = " ".join(_ADDRESS.sub("", repr(value)).split())
     if _is_literal(value) and len(text) <= _MOST_CHARACTERS:
         return text
-    return f"{text[:_MOST_CHARACTERS]} {digest(_name(value)).hex()[:12]}"
+    # In later processes too, unless there is no such name.
+    name = first_key(value, lasting_key, encode) or os.urandom(16)
+    return f"{text[:_MOST_CHARACTERS]} {digest(name).hex()[:12]}"
 
 
 def _is_literal(value: Any) -> bool:
@@ -228,16 +230,6 @@ def _is_literal(value: Any) -> bool:
     if type(value) is dict:
         return all(map(_is_literal, value)) and all(map(_is_literal, value.values()))
     return type(value) in _PLAIN or (type(value) in (tuple, list) and all(map(_is_literal, value)))
-
-
-def _name(value: Any) -> bytes:
-    """Return bytes that tell an object from all others, those of later processes included."""
-    for key_of in (lasting_key, encode):
-        try:
-            return key_of(value)
-        except NoKey:
-            continue
-    return os.urandom(16)
 
 
 # Spaces.
@@ -631,7 +623,7 @@ class GridSampler(optuna.samplers.GridSampler):
         for grid in grids:
             for values in product(*(grid[name] for name in self._param_names)):
                 point = dict(zip(self._param_names, values, strict=True))
-                points.setdefault(key_of_point(point) or object(), values)
+                points.setdefault(first_key(point, encode) or object(), values)
         self._all_grids = list(points.values())
         self._n_min_trials = len(self._all_grids)
         self._rng.rng.shuffle(self._all_grids)  # type: ignore[arg-type]  # as Optuna does
@@ -711,14 +703,6 @@ def points_beside(
 def is_point_of(grid: Grid, values: Mapping[str, Any]) -> bool:
     """Return whether values are a point of a grid."""
     return all(values[name] in codes for name, codes in grid.items())
-
-
-def key_of_point(values: Mapping[str, Any]) -> bytes | None:
-    """Return bytes that tell a point from all others, or None if its values have no such bytes."""
-    try:
-        return encode(dict(values))
-    except NoKey:
-        return None
 
 
 # The recommended spaces.

@@ -18,12 +18,13 @@ from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import Grid
 from optuna_treecv.study.space import is_point_of
-from optuna_treecv.study.space import key_of_point
 
 # The methods that train models by passes of partial_fit, as trials name them.
 _ONE_PASS = ("treecv", "chain", "standard", "progressive")
@@ -213,7 +214,7 @@ class StudyCheck:
         assert self._grids is not None
         if isinstance(study.sampler, optuna.samplers.GridSampler):
             return
-        name = key_of_point(trial.params)
+        name = first_key(trial.params, encode)
         is_on_grid = any(is_point_of(grid, trial.params) for grid in self._grids)
         with self._lock:
             if is_on_grid and name not in self._visited:

@@ -111,8 +111,8 @@ BREAKAGES = [
     ),
     Breakage(
         "sweep: a running scaler learns of each part of a phase as if it was one",
-        "            if begin == 0:\n                self._survey(state, phase, phase.rows)",
-        "            if begin >= 0:\n                self._survey(state, phase, phase.rows)",
+        "            if begin == 0:\n                self.survey(state, phase)",
+        "            if begin >= 0:\n                self.survey(state, phase)",
         "test_large_rows::test_scores_are_those_of_rows_in_memory",
     ),
     Breakage(
