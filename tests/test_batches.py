@@ -260,8 +260,14 @@ class Named:
     """Stands for a run."""
 
     def __init__(self, name):
-        self.name = name
+        self.name, self.estimator, self.engine = name, None, self
         self.ahead = {}
+
+    def parameters_beside(self, estimator):
+        return ("alpha",)
+
+    def missing(self, run):
+        return run
 
 
 class Slow(Batches):
@@ -286,8 +292,6 @@ def slow(monkeypatch):
             raise error
 
     monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_together", walk)
-    monkeypatch.setattr(optuna_treecv.study.batches, "parameters_beside", lambda _: ("alpha",))
-    monkeypatch.setattr(optuna_treecv.study.batches, "missing_result", lambda run: run)
     return batches
 
 

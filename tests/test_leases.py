@@ -37,7 +37,6 @@ from sqlalchemy import update
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval import engines
 from optuna_treecv.crossval import treecv
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.history import load_evaluations
@@ -325,7 +324,8 @@ def trial_at(objective, params, **options):
 
 
 def name_at(objective, params):
-    missing = engines.missing_result(job_for(objective._task, *objective._space.at(params)))
+    job = job_for(objective._task, *objective._space.at(params))
+    missing = job.engine.missing(job)
     return None if missing is None else missing.name
 
 

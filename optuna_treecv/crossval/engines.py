@@ -10,7 +10,6 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 
 from optuna_treecv.crossval.engine import Engine
-from optuna_treecv.crossval.engine import Missing
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.fit import Fit
 from optuna_treecv.crossval.forest import FOREST
@@ -252,16 +251,6 @@ def _check_metadata_and_steps(job: Job, engine: Engine) -> None:
         )
 
 
-def parameters_beside(job: Job) -> tuple[str, ...]:
-    """Return the parameters in which estimators may differ that are evaluated with a job's."""
-    return job.engine.parameters_beside(job.estimator)
-
-
-def missing_result(job: Job) -> Missing | None:
-    """Return what is missing of a job's first repeat, or None if its results are there already."""
-    return job.engine.missing(job)
-
-
 def evaluate_together(jobs: Iterable[Job], are_leased: bool = False) -> bool:
     """Compute the results of those jobs that can be evaluated side by side.
 
@@ -282,7 +271,7 @@ def evaluate_together(jobs: Iterable[Job], are_leased: bool = False) -> bool:
     """
     by_engine: dict[str, list[Job]] = {}
     for job in jobs:
-        if parameters_beside(job):
+        if job.engine.parameters_beside(job.estimator):
             by_engine.setdefault(job.engine.name, []).append(job)
     is_any = False
     for alike in by_engine.values():

@@ -14,8 +14,6 @@ from weakref import WeakSet
 import optuna
 
 from optuna_treecv.crossval.engines import evaluate_together
-from optuna_treecv.crossval.engines import missing_result
-from optuna_treecv.crossval.engines import parameters_beside
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.storage.model_store import Leases
 
@@ -88,9 +86,9 @@ class Batches:
         """
         if self.size < 2 or (others is None and self._n_expected < 2):
             return
-        if not parameters_beside(job):
+        if not job.engine.parameters_beside(job.estimator):
             return
-        while missing_result(job):
+        while job.engine.missing(job):
             request = _Request(job)
             taken = self._join(request)
             if taken:
@@ -111,8 +109,8 @@ class Batches:
 
         A thread that waits for another process holds no lock and no lease meanwhile.
         """
-        if self.leases is not None and parameters_beside(job):
-            while missing := missing_result(job):
+        if self.leases is not None and job.engine.parameters_beside(job.estimator):
+            while missing := job.engine.missing(job):
                 with self.leases.hold([missing.name]) as mine:
                     if mine:
                         job.is_leased = True
@@ -133,12 +131,12 @@ class Batches:
         if self.leases is None or len(jobs) == 1:
             evaluate_together(jobs)
             return
-        names = {missing.name: job for job in jobs if (missing := missing_result(job))}
+        names = {missing.name: job for job in jobs if (missing := job.engine.missing(job))}
         with self.leases.hold(list(names)) as mine:
             leased_jobs = [names[name] for name in mine]
             is_any = evaluate_together(leased_jobs, are_leased=True)
         for one in taken:
-            missing = missing_result(one.job)
+            missing = one.job.engine.missing(one.job)
             one.goes_on = is_any and missing is not None and missing.name not in mine
 
     def _fitting(self, jobs: Iterable[Job], most: int, leased_names: set[str]) -> list[Job]:
@@ -148,7 +146,7 @@ class Batches:
         for job in jobs:
             if len(next_jobs) == most:
                 break
-            missing = missing_result(job)
+            missing = job.engine.missing(job)
             if missing is None or missing.name in leased_names:
                 continue
             waiting += missing.n_bytes

@@ -25,7 +25,6 @@ from sklearn.ensemble import VotingRegressor
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import explain
 from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.engines import parameters_beside
 from optuna_treecv.crossval.growing_folds import of_size
 from optuna_treecv.crossval.inner_tasks import check_folds
 from optuna_treecv.crossval.intervals import check_level
@@ -798,7 +797,7 @@ class TreeCVObjective:
         assert self._space.grids is not None
         names = list(self._space.grids[0])
         mine = {name: trial.params[name] for name in names}
-        lanes = parameters_beside(job)
+        lanes = job.engine.parameters_beside(job.estimator)
         trials = trial.study.get_trials(deepcopy=False)
         seen = {tuple(one.params.get(name) for name in names) for one in trials}
         ahead = self._batches.ahead.setdefault(trial.study, {})
