@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Iterator
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from typing import cast
 
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.tree.plan import Node
@@ -135,6 +135,28 @@ class Descent:
             self.add(one.node, one.state)
         return one.phase is None
 
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """Yield the next piece that models wait for, and the one that follows, while any wait.
+
+        They come in the order of the rows, and then again from the first one.
+        """
+        at = 0
+        while self.waiting:
+            numbers = sorted(self.waiting)
+            at = next((one for one in numbers if one >= at), numbers[0])
+            yield at, next((one for one in numbers if one > at), numbers[0])
+
+    def n_to_read(self) -> int:
+        """Go on until no model waits any more; return how many rows are read for that."""
+        n_rows = 0
+        for at, _ in self.pieces():
+            stop = self.bounds[at + 1]
+            n_rows += stop - self.bounds[at]
+            while models := self.waiting.pop(at, []):
+                for one in models:
+                    self.advance(one, min(stop, one.stop))
+        return n_rows
+
     def _wait(self, one: Waiting) -> None:
         if one.start == one.stop:  # a phase without rows
             self.add(one.node, one.state)
@@ -192,13 +214,10 @@ class Sweep(Descent):
 
     def _rows_to_read(self) -> int:
         """Return how many rows all rounds will read together."""
-        nothing = _Nothing(self._file.n_block)
-        other = Sweep(self.plan, nothing, lambda *_: 0, self._ends, cast(RowFile, nothing))
+        other = Descent(self.plan, self.bounds, lambda _: None, self._ends)
         for piece, models in self.waiting.items():
             other.waiting[piece] = [replace(one, state=None) for one in models]
-        for _ in other.rounds():
-            pass
-        return nothing.n_read
+        return other.n_to_read()
 
     def rounds(self) -> Generator[int]:
         """Read piece after piece until all is tested; yield the row updates of each."""
@@ -208,11 +227,7 @@ class Sweep(Descent):
             self._file.release()
 
     def _read(self) -> Generator[int]:
-        at = 0
-        while self.waiting:
-            numbers = sorted(self.waiting)
-            at = next((one for one in numbers if one >= at), numbers[0])
-            following = next((one for one in numbers if one > at), numbers[0])
+        for at, following in self.pieces():
             is_last = following == at
             self._file.hold(*self._rows(at), (0, 0) if is_last else self._rows(following))
             n_updates = 0
@@ -254,36 +269,11 @@ class Sweep(Descent):
         return self.bounds[piece], self.bounds[piece + 1]
 
 
-class _Nothing:
-    """A learner without models, and its file without rows."""
-
-    rows: Any = None
-    trains_pairs = False
-
-    def __init__(self, n_block: int) -> None:
-        self.n_block = n_block
-        self.n_read = 0
-
-    def hold(self, start: int, stop: int, following: tuple[int, int] = (0, 0)) -> None:
-        self.n_read += stop - start
-
-    def release(self) -> None:
-        """Hold nothing."""
-
-    def start(self) -> None:
-        """Return no state."""
-
-    snapshot = update = update_part = update_both_parts = lambda self, *_: None
-
-
 def rows_to_read(plan: Plan, n_block: int) -> int:
     """Return how many rows a sweep over a whole tree reads, if a block holds so many."""
-    nothing = _Nothing(n_block)
-    sweep = Sweep(plan, nothing, lambda *_: 0, (), cast(RowFile, nothing))
-    sweep.begin(None)
-    for _ in sweep.rounds():
-        pass
-    return nothing.n_read
+    descent = Descent(plan, piece_bounds(plan, n_block), lambda _: None)
+    descent.begin(None)
+    return descent.n_to_read()
 
 
 def sweep_tree(sweep: Sweep, blocks: Sequence[Node]) -> Generator[tuple[Node, int]]:
