@@ -31,10 +31,9 @@ _PLACE_BYTES = 600
 class _Block:
     """An array, or rows of an array, that are kept or dropped together."""
 
-    __slots__ = ("array", "keys", "n_bytes", "priority", "seconds")
+    __slots__ = ("keys", "n_bytes", "priority", "seconds")
 
     def __init__(self, array: Any, seconds: float) -> None:
-        self.array = array
         self.n_bytes = array.nbytes + _BLOCK_BYTES
         self.seconds = seconds
         self.priority = 0.0, 0  # and the tick at which it was set: the older block goes first
@@ -254,7 +253,6 @@ class ModelCache:
         for key in block.keys:
             del self._kept[key]
         block.keys.clear()
-        block.array = None  # a block that is forgotten still stands among those to go
 
 
 # Seconds of training between two writes to the store, which is what a killed worker loses.
