@@ -5,8 +5,8 @@ Single-pass learners against the optimum
 The upper panel shows well-specified least squares: 20 features, eigenvalues 0.1 to 1, unit noise.
 It plots rows times excess risk, divided by the constant of the empirical risk minimiser (d / 2).
 In theory this ratio is b / (b - 1) for streaming SVRG whose batches grow by b. It is 1 for the
-factorial schedule of streaming SVRG, for averaged SGD and for ROOT-SGD. Streaming SVRG is
-evaluated at the ends of its stages.
+factorial schedule of streaming SVRG and for averaged SGD. Streaming SVRG is evaluated at the ends
+of its stages.
 
 The lower panels show the 10-fold error on Covertype (class 1 against the rest), computed by
 TreeCV. It is plotted against the step size; for PEGASOS, whose steps are 1 / (alpha t), against
@@ -36,8 +36,6 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.paper import RootSGDClassifier
-from optuna_treecv.paper import RootSGDRegressor
 
 seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 40
 n_rows = int(float(sys.argv[2])) if len(sys.argv) > 2 else 1_000_000
@@ -54,7 +52,6 @@ REGRESSORS = {
         **SVRG | {"schedule": "factorial", "inner_steps": 1000, "step_size": 0.01}
     ),
     "averaged SGD (theory 1)": AveragedSGDRegressor(step_size=0.005, average=True, **PLAIN),
-    "ROOT-SGD (theory 1)": RootSGDRegressor(step_size=0.002, burn_in=1000, **PLAIN),
 }
 
 
@@ -140,7 +137,6 @@ def main():
     alphas = np.geomspace(1e-8, 1e-2, 13)
     families = [
         ("streaming SVRG", axes[1], "step_size", steps, StreamingSVRGClassifier()),
-        ("ROOT-SGD", axes[1], "step_size", steps, RootSGDClassifier()),
         (
             "averaged SGD, log loss",
             axes[1],

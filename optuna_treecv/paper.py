@@ -2,14 +2,10 @@
 
 from optuna_treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.learners.kmeans import StreamingKMeans
-from optuna_treecv.learners.root_sgd import RootSGDClassifier
-from optuna_treecv.learners.root_sgd import RootSGDRegressor
 from optuna_treecv.learners.sgd import LSQSGDRegressor
 
 __all__ = [
     "LSQSGDRegressor",
-    "RootSGDClassifier",
-    "RootSGDRegressor",
     "StreamingGaussianDensity",
     "StreamingKMeans",
 ]

@@ -23,7 +23,6 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 
@@ -43,7 +42,6 @@ estimators = [
     *(PegasosClassifier(1e-3, average=a, project=p) for a, p in product([False, True], repeat=2)),
     AveragedSGDClassifier("log_loss", average_start=500, learning_rate="invscaling", power_t=0.3),
     StreamingSVRGClassifier(step_size=0.02),
-    RootSGDClassifier(step_size=0.02),
     StreamingSVRGRegressor("huber"),
     StreamingKMeans(5),
     StreamingGaussianDensity("full"),

@@ -12,7 +12,6 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 
@@ -24,7 +23,6 @@ CLASSIFIERS = [
     AveragedSGDClassifier(alpha=0.01, shuffle=False),
     AveragedSGDClassifier(class_weight="balanced", fit_intercept=False, shuffle=False),
     StreamingSVRGClassifier(shuffle=False, random_state=0),
-    RootSGDClassifier(shuffle=False, random_state=0),
 ]
 REGRESSORS = [
     AveragedSGDRegressor(shuffle=False),

@@ -541,49 +541,6 @@ class StreamingSVRG:
         return (self.scale * wide(self.z) + self.shift * self.sum).astype(self.number)
 
 
-class RootSGD:
-    """One output of root_sgd.pyx."""
-
-    def __init__(
-        self,
-        loss: str,
-        epsilon: float,
-        alpha: float,
-        step_size: float,
-        burn_in: int,
-        zeros: np.ndarray,
-    ) -> None:
-        self.loss = loss
-        self.epsilon = epsilon
-        self.steps = Steps(loss, step_size, alpha)
-        self.burn_in = burn_in
-        self.number = zeros.dtype.type
-        self.w = self.w_before = self.v = zeros
-        self.t = 0
-
-    def train(self, x: np.ndarray, y: float, weight: float = 1.0) -> Any:
-        """Row t. Return what the model said of x before."""
-        said = dot(self.w, x)
-        self.t += 1
-        self.steps = self.steps.after(x, weight)
-        rate, weight, penalty = self.steps.of(x, weight)
-        if self.t <= self.burn_in:
-            rate = penalty = 0.0
-        keep = 1 - 1 / self.t
-        number = self.number
-        g = weight * slope(self.loss, self.epsilon, float(dot(self.w, x)), y)
-        g_before = weight * slope(self.loss, self.epsilon, float(dot(self.w_before, x)), y)
-        self.v = (number(keep) * self.v + number(g - keep * g_before) * x) + (
-            number(penalty) * self.w - number(keep * penalty) * self.w_before
-        )
-        self.w_before, self.w = self.w, self.w - number(rate) * self.v
-        return said
-
-    def weights(self) -> np.ndarray:
-        """The last iterate."""
-        return self.w
-
-
 class KMeans:
     """kmeans.pyx."""
 

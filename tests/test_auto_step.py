@@ -16,14 +16,14 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.paper import RootSGDClassifier
-from optuna_treecv.paper import RootSGDRegressor
 
-CLASSIFIERS = [StreamingSVRGClassifier(random_state=0), RootSGDClassifier(random_state=0)]
+CLASSIFIERS = [
+    StreamingSVRGClassifier(random_state=0),
+    AveragedSGDClassifier("log_loss", random_state=0),
+]
 REGRESSORS = [
     AveragedSGDRegressor(random_state=0),
     StreamingSVRGRegressor(random_state=0),
-    RootSGDRegressor(random_state=0),
 ]
 AUTOMATIC = [
     *CLASSIFIERS,

@@ -49,7 +49,6 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingKMeans
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is evaluated after one pass over")
@@ -358,11 +357,11 @@ def test_targets_too_large_for_the_type_of_the_rows():
 
 
 def test_sparse_rows_for_a_dense_learner():
-    for estimator in (RootSGDClassifier(), AveragedSGDClassifier(batch_size=2)):
-        with pytest.raises(ValueError, match="X must be dense for this estimator.*use an"):
-            tree_cross_validate(estimator, sparse.csr_matrix(X), y)
-        with pytest.raises(TypeError, match="[Ss]parse data was passed"):
-            estimator.fit(sparse.csr_matrix(X), y)
+    estimator = AveragedSGDClassifier(batch_size=2)
+    with pytest.raises(ValueError, match="X must be dense for this estimator.*use an"):
+        tree_cross_validate(estimator, sparse.csr_matrix(X), y)
+    with pytest.raises(TypeError, match="[Ss]parse data was passed"):
+        estimator.fit(sparse.csr_matrix(X), y)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

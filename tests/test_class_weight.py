@@ -22,7 +22,6 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.learners.compiled import Lanes
-from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.rows.data import Data
 from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.tree.plan import Plan
@@ -34,7 +33,6 @@ CLASSIFIERS = [
     AveragedSGDClassifier("log_loss", step_size="auto"),
     AveragedSGDClassifier("log_loss", batch_size=3),
     StreamingSVRGClassifier(initial_batch_size=5, inner_steps=9, random_state=0),
-    RootSGDClassifier(step_size=0.1, burn_in=5),
 ]
 IN_LANES = [one for one in CLASSIFIERS if one.lane_parameters]
 
@@ -169,8 +167,8 @@ def test_class_weights_act_from_the_first_row_on(estimator):
 def test_wrong_class_weights(class_weight, match):
     X, y, _ = rare_class()
     X[3, 2] = np.nan  # which would be refused later
-    estimator = RootSGDClassifier(class_weight=class_weight)
-    match = f"^The 'class_weight' parameter of RootSGDClassifier {match}"
+    estimator = AveragedSGDClassifier(class_weight=class_weight)
+    match = f"^The 'class_weight' parameter of AveragedSGDClassifier {match}"
     for call in (
         lambda: estimator.fit(X, y),
         lambda: estimator.partial_fit(X, y, classes=[0, 1]),

@@ -52,7 +52,6 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.learners.steps.decisions import compiled_part
 from optuna_treecv.learners.steps.decisions import split
-from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingKMeans
 
 
@@ -555,7 +554,8 @@ def test_a_column_that_a_training_set_lacks_is_left_out_of_distances():
     assert found.method == "treecv"
     without = tree_cross_validate(linear, X[:, :2], X[:, 0], **kind)
     assert found.test_score[0] == pytest.approx(without.test_score[0], rel=1e-12)
-    learners = [StreamingKMeans(2), RootSGDRegressor()]  # one evaluation fits their step once
+    # One evaluation fits the step of these learners once: both take dense rows only.
+    learners = [StreamingKMeans(2), AveragedSGDRegressor(batch_size=2)]
     several = [Pipeline([("fill", SimpleImputer()), ("learn", one)]) for one in learners]
     found = tree_cross_validate_many(several, X, X[:, 0], scoring=lambda *_: 0.0, **kind)
     assert [one.method for one in found] == ["fit", "treecv"]

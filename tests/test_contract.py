@@ -23,8 +23,6 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
-from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.testing import LearnerContract
@@ -42,8 +40,6 @@ COMPILED = [
     StreamingSVRGClassifier(initial_batch_size=4, inner_steps=5),
     StreamingSVRGClassifier(initial_batch_size=4, inner_steps=5, class_weight="balanced"),
     StreamingSVRGRegressor("huber", initial_batch_size=3, inner_steps=9, schedule="factorial"),
-    RootSGDClassifier(burn_in=3),
-    RootSGDRegressor(burn_in=3),
     StreamingKMeans(3),
     StreamingGaussianDensity(),
     StreamingGaussianDensity("full"),

@@ -54,8 +54,6 @@ from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
-from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import padded_width
@@ -69,7 +67,6 @@ CLASSIFIERS = [
     StreamingSVRGClassifier(
         alpha=0.1, step_size=0.3, initial_batch_size=3, batch_growth=1.5, inner_steps=6
     ),
-    RootSGDClassifier(step_size=0.05, burn_in=5),
 ]
 REGRESSORS = [
     LSQSGDRegressor(),
@@ -77,7 +74,6 @@ REGRESSORS = [
     AveragedSGDRegressor("huber", batch_size=4, average_start=8, step_size=0.1),
     AveragedSGDRegressor("epsilon_insensitive", alpha=0.5, step_size=0.6),
     StreamingSVRGRegressor(initial_batch_size=5, inner_steps=9, schedule="factorial"),
-    RootSGDRegressor("huber", epsilon=0.2, burn_in=3),
 ]
 UNSUPERVISED = [
     StreamingKMeans(1),
@@ -109,8 +105,6 @@ def twins_of(estimator, n_rows, n_outputs, zeros):
             twin = reference.StreamingSVRG
             settings = (*loss, e.alpha, step, e.initial_batch_size, e.batch_growth)
             settings = (*settings, e.inner_steps, e.warm_stages, e.schedule == "factorial", 0)
-        case RootSGDClassifier() | RootSGDRegressor():
-            twin, settings = reference.RootSGD, (*loss, e.alpha, step, e.burn_in)
     return [twin(*settings, zeros) for _ in range(n_outputs)]
 
 

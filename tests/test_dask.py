@@ -45,8 +45,6 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
-from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 
@@ -132,14 +130,12 @@ OF_CLASSES = {
     "averaged": AveragedSGDClassifier(batch_size=1),
     "batches": AveragedSGDClassifier(batch_size=8),
     "svrg": StreamingSVRGClassifier(),
-    "root": RootSGDClassifier(),
     "bayes": GaussianNB(),
     "scikit-learn's SGD": SGDClassifier(shuffle=False, max_iter=1),
 }
 OF_NUMBERS = {
     "averaged regression": AveragedSGDRegressor(),
     "svrg regression": StreamingSVRGRegressor(),
-    "root regression": RootSGDRegressor(),
     "least squares": LSQSGDRegressor(),
     "k-means": StreamingKMeans(n_clusters=3),
     "density": StreamingGaussianDensity(),

@@ -39,7 +39,6 @@ from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import pad_rows
@@ -164,7 +163,6 @@ ESTIMATORS = {
     "averaged PEGASOS": PegasosClassifier(0.01, average=True, class_weight="balanced"),
     "SGD": AveragedSGDClassifier(alpha=0.01),
     "SVRG": StreamingSVRGClassifier(initial_batch_size=5),
-    "ROOT-SGD": RootSGDClassifier(),
     "K-means": StreamingKMeans(3),
     "density": StreamingGaussianDensity(),
     "regression": AveragedSGDRegressor(),

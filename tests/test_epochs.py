@@ -50,8 +50,6 @@ from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv._kernels.order import order_with_replays
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
-from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
@@ -66,11 +64,9 @@ COMPILED = [
     AveragedSGDClassifier(loss="log_loss", average_start=70, batch_size=3),
     StreamingSVRGClassifier(initial_batch_size=5),
     StreamingSVRGClassifier(initial_batch_size=5, inner_steps=9),
-    RootSGDClassifier(burn_in=4),
     AveragedSGDRegressor(),
     LSQSGDRegressor(),
     StreamingSVRGRegressor(initial_batch_size=5),
-    RootSGDRegressor(burn_in=4),
 ]
 FOR_SPARSE_ROWS = [one for one in COMPILED if get_tags(one).input_tags.sparse]
 INCREMENTAL = [

@@ -33,8 +33,6 @@ from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
-from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.rows.data import aligned_empty
@@ -46,13 +44,11 @@ CLASSIFIERS = [
     AveragedSGDClassifier(),
     AveragedSGDClassifier(batch_size=4),
     StreamingSVRGClassifier(),
-    RootSGDClassifier(),
 ]
 REGRESSORS = [
     LSQSGDRegressor(),
     AveragedSGDRegressor(step_size=0.01),
     StreamingSVRGRegressor(),
-    RootSGDRegressor(),
 ]
 FROM_SKLEARN = [
     SGDClassifier(max_iter=1, tol=None, random_state=0),

@@ -26,7 +26,6 @@ from optuna_treecv._kernels.gaussian import Gaussian
 from optuna_treecv._kernels.kmeans import KMeans
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
-from optuna_treecv._kernels.root_sgd import RootSGD
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.sgd_lanes import SGDLanes
 from optuna_treecv._kernels.svrg import StreamingSVRG
@@ -95,14 +94,6 @@ def svrg(X: Any, y_type: Any, is_sparse: bool) -> Any:
             yield StreamingSVRG(X, y_type(y), n_classes, loss, 0.1, *schedule)
 
 
-def root(X: Any, y_type: Any, is_sparse: bool) -> Any:
-    for loss, schedule in product(
-        ["log_loss", "squared_error", "huber"], [(1e-3, 0.05, 20), (0.1, 0.0, 10)]
-    ):
-        for y, n_classes in supervised(loss):
-            yield RootSGD(X, y_type(y), n_classes, loss, 0.1, *schedule)
-
-
 def kmeans(X: Any, **_: Any) -> Any:
     for n_clusters in (1, 5):
         yield KMeans(X, n_clusters)
@@ -143,7 +134,6 @@ FAMILIES: dict[str, tuple[Callable[..., Any], bool]] = {  # whether there are sp
     "pegasos": (pegasos, True),
     "sgd": (sgd, True),
     "svrg": (svrg, True),
-    "root": (root, False),
     "kmeans": (kmeans, False),
     "gaussian": (gaussian, False),
     "pegasos_lanes": (pegasos_lanes, True),

@@ -23,7 +23,6 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 
@@ -55,7 +54,7 @@ def entries(estimator):
         (PegasosClassifier(fit_intercept=None), "fit_intercept"),
         (PegasosClassifier(fit_intercept=2**27), "fit_intercept"),
         (AveragedSGDClassifier(fit_intercept=np.ones(3)), "fit_intercept"),
-        (RootSGDClassifier(fit_intercept="no"), "fit_intercept"),
+        (StreamingSVRGClassifier(fit_intercept="no"), "fit_intercept"),
         (AveragedSGDClassifier(batch_size="2"), "batch_size"),
         (PegasosClassifier(alpha=-1.0), "alpha"),
         (PegasosClassifier(alpha=10**400), "alpha"),
@@ -117,7 +116,6 @@ def in_numpy(value):
         AveragedSGDClassifier(average_start=200),
         AveragedSGDRegressor(batch_size=200),
         LSQSGDRegressor(step_size=0.5),
-        RootSGDClassifier(burn_in=200),
         StreamingSVRGClassifier(initial_batch_size=200, inner_steps=250, warm_stages=1),
         StreamingSVRGRegressor(alpha=0.5, settings="theory", random_state=3),
         StreamingKMeans(200),

@@ -22,7 +22,6 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.prepare import gather_rows
-from optuna_treecv._kernels.root_sgd import RootSGD
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.svrg import StreamingSVRG
 from optuna_treecv.rows.data import aligned_empty
@@ -183,14 +182,6 @@ CLASSIFIERS = (
             ("log_loss", 0.0, 0.01, 0.0, 4, 1.5, 0, 0, False, 7),
         )
     ]
-    + [
-        (RootSGD, reference.RootSGD, settings)
-        for settings in (
-            ("log_loss", 0.0, 0.0, 0.0, 10),
-            ("log_loss", 0.0, 0.3, 0.2, 1),
-            ("log_loss", 0.0, 0.3, 0.0, 10),
-        )
-    ]
 )
 REGRESSORS = (
     [
@@ -220,22 +211,14 @@ REGRESSORS = (
             ("squared_error", 0.0, 0.1, 0.0, 3, 1.5, 0, 1, True, 9),
         )
     ]
-    + [
-        (RootSGD, reference.RootSGD, settings)
-        for settings in (
-            ("squared_error", 0.0, 0.01, 0.01, 10),
-            ("huber", 0.5, 0.0, 0.0, 5),
-            ("squared_error", 0.0, 2.0, 0.0, 5),
-        )
-    ]
 )
 
 
 def takes_sparse(case):
-    """Return whether a learner accepts sparse rows: not ROOT-SGD, nor mini-batches."""
+    """Return whether a learner accepts sparse rows: mini-batches do not."""
     make, _, options = case
     is_sgd = isinstance(make, partial) or make is SGD
-    return make is not RootSGD and not (is_sgd and options[6] > 1)
+    return not (is_sgd and options[6] > 1)
 
 
 def name_of(case):

@@ -35,8 +35,6 @@ from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 import optuna_treecv.paper
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
-from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
@@ -46,12 +44,10 @@ COMPILED = [
     PegasosClassifier(alpha=1e-5, average=True, project=True, fit_intercept=False),
     AveragedSGDClassifier("log_loss", average_start=20, random_state=0),
     StreamingSVRGClassifier(initial_batch_size=5, inner_steps=10, random_state=0),
-    RootSGDClassifier(burn_in=5),
     LSQSGDRegressor(fit_intercept=True),
     LSQSGDRegressor(step_size=0.02, radius=np.inf, average=False),
     AveragedSGDRegressor("epsilon_insensitive", batch_size=3),
     StreamingSVRGRegressor("huber", initial_batch_size=5, inner_steps=10, random_state=0),
-    RootSGDRegressor(burn_in=5),
 ]
 ESTIMATORS = [*COMPILED, SGDClassifier(max_iter=1, tol=None)]
 
@@ -70,11 +66,9 @@ def fails_of(estimator):
         PegasosClassifier(average=True, project=True),
         AveragedSGDClassifier("log_loss", batch_size=2),
         StreamingSVRGClassifier(step_size=0.1, initial_batch_size=10, inner_steps=20),
-        RootSGDClassifier(step_size=0.1, burn_in=10),
         LSQSGDRegressor(fit_intercept=True, average=False),
         AveragedSGDRegressor(),
         StreamingSVRGRegressor(initial_batch_size=5),
-        RootSGDRegressor(burn_in=5),
         StreamingKMeans(),
         StreamingGaussianDensity("full"),
     ],
@@ -85,7 +79,7 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("estimator", COMPILED[:5], ids=said)
+@pytest.mark.parametrize("estimator", COMPILED[:4], ids=said)
 def test_three_blobs_are_told_apart(estimator):
     # scikit-learn's checks demand this too, but not of estimators with the tag poor_score. They
     # have it because one pass over fifty rows is too short for class weights of 1000 and 0.0001.
@@ -221,7 +215,6 @@ def test_unknown_labels_in_partial_fit():
         (AveragedSGDClassifier(average_start=-1), "'average_start' parameter"),
         (AveragedSGDRegressor(epsilon=-0.1), "'epsilon' parameter"),
         (AveragedSGDRegressor(learning_rate="optimal"), "'learning_rate' parameter"),
-        (RootSGDClassifier(burn_in=0), "'burn_in' parameter"),
         (StreamingKMeans(0), "'n_clusters' parameter"),
         (StreamingKMeans(2**61), "'n_clusters' parameter"),
         (StreamingGaussianDensity("tied"), "'covariance_type' parameter"),
@@ -240,7 +233,6 @@ def test_numbers_of_rows_beyond_all_rows(binary):
     for estimator in (
         StreamingSVRGClassifier(initial_batch_size=2**70, inner_steps=2**70, warm_stages=2**70),
         AveragedSGDClassifier(batch_size=2**70, average_start=2**70),
-        RootSGDClassifier(burn_in=2**70),
     ):
         assert not estimator.fit(X, y).coef_.any()
     model = AveragedSGDClassifier(average_start=2**70, random_state=0).fit(X, y)

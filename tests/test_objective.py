@@ -34,7 +34,6 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}
@@ -60,7 +59,6 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     [
         (StreamingSVRGClassifier(initial_batch_size=10, inner_steps=20), "step_size"),
         (AveragedSGDClassifier("log_loss"), "step_size"),
-        (RootSGDClassifier(burn_in=10), "step_size"),
         (AveragedSGDRegressor("huber"), "step_size"),
         (StreamingSVRGRegressor(initial_batch_size=10, inner_steps=20), "step_size"),
         (StreamingGaussianDensity("full"), "reg_covar"),

@@ -31,8 +31,6 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
-from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
@@ -65,10 +63,6 @@ LINEAR = [
         ),
     ),
     (
-        RootSGDClassifier(step_size=0.1, burn_in=5),
-        lambda zeros, _: reference.RootSGD("log_loss", 0.0, 1e-4, 0.1, 5, zeros),
-    ),
-    (
         AveragedSGDRegressor("huber", epsilon=0.5, batch_size=3),
         lambda zeros, _: reference.SGD(
             "huber", 0.5, 1e-4, 0.0, 0.0, np.inf, 3, True, 0, zeros, is_linear=True
@@ -85,10 +79,6 @@ LINEAR = [
         lambda zeros, seed: reference.StreamingSVRG(
             "squared_error", 1.35, 1e-4, 0.0, *SVRG_STAGES, seed, zeros
         ),
-    ),
-    (
-        RootSGDRegressor(burn_in=5),
-        lambda zeros, _: reference.RootSGD("squared_error", 1.35, 1e-4, 0.0, 5, zeros),
     ),
 ]
 ESTIMATORS = [
@@ -327,7 +317,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("estimator", [ESTIMATORS[0], ESTIMATORS[6], *ESTIMATORS[10:12]], ids=said)
+@pytest.mark.parametrize("estimator", [ESTIMATORS[0], ESTIMATORS[5], *ESTIMATORS[8:10]], ids=said)
 @pytest.mark.parametrize(("weights", "match"), BAD)
 def test_bad_weights(estimator, weights, match):
     X, y, _ = data_for(estimator)

@@ -36,7 +36,6 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
-from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
@@ -67,7 +66,6 @@ FAMILIES = {
         StreamingSVRGClassifier(step_size=0.1, initial_batch_size=40, random_state=5),
     ],
     "SVRG regression": [StreamingSVRGRegressor(alpha=a, initial_batch_size=9) for a in (0, 1)],
-    "ROOT": [RootSGDClassifier(alpha=alpha, burn_in=50) for alpha in (0.01, 0.1)],
     "K-means": [StreamingKMeans(3), StreamingKMeans(4)],
     "density": [StreamingGaussianDensity(), StreamingGaussianDensity()],
 }
@@ -242,11 +240,11 @@ def test_a_metric_may_write_into_predictions():
             predicted[:] = 7
 
 
-def test_no_alpha_is_too_large_for_the_burn_in():
-    X, y = make(RootSGDClassifier(), np.float32)
+def test_no_alpha_is_too_large_for_the_first_batch():
+    X, y = make(StreamingSVRGClassifier(), np.float32)
     cache = ModelCache()
     for alpha in (1e39, 0.01):
-        estimator = RootSGDClassifier(alpha, burn_in=100)
+        estimator = StreamingSVRGClassifier(alpha, initial_batch_size=100)
         found = evaluate(objective_of(X, y, cache, cv=5), estimator)
         assert_same(found, tree_cross_validate(estimator, X, y, cv=5))
 

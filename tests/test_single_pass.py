@@ -28,8 +28,6 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.paper import RootSGDClassifier
-from optuna_treecv.paper import RootSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
@@ -165,23 +163,6 @@ def test_a_mini_batch_is_one_step_with_its_mean_gradient(make_data):
     np.testing.assert_allclose(model.coef_, w, rtol=1e-9)
 
 
-def test_root_sgd_is_the_papers(make_data):
-    X, _ = make_data(120, 4)
-    y = X @ np.arange(4.0)
-
-    def gradient(w, i):
-        return (X[i] @ w - y[i]) * X[i] + 0.2 * w
-
-    before = now = v = np.zeros(4)
-    for i in range(120):
-        v = gradient(now, i) + i / (i + 1) * (v - gradient(before, i))
-        before, now = now, now - (0.05 if i >= 8 else 0.0) * v
-    model = RootSGDRegressor(
-        alpha=0.2, step_size=0.05, burn_in=8, fit_intercept=False, shuffle=False
-    )
-    np.testing.assert_allclose(model.fit(X, y).coef_, now, rtol=1e-9)
-
-
 @pytest.mark.parametrize("kind", ["diag", "full"])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_density_equals_a_mixture_of_one(kind, offset, make_data):
@@ -229,7 +210,7 @@ def test_a_row_between_two_centres_goes_to_the_first():
 def test_single_pass_rates():
     d, n = 20, 300_000
     eigenvalues = np.linspace(0.1, 1, d)
-    found = {"svrg": [], "averaged": [], "root": []}
+    found = {"svrg": [], "averaged": []}
     for seed in range(24):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(n, d)) * np.sqrt(eigenvalues)
@@ -248,16 +229,10 @@ def test_single_pass_rates():
             if svrg.n_rows_used_ < svrg.t_:  # within a batch: the anchor, and its number of rows
                 last = svrg.n_rows_used_, svrg.coef_
         averaged = AveragedSGDRegressor(step_size=0.005, average=True, **PLAIN).fit(X, y)
-        root = RootSGDRegressor(step_size=0.002, burn_in=1000, **PLAIN).fit(X, y)
-        for name, (rows, w) in {
-            "svrg": last,
-            "averaged": (n, averaged.coef_),
-            "root": (n, root.coef_),
-        }.items():
+        for name, (rows, w) in {"svrg": last, "averaged": (n, averaged.coef_)}.items():
             found[name].append(rows * np.sum(eigenvalues * (w - truth) ** 2) / d)
     assert np.mean(found["svrg"]) == pytest.approx(2, rel=0.2)  # b / (b - 1)
     assert np.mean(found["averaged"]) == pytest.approx(1, rel=0.2)
-    assert np.mean(found["root"]) == pytest.approx(1, rel=0.2)
 
 
 def test_logistic_regression_on_covertype():
@@ -268,7 +243,7 @@ def test_logistic_regression_on_covertype():
     X, y = (X - X.mean(axis=0)) / X.std(axis=0), y == 1
     X, test_X, y, test_y = train_test_split(X, y, test_size=0.1, random_state=0)
     best = LogisticRegression().fit(X, y).score(test_X, test_y)
-    for estimator in (StreamingSVRGClassifier(), RootSGDClassifier(), AveragedSGDClassifier()):
+    for estimator in (StreamingSVRGClassifier(), AveragedSGDClassifier()):
         if isinstance(estimator, AveragedSGDClassifier):
             estimator.set_params(loss="log_loss")
         scores = [
@@ -286,7 +261,6 @@ ALTERNATIVES = {
     "average_start": 3,
     "batch_growth": 3.0,
     "batch_size": 2,
-    "burn_in": 2,
     "covariance_type": "full",
     "epsilon": 0.01,
     "initial_batch_size": 4,
@@ -310,9 +284,6 @@ ESTIMATORS = [
     StreamingSVRGClassifier(initial_batch_size=10),
     StreamingSVRGClassifier(step_size=0.5, initial_batch_size=10, inner_steps=20),
     StreamingSVRGRegressor("huber", initial_batch_size=25, schedule="factorial"),
-    RootSGDClassifier(burn_in=10),
-    RootSGDClassifier(step_size=0.5, burn_in=10),
-    RootSGDRegressor("huber", burn_in=25),
     StreamingKMeans(5),
     StreamingGaussianDensity(),
 ]
@@ -401,7 +372,6 @@ def test_theory_is_the_same_for_all_forms_of_rows(dtype, fit_intercept, make_dat
         AveragedSGDRegressor(step_size=1e6, batch_size=5),
         AveragedSGDRegressor(step_size=1e300, radius=1.0),
         StreamingSVRGRegressor(step_size=1e6, initial_batch_size=5),
-        RootSGDRegressor(step_size=1e6, burn_in=5),
     ],
     ids=said,
 )
@@ -420,7 +390,6 @@ def test_a_diverging_step_size_is_counted(estimator, dtype, cv, make_data):
     [
         StreamingSVRGClassifier(step_size=1e200, initial_batch_size=5),
         AveragedSGDClassifier(alpha=1e3, step_size=1e6),
-        RootSGDClassifier(step_size=1e300, burn_in=5),
     ],
     ids=said,
 )

@@ -15,7 +15,6 @@ from test_kernels import REGRESSORS
 from test_kernels import takes_sparse
 
 from optuna_treecv._kernels.kmeans import KMeans
-from optuna_treecv._kernels.root_sgd import RootSGD
 from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
 
@@ -121,7 +120,8 @@ def test_sparse_rows_say_what_dense_rows_say(case):
 
 def test_arguments_are_checked():
     X = prepared(20, 3, np.float64)
-    kernel = RootSGD(X, np.zeros(20), None, "squared_error", 0.0, 0.1, 0.1, 2)
+    make, _, settings = REGRESSORS[0]
+    kernel = make(X, np.zeros(20), None, *settings)
     state = fresh(kernel)
     out = np.empty((5, 8), np.uint8)
     for start, stop in ((-1, 4), (3, 3), (16, 21)):

@@ -22,7 +22,7 @@ The tree:
 Kernels. The mathematics of each is in the ``.pxd`` file of its name, or in the ``.pyx`` file if
 there is only that:
 
-* ``linear``: the base of ``pegasos``, ``sgd``, ``svrg`` and ``root_sgd``.
+* ``linear``: the base of ``pegasos``, ``sgd`` and ``svrg``.
 * ``kmeans`` and ``gaussian``.
 * ``scaled``: any kernel, behind the running means and scales (``moments``) of its rows.
 * ``lanes`` and ``lane_loops``: many linear models over the same rows at once. ``pegasos_lanes``,

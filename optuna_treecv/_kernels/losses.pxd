@@ -124,18 +124,3 @@ cdef inline double slope(
     cdef double g
     slopes(loss, y, row, 1, True, &c, &p, &g, of_type)
     return g
-
-
-cdef inline void two_slopes(
-    const Loss *loss,
-    const void *y,
-    Py_ssize_t row,
-    int32_t c,
-    const double *p,            # IN, (2,)
-    double *out,                # OUT, (2,)
-    const floating *of_type,
-) noexcept nogil:
-    """Write the slopes in two predictions of one model for the same row."""
-    cdef int32_t classes[2]
-    classes[0] = classes[1] = c
-    slopes(loss, y, row, 2, True, classes, p, out, of_type)

@@ -7,7 +7,7 @@ from libc.string cimport memset
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
-from optuna_treecv._kernels.losses cimport two_slopes
+from optuna_treecv._kernels.losses cimport slopes
 from optuna_treecv._kernels.sgd cimport coefficient
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport automatic_weight
@@ -110,6 +110,7 @@ cdef inlined inner_step(
     cdef double next_scale = head.scale * shrink
     cdef bint is_extreme = extreme(next_scale)
     cdef int lane = 0
+    cdef int32_t classes[2]
     cdef double p[2]
     cdef double g[2]
     cdef double check = 0
@@ -127,7 +128,8 @@ cdef inlined inner_step(
         if tested != NULL:
             tested[c] = <floating> p[0]
         p[1] = dot_row(rows, row, anchors + at, z)
-        two_slopes(loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, g, z)
+        classes[0] = classes[1] = settings.linear.first_class + <int32_t> c
+        slopes(loss, learner.y, row, 2, True, classes, p, g, z)
         if is_extreme:
             shrink_z(width, 1, &lane, 1, &shrink, z + at, &check)
         check += add_row(rows, row, coefficient(rate_of_row, g[0] - g[1], next_scale, z), z + at, z, log)

@@ -51,11 +51,11 @@ def tree_cross_validate(
         ``fit`` makes other passes than ``partial_fit``.
     X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
         The rows; float32 stays float32. The linear learners of this package train on sparse rows
-        in time proportional to the nonzeros, except for ROOT-SGD and mini-batches. Estimators that
-        are fitted get slices of X as given, whose arrays are read-only. X may also be the path of
-        a ``.npy`` or Parquet file or of a folder of Parquet files, a ``pyarrow.dataset.Dataset``
-        or a lazy frame of polars. Where their numbers take more than ``max_memory``, they are
-        read piece by piece.
+        in time proportional to the nonzeros, except for mini-batches. Estimators that are fitted
+        get slices of X as given, whose arrays are read-only. X may also be the path of a ``.npy``
+        or Parquet file or of a folder of Parquet files, a ``pyarrow.dataset.Dataset`` or a lazy
+        frame of polars. Where their numbers take more than ``max_memory``, they are read piece by
+        piece.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
         of a row is the mean over its targets. It may be the name of a column of X, which is then

@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import validate_data
 
@@ -76,7 +75,6 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
     has_epochs = True  # whether training for several epochs makes sense
     n_epochs: int
     class_weight: Any  # what the weights of rows are multiplied by; classifiers alone have it
-    _has_sparse_kernel = False
     draws = False  # whether training uses random_state for more than the order of the rows
     shuffle: bool
     random_state: Any
@@ -89,11 +87,6 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
     _outputs: Any  # method (X) -> outputs from which all predictions follow; not in every family
 
     # Properties of a family of estimators.
-
-    @property
-    def _takes_sparse(self) -> bool:
-        """Whether training takes sparse rows; mini-batches need dense ones."""
-        return self._has_sparse_kernel and getattr(self, "batch_size", 1) == 1
 
     @property
     def settles_on_rows(self) -> bool:
@@ -302,11 +295,6 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
                 stacklevel=4,  # where fit or partial_fit was called
             )
         return self
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self._takes_sparse
-        return tags
 
 
 class UnsupervisedEstimator(CompiledEstimator):

@@ -47,7 +47,11 @@ class LinearEstimator(CompiledEstimator):
     coef_: np.ndarray
     intercept_: np.ndarray
     _target: str  # "class" or "number"
-    _has_sparse_kernel = True
+
+    @property
+    def _takes_sparse(self) -> bool:
+        """Whether training takes sparse rows; mini-batches need dense ones."""
+        return getattr(self, "batch_size", 1) == 1
 
     @property
     def row_layout(self) -> RowLayout:
@@ -69,6 +73,11 @@ class LinearEstimator(CompiledEstimator):
         """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
         has_step = "step_size" in self.lane_parameters
         return has_step and float(self.alpha) * (self._eta or 0.1) > 0.01
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._takes_sparse
+        return tags
 
     def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
         """Return validated X and y; X is converted to the type in which training began."""

@@ -259,7 +259,6 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     See Also
     --------
     StreamingSVRGRegressor : The regressor, for squared and Huber loss.
-    RootSGDClassifier : Variance reduction without stages.
 
     Notes
     -----
@@ -398,7 +397,6 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     See Also
     --------
     StreamingSVRGClassifier : The classifier, for logistic loss.
-    RootSGDRegressor : Variance reduction without stages.
 
     Notes
     -----

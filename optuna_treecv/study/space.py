@@ -725,8 +725,8 @@ _OF_TREES: dict[str, BaseDistribution] = {
 TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
     (
         "optuna_treecv",
-        "AveragedSGDClassifier AveragedSGDRegressor PegasosClassifier RootSGDClassifier "
-        "RootSGDRegressor StreamingSVRGClassifier StreamingSVRGRegressor",
+        "AveragedSGDClassifier AveragedSGDRegressor PegasosClassifier "
+        "StreamingSVRGClassifier StreamingSVRGRegressor",
         {"alpha": _log(1e-8, 1.0)},
     ),
     ("optuna_treecv", "LSQSGDRegressor", {"step_size": _log(1e-4, 1.0), "radius": _log(0.1, 1e3)}),

@@ -280,8 +280,6 @@ def estimators() -> list[Any]:
         paper.LSQSGDRegressor(),
         ot.StreamingSVRGClassifier(initial_batch_size=4, inner_steps=5),
         ot.StreamingSVRGRegressor(initial_batch_size=4, inner_steps=5),
-        paper.RootSGDClassifier(burn_in=3),
-        paper.RootSGDRegressor(burn_in=3),
         paper.StreamingKMeans(2),
         paper.StreamingGaussianDensity(),
     ]

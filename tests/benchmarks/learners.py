@@ -33,7 +33,6 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
-from optuna_treecv.paper import RootSGDClassifier
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 
@@ -68,7 +67,6 @@ def passes(X: np.ndarray, y: np.ndarray) -> None:
         "averaged SGD, log loss": AveragedSGDClassifier("log_loss", step_size=0.01),
         "streaming SVRG": StreamingSVRGClassifier(),
         "streaming SVRG, auto step": StreamingSVRGClassifier(),
-        "ROOT-SGD": RootSGDClassifier(),
     }
     learners["streaming SVRG"].set_params(step_size=0.01)
     bound = {name: learner_on(estimator, X, y) for name, estimator in learners.items()}
@@ -160,7 +158,7 @@ def errors(name: str, X: Any, y: Any, test_X: Any, test_y: Any) -> None:
     """Compare one pass of the logistic learners with converged logistic regression."""
     best = 1 - LogisticRegression(max_iter=1000).fit(X, y).score(test_X, test_y)
     print(f"| {name} | LogisticRegression, to the optimum | {100 * best:.2f} | |")
-    for learner in (StreamingSVRGClassifier(), RootSGDClassifier(), AveragedSGDClassifier()):
+    for learner in (StreamingSVRGClassifier(), AveragedSGDClassifier()):
         if isinstance(learner, AveragedSGDClassifier):
             learner.set_params(loss="log_loss")
         found = {}

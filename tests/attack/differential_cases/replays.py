@@ -51,7 +51,6 @@ def learner(rng: draws.Rng, given: Problem) -> Any:
             MLPRegressor(hidden_layer_sizes=(3,), random_state=seed),
             ot.AveragedSGDRegressor(alpha=alpha, **plain),
             ot.StreamingSVRGRegressor(random_state=seed, **plain),
-            paper.RootSGDRegressor(random_state=seed, burn_in=4, **plain),
             paper.LSQSGDRegressor(step_size=0.01, **plain),
         ]
     else:
@@ -63,7 +62,6 @@ def learner(rng: draws.Rng, given: Problem) -> Any:
             ot.PegasosClassifier(alpha=alpha, **flags, **plain),
             ot.AveragedSGDClassifier(loss, class_weight=pick(rng, (None, "balanced")), **plain),
             ot.StreamingSVRGClassifier(random_state=seed, **plain),
-            paper.RootSGDClassifier(random_state=seed, burn_in=4, **plain),
         ]
     return pick(rng, made)
 

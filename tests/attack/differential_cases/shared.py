@@ -23,7 +23,6 @@ from differential_cases.draws import chance
 from differential_cases.draws import pick
 from differential_cases.folds import steps_of
 import optuna_treecv as ot
-from optuna_treecv import paper
 
 
 class Threshold(lm.LogisticRegression):
@@ -77,7 +76,7 @@ def alike(rng: draws.Rng, is_class: bool) -> list[Any]:
             [lm.SGDRegressor(eta0=e, random_state=0) for e in (0.01, f4(0.01), 0.02)],
             [ot.AveragedSGDRegressor(alpha=a) for a in (0, 0.0, 1e-3, f4(1e-3))],
             [ot.AveragedSGDRegressor(alpha=a, step_size="auto") for a in near],
-            [paper.RootSGDRegressor(alpha=a, random_state=0) for a in near],
+            [ot.StreamingSVRGRegressor(alpha=a, random_state=0) for a in near],
             [ot.HistTreeRegressor(ccp_alpha=a, random_state=0) for a in near],
         ]
     return pick(rng, made)
