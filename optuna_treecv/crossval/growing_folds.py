@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from dataclasses import field
 from dataclasses import replace
 from functools import cached_property
 from functools import partial
+from itertools import islice
+from itertools import product
 from itertools import takewhile
 from time import perf_counter
 from typing import Any
@@ -66,6 +69,10 @@ _MOST_REPORTS = 32 - LEAD_STEPS
 # The bytes of the scores of a fold after one number of trees, about.
 _SCORE_BYTES = 1000
 
+# So many outputs are scored at once, and the last ones of all folds, as one of them is often the
+# best, are kept in so many bytes.
+_TOGETHER, _OUTPUT_BYTES = 2**15, 2**24
+
 
 class Taking(BaseEstimator):
     """The last step of a Pipeline in place of an ensemble: keeps what it would be fitted on."""
@@ -112,6 +119,8 @@ class Fold:
         None: it has not begun, or was left.
     scores : dict of (int, int or None) to FoldResult
         By the number of trees, and the depth at which they are cut.
+    outputs : dict of (int, int or None) to list of ndarray of shape (n_test, n_outputs)
+        What the last of these say of the test rows, by the method.
     seconds : float
         The time that it has taken.
     n_row_bytes : int
@@ -120,6 +129,7 @@ class Fold:
 
     growth: Growth | None = None
     scores: dict[tuple[int, int | None], FoldResult] = field(default_factory=dict)
+    outputs: dict[tuple[int, int | None], list[np.ndarray]] = field(default_factory=dict)
     seconds: float = 0.0
     n_row_bytes: int = 0
 
@@ -238,23 +248,37 @@ class GrowingFolds:
                 fold.n_row_bytes = prepared.nbytes
                 fold.growth = self._kind(self._last, prepared.rows, take)
             fold.growth.take = take
-            wanted = range(1, end + 1) if self._is_best else {end, *self._asked}
-            if end > fold.growth.n_trees:
-                for n_trees in fold.growth.grow(end):
-                    for depth in self._depths if n_trees in wanted else ():
-                        fold.scores[n_trees, depth] = self._scored(chunk, n_trees, depth)
-            for n_trees in wanted:  # of trees that were there before
-                if n_trees <= end and (n_trees, self._depth) not in fold.scores:
-                    scores = self._scored(chunk, n_trees, self._depth)
-                    fold.scores[n_trees, self._depth] = scores
+            keys = self._grown(fold, end)
+            n_together = max(1, _TOGETHER // len(self._test_rows[chunk])) if self._is_best else 1
+            while some := {key: self._outputs_of(chunk, *key) for key in islice(keys, n_together)}:
+                fold.scores |= zip(some, self._scored(chunk, [*some.values()]), strict=True)
+                fold.outputs |= some
+                n_bytes = sum(sum(one.nbytes for one in columns) for columns in some.values())
+                n_kept = _OUTPUT_BYTES // self._cut.n_folds * len(some) // max(1, n_bytes)
+                for old in [*fold.outputs][: -max(1, n_kept)]:
+                    del fold.outputs[old]
             if self._job.needs_outputs and not self._is_best and end == self._most:
-                self._finished[chunk] = self._tested(chunk, self._n_trees, self._depth)
+                outputs = self._outputs_of(chunk, self._n_trees, self._depth)
+                self._finished[chunk] = self._tested(chunk, [outputs])
         fold.seconds += perf_counter() - began
         self._keep(chunk, end)
         if not isinstance(self._fold_task.estimator, Pipeline):
             fold.growth.forget_rows()  # to fit steps again takes longer than to copy rows
         if not self._is_best and end == self._most:
             self._release(chunk)
+
+    def _grown(self, fold: Fold, end: int) -> Iterator[tuple[int, int | None]]:
+        """Grow an ensemble; yield the numbers of trees and the depths to be scored then."""
+        growth = fold.growth
+        assert growth is not None
+        wanted = range(1, end + 1) if self._is_best else sorted({end, *self._asked})
+        for n_trees in wanted:  # of trees that were there before
+            if n_trees <= growth.n_trees and (n_trees, self._depth) not in fold.scores:
+                yield n_trees, self._depth
+        if end > growth.n_trees:
+            for n_trees in growth.grow(end):
+                if n_trees in wanted:
+                    yield from product([n_trees], self._depths)
 
     # What is kept so that a trial that was killed goes on: a fold after a block of trees.
 
@@ -322,7 +346,7 @@ class GrowingFolds:
             fold.growth = None  # all that will be asked for is known
         if fold.growth is not None:
             fold.growth.forget_rows()
-            fold.growth.take = _none_to_take
+            fold.outputs, fold.growth.take = {}, _none_to_take
         memory.keep(("growth", self._name_of_all, chunk), fold, fold.seconds)
 
     def _held(self, chunk: int) -> Fold | None:
@@ -401,21 +425,25 @@ class GrowingFolds:
         codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
         return self._job.task.fact("targets as numbers", codes)
 
-    def _tested(self, chunk: int, n_trees: int, depth: int | None) -> TestedRows:
-        """Return the test rows of a fold, and what its first trees say of them."""
-        data, classes = self._job.task.data, self._job.classes
-        rows = self._test_rows[chunk]
-        targets = self._targets[rows]
-        weights = None if data.score_weights is None else data.score_weights[rows]
-        growth, columns = self._folds[chunk].growth, []
-        assert growth is not None
-        growth.take = partial(self._take, chunk)
+    def _outputs_of(self, chunk: int, n_trees: int, depth: int | None) -> list[np.ndarray]:
+        """Return what the first trees of a fold say of its test rows, by the method."""
+        fold, classes, columns = self._folds[chunk], self._job.classes, []
+        if (n_trees, depth) in fold.outputs:
+            return fold.outputs[n_trees, depth]
+        assert fold.growth is not None
+        fold.growth.take = partial(self._take, chunk)
         for method in self._methods:
-            said = without_single_column(growth.respond(method, n_trees, depth))
+            said = without_single_column(fold.growth.respond(method, n_trees, depth))
             if method == "predict" and classes is not None:
                 said = predicted_codes(said, classes)
             columns.append(in_columns(said, method, self._job.estimator, classes, 1))
-        outputs = np.hstack(columns, dtype=np.float64)
+        return columns
+
+    def _tested(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> TestedRows:
+        """Return the test rows of a fold, once for each of several outputs, as folds of their own."""
+        data, rows = self._job.task.data, np.tile(self._test_rows[chunk], len(outputs))
+        weights = None if data.score_weights is None else data.score_weights[rows]
+        columns = [np.concatenate(one) for one in zip(*outputs, strict=True)]
         ends = np.cumsum([one.shape[1] for one in columns])
 
         def respond(outputs: np.ndarray, method: str) -> np.ndarray:
@@ -423,7 +451,9 @@ class GrowingFolds:
             said = np.split(outputs, ends, axis=1)[number].astype(columns[number].dtype)
             return said[:, 0] if said.shape[1] == 1 else said
 
-        return TestedRows(outputs, respond, targets, weights, np.zeros(1, np.intp))
+        begins = np.arange(0, len(rows), len(rows) // len(outputs))
+        together = np.hstack(columns, dtype=np.float64)
+        return TestedRows(together, respond, self._targets[rows], weights, begins)
 
     def _note(self, n_folds: int, end: int) -> Curve:
         """Take note of the mean scores of the first folds, and return them."""
@@ -444,24 +474,28 @@ class GrowingFolds:
 
     def _row_scores(self, n_trees: int) -> RowScores:
         """Return the scores of the test rows of the first fold."""
-        tested = self._finished.get(0) or self._tested(0, n_trees, self._depth)
+        tested = self._finished.get(0)
+        tested = tested or self._tested(0, [self._outputs_of(0, n_trees, self._depth)])
         scores = RowScores(len(tested), tested.weights is not None)
         scores.add(self._job.book.row_scores_of(tested), tested.weights)
         return scores
 
-    def _scored(self, chunk: int, n_trees: int, depth: int | None) -> FoldResult:
-        """Return the scores of a fold after some of its trees.
+    def _scored(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> list[FoldResult]:
+        """Return the scores of a fold after several numbers of its trees.
 
         Scores by scorers are to the bit those of a fit, for which the rows have the order in which
         the splitter gives them. For the best of all sizes, our own formulas take less time.
         """
-        job, rows, called = self._job, self._tested(chunk, n_trees, depth), {}
+        job, rows, called = self._job, self._tested(chunk, outputs), {}
         for number, scorer in enumerate(() if self._is_best else job.scoring.metrics):
             if isinstance(scorer, Scorer):
                 called[number] = scores_of_called(scorer, rows, job.estimator, job.classes)
         of = job.book.scores_of(rows, called)
-        spreads, nothing = in_full(of.spreads, of.scores.shape)[:, :, 0], np.empty((0, 0))
-        return FoldResult(of.scores[:, 0], spreads, nothing, bool(of.diverged[0]), 0)
+        spreads, nothing = in_full(of.spreads, of.scores.shape), np.empty((0, 0))
+        return [
+            FoldResult(of.scores[:, i], spreads[:, :, i], nothing, bool(of.diverged[i]), 0)
+            for i in range(len(outputs))
+        ]
 
     def _along_tree(self, chunk: int, rows: TestedRows) -> TestedRows:
         """Return the test rows of a fold in the order in which all rows are kept."""
@@ -491,7 +525,8 @@ class GrowingFolds:
             if is_needed and not self._has_grown(chunk, n_trees):
                 self._grow_one(n_trees if self._is_best else self._most, chunk)
             if self._has_grown(chunk, n_trees) and job.needs_outputs:
-                self._finished[chunk] = self._tested(chunk, n_trees, self._depth)
+                outputs = self._outputs_of(chunk, n_trees, self._depth)
+                self._finished[chunk] = self._tested(chunk, [outputs])
             if chunk in self._finished:
                 rows = self._along_tree(chunk, self._finished.pop(chunk))
                 self._engine.take_rows(job, scores, rows, slice(*begins[chunk : chunk + 2]))
