@@ -46,6 +46,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.learners.growing.growth import kind_of
+from optuna_treecv.learners.growing.sklearn import WarmGrowth
 
 N_ROWS = 150
 RNG = np.random.default_rng(0)
@@ -616,6 +617,63 @@ def test_depths_of_a_forest_are_cuts_of_its_deepest_trees(
         np.testing.assert_allclose(found.test_score, expected, **CLOSE)
 
 
+EXACT_CUTS = {"max_leaf_nodes": [7, 2, 12, 40], "ccp_alpha": [0.004, 0.0, 0.02, 0.2]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_weighted", [False, True], ids=["", "with weights"])
+@pytest.mark.parametrize("target", ["Classifier", "Regressor"])
+@pytest.mark.parametrize("name", ["forest", "extra trees"])
+@pytest.mark.parametrize("parameter", EXACT_CUTS)
+@pytest.mark.parametrize("space", ["grid", "distribution"])
+def test_trees_of_one_growth_are_those_of_a_fit(
+    space: str, parameter: str, name: str, target: str, is_weighted: bool, results: Any
+) -> None:
+    values, sizes = EXACT_CUTS[parameter], [3, 9]
+    y, scoring = targets_of(name, target), SCORES[target][-1]
+    weights = WEIGHTS if is_weighted else None
+    axes: dict[str, Any] = {"param_grid": {parameter: values, "n_estimators": sizes}}
+    if space == "distribution":
+        kind = IntDistribution if parameter == "max_leaf_nodes" else FloatDistribution
+        of_cut = kind(min(values), max(values))  # type: ignore[arg-type]
+        axes = {"param_distributions": {parameter: of_cut, "n_estimators": IntDistribution(1, 9)}}
+    objective = treecv_objective(
+        KINDS[name](target, max_features=2),
+        *(X, y),
+        cv=FOLDS,
+        scoring=scoring,
+        sample_weight=weights,
+        **axes,
+    )
+    points = [{parameter: value, "n_estimators": size} for value in values for size in sizes]
+    study = enqueued(objective, points)
+    for trial in study.trials:
+        found = results[study.study_name, trial.number]
+        alone = KINDS[name](target, max_features=2, **trial.params)
+        fit = tree_cross_validate(
+            alone, X, y, cv=FOLDS, scoring=scoring, sample_weight=weights, method="fit"
+        )
+        assert found.method == "bagging", found.why
+        assert found.test_score.tolist() == fit.test_score.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("others", [{}, {"max_features": FloatDistribution(0.2, 1.0)}])
+def test_trees_are_larger_than_asked_for_only_where_trials_share_them(
+    others: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown, fit = [], WarmGrowth.fit
+    monkeypatch.setattr(WarmGrowth, "fit", lambda *given: (fit(*given), grown.append(given[0])))
+    space = {"max_leaf_nodes": IntDistribution(2, 40)} | others
+    objective = treecv_objective(
+        KINDS["forest"](), X, LABELS, cv=FOLDS, param_distributions=space, scoring="neg_log_loss"
+    )
+    params = {"max_leaf_nodes": 4} | {name: 0.5 for name in others}
+    enqueued(objective, [params])
+    n_leaves = [tree.get_n_leaves() for one in grown for tree in one.fitted.estimators_]
+    assert (max(n_leaves) > 4) == (not others)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("report", [None, "trees"])
 @pytest.mark.parametrize("best", [None, "best"])
@@ -684,6 +742,24 @@ def test_refusals_are_a_sentence_that_names_the_argument(
     said = str(caught.value)
     assert words in said
     assert said.endswith(".") and "\n" not in said and ". " not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "space"),
+    [
+        ("forest", {}, {"max_features": [0.5]}),
+        ("hist", {}, {"max_depth": [2, 3]}),
+        ("forest", {"max_leaf_nodes": 9}, {"max_depth": [2, 3]}),
+        ("forest", {}, {"max_depth": [2, 3], "ccp_alpha": [0.0, 0.1]}),
+    ],
+)
+def test_trees_are_not_truncated_where_they_would_differ(
+    name: str, given: Any, space: Any
+) -> None:
+    with pytest.raises(ValueError, match="^truncate must be False"):
+        treecv_objective(
+            KINDS[name](**given), X, LABELS, cv=FOLDS, param_grid=space, truncate=True
+        ).evaluate({one: values[0] for one, values in space.items()})
 
 
 # Reports.

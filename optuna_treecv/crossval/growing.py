@@ -91,19 +91,29 @@ class Growing(WholeRepeat):
                 "trees without a better score, since it is the mean score of the folds that "
                 "decides then, and fit would need further rows; got None."
             )
-        if job.task.settings.truncate and (
-            kind is None or kind.is_boosted or f"{prefix}max_depth" not in job.task.searched
-        ):
-            raise ValueError(
-                "truncate must be False unless max_depth of a forest is searched, got True for "
-                f"{name_of(job.estimator)}."
-            )
+        if job.task.settings.truncate:
+            self._check_truncated(job, prefix, last)
         if is_best and (job.task.n_repeats > 1 or self._pools(job)):
             given = "a pooled score" if self._pools(job) else f"{job.task.n_repeats} repeats"
             raise ValueError(
                 "n_estimators='best' takes the best mean over the folds of one repeat, got "
                 f"{given}."
             )
+
+    def _check_truncated(self, job: Job, prefix: str, last: Any) -> None:
+        """Refuse cuts at a depth where trees of this depth would differ by more than chance."""
+        kind, searched = kind_of(last), job.task.searched
+        if kind is None or kind.is_boosted or f"{prefix}max_depth" not in searched:
+            raise ValueError(
+                "truncate must be False unless max_depth of a forest is searched, got True for "
+                f"{name_of(job.estimator)}."
+            )
+        for name in ("max_leaf_nodes", "ccp_alpha"):
+            if getattr(last, name) or prefix + name in searched:
+                raise ValueError(
+                    f"truncate must be False where {name} is given or searched, since it gives "
+                    "trees of less depth that cuts of deeper ones are not; got True."
+                )
 
     def _pools(self, job: Job) -> bool:
         scoring = job.task.settings.scored_by

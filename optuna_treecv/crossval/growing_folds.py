@@ -34,6 +34,7 @@ from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.whole_repeat import RepeatScores
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
 from optuna_treecv.learners.adapter import in_columns
+from optuna_treecv.learners.growing.growth import Cut
 from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import kind_of
 from optuna_treecv.learners.growing.growth import Prepared
@@ -117,9 +118,9 @@ class Fold:
     ----------
     growth : Growth or None
         None: it has not begun, or was left.
-    scores : dict of (int, int or None) to FoldResult
-        By the number of trees, and the depth at which they are cut.
-    outputs : dict of (int, int or None) to list of ndarray of shape (n_test, n_outputs)
+    scores : dict of (int, Cut) to FoldResult
+        By the number of trees, and how they are cut.
+    outputs : dict of (int, Cut) to list of ndarray of shape (n_test, n_outputs)
         What the last of these say of the test rows, by the method.
     seconds : float
         The time that it has taken.
@@ -128,8 +129,8 @@ class Fold:
     """
 
     growth: Growth | None = None
-    scores: dict[tuple[int, int | None], FoldResult] = field(default_factory=dict)
-    outputs: dict[tuple[int, int | None], list[np.ndarray]] = field(default_factory=dict)
+    scores: dict[tuple[int, Cut], FoldResult] = field(default_factory=dict)
+    outputs: dict[tuple[int, Cut], list[np.ndarray]] = field(default_factory=dict)
     seconds: float = 0.0
     n_row_bytes: int = 0
 
@@ -166,15 +167,19 @@ class GrowingFolds:
         responses = [response_of(one, job.estimator) for one in job.scoring.metrics]
         self._methods = list(dict.fromkeys([*responses, *job.keeps]))
         size, searched = prefix + kind.size, job.task.searched
-        self._depth, self._depths = None, [None]
-        is_cut = job.task.settings.truncate
-        if is_cut:
-            self._depth, name = last.max_depth, f"{prefix}max_depth"
-            self._depths = [*job.task.grid.get(name, [self._depth])]
-            depths = searched[name]
-            widest = None if None in depths else max(depths)
-            self._last = clone(self._last).set_params(max_depth=widest)
-        self._name_of_all = self._name_without_size() if size in searched or is_cut else b""
+        self._cut_at: Cut = None
+        self._cuts: list[Cut] = [None]
+        of_last = {name.removeprefix(prefix): values for name, values in searched.items()}
+        can_share = bool(job.task.grid) or len(searched.keys() - {size}) == 1
+        cut = kind.cut_of(last, of_last, job.task.settings.truncate, can_share)
+        if cut is not None:
+            name, widest = cut
+            values = job.task.grid.get(prefix + name, [getattr(last, name)])
+            self._cuts = [(name, value) for value in values]
+            self._cut_at = name, getattr(last, name)
+            self._last = clone(self._last).set_params(**{name: widest})
+        shares = size in searched or cut is not None
+        self._name_of_all = self._name_without_size() if shares else b""
         self._most = self._n_trees
         self._asked: Collection[int] = ()
         if self._name_of_all and job.task.grid:
@@ -258,7 +263,7 @@ class GrowingFolds:
                 for old in [*fold.outputs][: -max(1, n_kept)]:
                     del fold.outputs[old]
             if self._job.needs_outputs and not self._is_best and end == self._most:
-                outputs = self._outputs_of(chunk, self._n_trees, self._depth)
+                outputs = self._outputs_of(chunk, self._n_trees, self._cut_at)
                 self._finished[chunk] = self._tested(chunk, [outputs])
         fold.seconds += perf_counter() - began
         self._keep(chunk, end)
@@ -267,18 +272,18 @@ class GrowingFolds:
         if not self._is_best and end == self._most:
             self._release(chunk)
 
-    def _grown(self, fold: Fold, end: int) -> Iterator[tuple[int, int | None]]:
-        """Grow an ensemble; yield the numbers of trees and the depths to be scored then."""
+    def _grown(self, fold: Fold, end: int) -> Iterator[tuple[int, Cut]]:
+        """Grow an ensemble; yield the numbers of trees and the cuts to be scored then."""
         growth = fold.growth
         assert growth is not None
         wanted = range(1, end + 1) if self._is_best else sorted({end, *self._asked})
         for n_trees in wanted:  # of trees that were there before
-            if n_trees <= growth.n_trees and (n_trees, self._depth) not in fold.scores:
-                yield n_trees, self._depth
+            if n_trees <= growth.n_trees and (n_trees, self._cut_at) not in fold.scores:
+                yield n_trees, self._cut_at
         if end > growth.n_trees:
             for n_trees in growth.grow(end):
                 if n_trees in wanted:
-                    yield from product([n_trees], self._depths)
+                    yield from product([n_trees], self._cuts)
 
     # What is kept so that a trial that was killed goes on: a fold after a block of trees.
 
@@ -298,7 +303,7 @@ class GrowingFolds:
     def _is_known(self, chunk: int, end: int) -> bool:
         """Return whether the scores of a fold are known, here or in the store."""
         scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
-        is_here = (end, self._depth) in scores
+        is_here = (end, self._cut_at) in scores
         if is_here or not sizes or not self._kept.name:
             return is_here
         shape = len(self._job.scoring.metrics), (0, 0)
@@ -307,14 +312,14 @@ class GrowingFolds:
         if numbers is None:
             return False
         for size, of_one in zip(sizes, numbers.reshape(-1, n_numbers), strict=True):
-            scores[size, self._depth] = FoldResult.of(of_one, *shape)
+            scores[size, self._cut_at] = FoldResult.of(of_one, *shape)
         return True
 
     def _keep(self, chunk: int, end: int) -> None:
         """Keep the scores of a fold after a block of trees; to find them, all must grow again."""
         scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
         if self._kept.name and sizes:
-            numbers = [scores[size, self._depth].numbers() for size in sizes]
+            numbers = [scores[size, self._cut_at].numbers() for size in sizes]
             name = self._name_of_block(chunk, end)
             self._kept.keep(np.concatenate(numbers), self._folds[chunk].seconds, name)
 
@@ -425,22 +430,22 @@ class GrowingFolds:
         codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
         return self._job.task.fact("targets as numbers", codes)
 
-    def _outputs_of(self, chunk: int, n_trees: int, depth: int | None) -> list[np.ndarray]:
+    def _outputs_of(self, chunk: int, n_trees: int, cut: Cut) -> list[np.ndarray]:
         """Return what the first trees of a fold say of its test rows, by the method."""
         fold, classes, columns = self._folds[chunk], self._job.classes, []
-        if (n_trees, depth) in fold.outputs:
-            return fold.outputs[n_trees, depth]
+        if (n_trees, cut) in fold.outputs:
+            return fold.outputs[n_trees, cut]
         assert fold.growth is not None
         fold.growth.take = partial(self._take, chunk)
         for method in self._methods:
-            said = without_single_column(fold.growth.respond(method, n_trees, depth))
+            said = without_single_column(fold.growth.respond(method, n_trees, cut))
             if method == "predict" and classes is not None:
                 said = predicted_codes(said, classes)
             columns.append(in_columns(said, method, self._job.estimator, classes, 1))
         return columns
 
     def _tested(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> TestedRows:
-        """Return the test rows of a fold, once for each of several outputs, as folds of their own."""
+        """Return the test rows of a fold once for each of several outputs, as separate folds."""
         data, rows = self._job.task.data, np.tile(self._test_rows[chunk], len(outputs))
         weights = None if data.score_weights is None else data.score_weights[rows]
         columns = [np.concatenate(one) for one in zip(*outputs, strict=True)]
@@ -461,7 +466,7 @@ class GrowingFolds:
         sizes = np.arange(1, end + 1) if self._is_best else np.array([end])
         first = self._job.scoring.optimized[0]
         folds = self._folds[:n_folds]
-        keys = [(size, self._depth) for size in sizes.tolist()]
+        keys = [(size, self._cut_at) for size in sizes.tolist()]
         scores = [[one.scores[key].scores[first] for key in keys] for one in folds]
         self._curve = Curve.of(np.array(scores), sizes, self._sign, self._patience)
         self._job.curve, self._n_noted = self._curve, n_folds
@@ -475,7 +480,7 @@ class GrowingFolds:
     def _row_scores(self, n_trees: int) -> RowScores:
         """Return the scores of the test rows of the first fold."""
         tested = self._finished.get(0)
-        tested = tested or self._tested(0, [self._outputs_of(0, n_trees, self._depth)])
+        tested = tested or self._tested(0, [self._outputs_of(0, n_trees, self._cut_at)])
         scores = RowScores(len(tested), tested.weights is not None)
         scores.add(self._job.book.row_scores_of(tested), tested.weights)
         return scores
@@ -517,7 +522,7 @@ class GrowingFolds:
         pools = any(isinstance(one, Pooled) for one in job.scoring.metrics)
         for chunk in range(*part):
             fold = self._folds[chunk]
-            known = fold.scores[n_trees, self._depth]
+            known = fold.scores[n_trees, self._cut_at]
             scores.scores[:, chunk], scores.diverged[chunk] = known.scores, known.has_diverged
             if scores.spreads is not None:
                 scores.spreads[:, :, chunk] = known.spreads
@@ -525,7 +530,7 @@ class GrowingFolds:
             if is_needed and not self._has_grown(chunk, n_trees):
                 self._grow_one(n_trees if self._is_best else self._most, chunk)
             if self._has_grown(chunk, n_trees) and job.needs_outputs:
-                outputs = self._outputs_of(chunk, n_trees, self._depth)
+                outputs = self._outputs_of(chunk, n_trees, self._cut_at)
                 self._finished[chunk] = self._tested(chunk, [outputs])
             if chunk in self._finished:
                 rows = self._along_tree(chunk, self._finished.pop(chunk))

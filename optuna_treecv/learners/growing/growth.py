@@ -16,6 +16,10 @@ import numpy as np
 _MODULES = {"lightgbm": "lightgbm", "xgboost": "xgboost", "sklearn": "sklearn"}
 
 
+# A parameter of trees and its value; None: trees are as they were grown.
+Cut = tuple[str, Any] | None
+
+
 class Taken(NamedTuple):
     """The rows of one fold, after the steps before the ensemble.
 
@@ -87,6 +91,24 @@ class Growth(ABC):
         """Return why an estimator is only fitted as a whole, a clause; "" if it can grow."""
 
     @classmethod
+    def cut_of(
+        cls, estimator: Any, searched: Mapping[str, Any], truncate: bool, can_share: bool
+    ) -> Cut:
+        """Return the parameter whose values are had from the largest trees, and its value there.
+
+        Parameters
+        ----------
+        estimator : estimator
+        searched : mapping of str to collection
+            By the parameter, the values of a search, or the ends of their range.
+        truncate : bool
+            That of ``treecv_objective``.
+        can_share : bool
+            Whether several trials differ in this parameter and the number of trees alone.
+        """
+        return None
+
+    @classmethod
     def n_trees_of(cls, estimator: Any) -> Any:
         """Return how many trees an estimator asks for."""
         return getattr(estimator, cls.size)
@@ -136,17 +158,15 @@ class Growth(ABC):
         """Grow to so many trees; yield their number after each tree that may be asked about."""
 
     @abstractmethod
-    def respond(
-        self, method: str, n_trees: int | None = None, depth: int | None = None
-    ) -> np.ndarray:
+    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
         """Return the response to the test rows of the first trees; None: of all so far.
 
         Parameters
         ----------
         method : {"predict", "predict_proba", "decision_function"}
         n_trees : int or None
-        depth : int or None
-            The nodes below are cut off, of forests.
+        cut : (str, object) or None
+            A value of the parameter of ``cut_of``: its trees are cut from those that are there.
 
         Returns
         -------

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.utils import check_array
 from sklearn.utils.class_weight import compute_sample_weight
 
+from optuna_treecv.learners.growing.growth import Cut
 from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import Prepared
 from optuna_treecv.learners.growing.growth import Taken
@@ -161,9 +162,7 @@ class LightGBMGrowth(Growth):
         leaves = self.estimator.num_leaves * (1 if self._classes is None else len(self._classes))
         return _LEAF_BYTES * leaves * self.n_trees
 
-    def respond(
-        self, method: str, n_trees: int | None = None, depth: int | None = None
-    ) -> np.ndarray:
+    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
         """Return what the booster says of the test rows."""
         n_trees, is_raw = n_trees or self.n_trees, method == "decision_function"
         if n_trees == self.n_trees and self._is_noted and not is_raw:

@@ -1,6 +1,7 @@
 """How ensembles of scikit-learn grow: they are fitted further by ``warm_start``."""
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 from copy import copy
 from functools import partial
 from itertools import islice
@@ -20,6 +21,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.utils import check_array
 
+from optuna_treecv.learners.growing.growth import Cut
 from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import Taken
 
@@ -116,9 +118,7 @@ class BoostedGrowth(WarmGrowth):
         n_fitted: int = getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
         return n_fitted
 
-    def respond(
-        self, method: str, n_trees: int | None = None, depth: int | None = None
-    ) -> np.ndarray:
+    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
         """Return what the first trees say."""
         n_trees = min(n_trees or self.n_trees, self._n_fitted)
         n_said, said = self._said.get(method, (0, None))
@@ -157,17 +157,37 @@ class HistGrowth(BoostedGrowth):
 class BaggedGrowth(WarmGrowth):
     """Models that do not know of each other, whose answers are averaged.
 
-    Those of forests are decision trees, which can be cut at a depth.
+    Those of forests are decision trees, which can be cut.
     """
 
     is_boosted = False
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
-        # By the method and the depth: the sum over the first models, and how many they are.
+        # By the method and the cut: the sum over the first models, and how many they are.
         self._sums: dict[Any, tuple[int, Any]] = {}
         self._test: Any = None
         self._leaves: list[np.ndarray] = []  # of the test rows, by the tree
+
+    @classmethod
+    def cut_of(
+        cls, estimator: Any, searched: Mapping[str, Any], truncate: bool, can_share: bool
+    ) -> Cut:
+        """Return the parameter that is had by cuts.
+
+        A tree of ``max_leaf_nodes`` is the first nodes of a larger one, as nodes are split best
+        first, and ``ccp_alpha`` prunes a tree that has grown. ``max_depth`` gives other trees,
+        whose nodes are drawn in another order.
+        """
+        if truncate:
+            depths = searched["max_depth"]
+            return "max_depth", None if None in depths else max(depths)
+        if not can_share or not hasattr(estimator, "max_leaf_nodes"):
+            return None
+        if "max_leaf_nodes" in searched and estimator.ccp_alpha == 0.0:
+            sizes = searched["max_leaf_nodes"]
+            return None if None in sizes else ("max_leaf_nodes", max(sizes))
+        return ("ccp_alpha", 0.0) if "ccp_alpha" in searched else None
 
     @property
     def nbytes(self) -> int:
@@ -187,22 +207,20 @@ class BaggedGrowth(WarmGrowth):
         for self.n_trees in range(first, n_trees + 1):
             yield self.n_trees
 
-    def respond(
-        self, method: str, n_trees: int | None = None, depth: int | None = None
-    ) -> np.ndarray:
+    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
         """Return the mean of what the first models say."""
         n_trees, classes = n_trees or self.n_trees, self.taken.classes
         if method == "predict" and classes is not None:
-            return classes[self.respond("predict_proba", n_trees, depth).argmax(axis=1)]
-        n_summed, total = self._sums.get((method, depth), (0, 0.0))
+            return classes[self.respond("predict_proba", n_trees, cut).argmax(axis=1)]
+        n_summed, total = self._sums.get((method, cut), (0, 0.0))
         if n_summed > n_trees:
             n_summed, total = 0, 0.0
         say = self._said_by_model
         if not hasattr(self.fitted, "estimators_features_"):
-            say = partial(self._said_by_tree, depth=depth)
+            say = partial(self._said_by_tree, cut=cut)
         for number in range(n_summed, n_trees):
             total = total + say(number, method)
-        self._sums[method, depth] = n_trees, total
+        self._sums[method, cut] = n_trees, total
         return total / n_trees
 
     def forget_rows(self) -> None:
@@ -218,31 +236,42 @@ class BaggedGrowth(WarmGrowth):
         said: np.ndarray = getattr(one, method)(self.taken.test)
         return said
 
-    def _said_by_tree(self, number: int, method: str, depth: int | None) -> np.ndarray:
-        """Return the values of the leaves of the test rows, or of the nodes above at a depth."""
+    def _said_by_tree(self, number: int, method: str, cut: Cut) -> np.ndarray:
+        """Return the values of the leaves of the test rows in a tree as it is, or as it is cut."""
         if self._test is None:
             self._test = check_array(
                 self.taken.test, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
             )
         for tree in self.fitted.estimators_[len(self._leaves) : number + 1]:
             self._leaves.append(tree.apply(self._test, check_input=False).astype(np.int32))
-        tree, nodes = self.fitted.estimators_[number].tree_, self._leaves[number]
-        if depth is not None and depth < tree.max_depth:
-            nodes = ancestors(tree, depth)[nodes]
-        values: np.ndarray = tree.value[nodes, 0]
+        one, nodes = self.fitted.estimators_[number], self._leaves[number]
+        name, value = cut or ("", None)
+        if name == "ccp_alpha":
+            one = copy(one).set_params(ccp_alpha=value)
+            one._prune_tree()  # as fit does; it makes a tree of its own
+            nodes = one.apply(self._test, check_input=False)
+        elif value is not None:
+            nodes = cut_nodes(one.tree_, name, value)[nodes]
+        values: np.ndarray = one.tree_.value[nodes, 0]
         return values if method == "predict_proba" else values[:, 0]
 
 
-def ancestors(tree: Any, depth: int) -> np.ndarray:
-    """Return of each node of a tree the node above it at a depth, or itself if it is not below."""
-    above = np.arange(tree.node_count)
-    level = np.zeros(1, np.intp)
-    for at in range(tree.max_depth):
-        level = level[tree.children_left[level] >= 0]
-        for children in (tree.children_left[level], tree.children_right[level]):
-            if at >= depth:
-                above[children] = above[level]
-        level = np.concatenate([tree.children_left[level], tree.children_right[level]])
+def cut_nodes(tree: Any, name: str, value: int) -> np.ndarray:
+    """Return of each node of a tree the lowest node above it, or itself, that a cut tree has."""
+    nodes, inner = np.arange(tree.node_count), np.flatnonzero(tree.children_left >= 0)
+    above = nodes.copy()
+    above[tree.children_left[inner]] = above[tree.children_right[inner]] = inner
+    n_rounds = int(tree.max_depth).bit_length()  # each one doubles the steps up
+    if name == "max_depth":
+        depths, up = (above != nodes).astype(np.intp), above
+        for _ in range(n_rounds):
+            depths, up = depths + depths[up], up[up]
+        is_there = depths <= value
+    else:
+        is_there = nodes < 2 * value - 1
+    above[is_there] = nodes[is_there]
+    for _ in range(n_rounds):
+        above = above[above]
     return above
 
 

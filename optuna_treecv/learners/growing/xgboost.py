@@ -13,6 +13,7 @@ from xgboost import QuantileDMatrix
 from xgboost import XGBClassifier
 from xgboost import XGBRegressor
 
+from optuna_treecv.learners.growing.growth import Cut
 from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import Prepared
 from optuna_treecv.learners.growing.growth import Taken
@@ -119,9 +120,7 @@ class XGBoostGrowth(Growth):
             self.n_trees += 1
             yield self.n_trees
 
-    def respond(
-        self, method: str, n_trees: int | None = None, depth: int | None = None
-    ) -> np.ndarray:
+    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
         """Return what the booster says of the test rows."""
         n_trees = n_trees or self.n_trees
         numbers = self._booster.predict(self._test, iteration_range=(0, n_trees))
