@@ -34,6 +34,7 @@ from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.whole_repeat import RepeatScores
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
 from optuna_treecv.learners.adapter import in_columns
+from optuna_treecv.learners.growing.growth import BLOCKS
 from optuna_treecv.learners.growing.growth import Cut
 from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import kind_of
@@ -59,9 +60,6 @@ from optuna_treecv.sharing.keys import lasting_key
 from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.results import KeptScores
 from optuna_treecv.tree.plan import Node
-
-#: After so many trees reports are due; at most 16 numbers, each at most 1.5 times the one before.
-BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 
 # The reports while the first fold grows, and the most reports of further folds.
 LEAD_STEPS = len(BLOCKS) + 1
@@ -188,7 +186,7 @@ class GrowingFolds:
             if not self._is_best and not job.task.settings.is_growing:  # all of them will be
                 self._most = max([self._most, *self._asked])
         self._folds = [self._held(chunk) or Fold() for chunk in range(repeat.cut.n_folds)]
-        self._ends = [*takewhile(lambda end: end < self._most, BLOCKS), self._most]
+        self._ends = [*takewhile(lambda end: end < self._most, kind.blocks), self._most]
         self._curve: Curve | None = None
         self._n_begun = self._n_noted = 0
         self._finished: dict[int, TestedRows] = {}
@@ -218,8 +216,7 @@ class GrowingFolds:
         # Each thread takes a fold; those that are ahead are needed soon.
         n_ahead = min(max(n_folds, self._n_begun + n_threads), self._cut.n_folds)
         known = self._most if self._curve is None else int(self._curve.n_trees[-1])
-        ends = self._ends if self._is_best else [self._most]
-        for end in ends:
+        for end in self._ends if self._patience is not None else [self._most]:
             self._grow(range(n_ahead if end <= known else n_folds), end)
             curve = self._note(n_folds, end)
             if curve.has_ended(self._patience):
@@ -253,7 +250,7 @@ class GrowingFolds:
                 fold.n_row_bytes = prepared.nbytes
                 fold.growth = self._kind(self._last, prepared.rows, take)
             fold.growth.take = take
-            keys = self._grown(fold, end)
+            n_before, keys = fold.growth.n_trees, self._grown(fold, end)
             n_together = max(1, _TOGETHER // len(self._test_rows[chunk])) if self._is_best else 1
             while some := {key: self._outputs_of(chunk, *key) for key in islice(keys, n_together)}:
                 fold.scores |= zip(some, self._scored(chunk, [*some.values()]), strict=True)
@@ -266,7 +263,9 @@ class GrowingFolds:
                 outputs = self._outputs_of(chunk, self._n_trees, self._cut_at)
                 self._finished[chunk] = self._tested(chunk, [outputs])
         fold.seconds += perf_counter() - began
-        self._keep(chunk, end)
+        for block in self._ends:
+            if n_before < block <= end or block == end:
+                self._keep(chunk, block)
         if not isinstance(self._fold_task.estimator, Pipeline):
             fold.growth.forget_rows()  # to fit steps again takes longer than to copy rows
         if not self._is_best and end == self._most:
@@ -302,6 +301,10 @@ class GrowingFolds:
 
     def _is_known(self, chunk: int, end: int) -> bool:
         """Return whether the scores of a fold are known, here or in the store."""
+        ends = [one for one in self._ends if one <= end] if self._is_best else [end]
+        return all(self._is_block_known(chunk, one) for one in ends)
+
+    def _is_block_known(self, chunk: int, end: int) -> bool:
         scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
         is_here = (end, self._cut_at) in scores
         if is_here or not sizes or not self._kept.name:

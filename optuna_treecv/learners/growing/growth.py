@@ -16,6 +16,9 @@ import numpy as np
 _MODULES = {"lightgbm": "lightgbm", "xgboost": "xgboost", "sklearn": "sklearn"}
 
 
+#: After so many trees reports are due; at most 16 numbers, each at most 1.5 times the one before.
+BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
+
 # A parameter of trees and its value; None: trees are as they were grown.
 Cut = tuple[str, Any] | None
 
@@ -72,12 +75,15 @@ class Growth(ABC):
         The name of the parameter that says how many trees there are.
     is_boosted : bool
         Whether each tree is grown on what those before it have left.
+    blocks : list of int
+        After so many trees it is left for a while.
     n_trees : int
         The trees so far, of one class where there are several.
     """
 
     size: ClassVar[str] = "n_estimators"
     is_boosted: ClassVar[bool] = True
+    blocks: ClassVar[list[int]] = BLOCKS
     n_trees = 0
 
     def __init__(self, estimator: Any, prepared: Any, take: Callable[[], Taken]) -> None:

@@ -21,6 +21,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.utils import check_array
 
+from optuna_treecv.learners.growing.growth import BLOCKS
 from optuna_treecv.learners.growing.growth import Cut
 from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import Taken
@@ -68,6 +69,9 @@ class WarmGrowth(Growth):
 
 class BoostedGrowth(WarmGrowth):
     """Boosting, which may end by itself; it says itself what its first trees say."""
+
+    # To go on, it asks all trees so far about all rows.
+    blocks = BLOCKS[1::2]
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
