@@ -657,6 +657,25 @@ def test_trees_of_one_growth_are_those_of_a_fit(
         assert found.test_score.tolist() == fit.test_score.tolist()
 
 
+@pytest.mark.parametrize("name", ["forest", "extra trees"])
+def test_out_of_bag_scores_are_those_of_the_fits_of_folds(name: str, results: Any) -> None:
+    forest = KINDS[name](bootstrap=True, oob_score=True)
+    sizes = [25, 40]
+    objective = treecv_objective(
+        forest, X, LABELS, cv=FOLDS, scoring="accuracy", param_grid={"n_estimators": sizes}
+    )
+    study = enqueued(objective, [{"n_estimators": size} for size in reversed(sizes)])
+    for trial in study.trials:
+        found = results[study.study_name, trial.number]
+        expected = [
+            clone(forest).set_params(**trial.params).fit(X[train], LABELS[train]).oob_score_
+            for train, _ in FOLDS.split(X)
+        ]
+        assert found.curve.oob_score == pytest.approx(np.mean(expected), rel=1e-12)
+        assert trial.user_attrs["treecv"]["oob_score"] == float(f"{np.mean(expected):.6g}")
+        assert f"oob_score={np.mean(expected):.6g}" in repr(found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("others", [{}, {"max_features": FloatDistribution(0.2, 1.0)}])
 def test_trees_are_larger_than_asked_for_only_where_trials_share_them(

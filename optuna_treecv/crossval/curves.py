@@ -20,12 +20,16 @@ class Curve:
         Folds share training rows, so that it is a guide and no more.
     best : int
         The number of trees with the best mean, the smallest one of several.
+    oob_score : float or None
+        The mean of ``oob_score_`` of the forests of the folds; None where ``oob_score`` is not
+        set, for ``n_estimators="best"``, for trees that are cut, and where scores were kept.
     """
 
     n_trees: np.ndarray
     mean: np.ndarray
     std_error: np.ndarray
     best: int
+    oob_score: float | None = None
 
     @classmethod
     def of(

@@ -120,6 +120,8 @@ class Fold:
         By the number of trees, and how they are cut.
     outputs : dict of (int, Cut) to list of ndarray of shape (n_test, n_outputs)
         What the last of these say of the test rows, by the method.
+    oob_scores : dict of int to (float or None)
+        By the number of trees.
     seconds : float
         The time that it has taken.
     n_row_bytes : int
@@ -129,6 +131,7 @@ class Fold:
     growth: Growth | None = None
     scores: dict[tuple[int, Cut], FoldResult] = field(default_factory=dict)
     outputs: dict[tuple[int, Cut], list[np.ndarray]] = field(default_factory=dict)
+    oob_scores: dict[int, float | None] = field(default_factory=dict)
     seconds: float = 0.0
     n_row_bytes: int = 0
 
@@ -279,9 +282,12 @@ class GrowingFolds:
         for n_trees in wanted:  # of trees that were there before
             if n_trees <= growth.n_trees and (n_trees, self._cut_at) not in fold.scores:
                 yield n_trees, self._cut_at
-        if end > growth.n_trees:
-            for n_trees in growth.grow(end):
+        # Forests find out-of-bag scores at the end of each fit, for all their trees.
+        steps = wanted if getattr(growth.estimator, "oob_score", False) else ()
+        for step in [*([] if self._is_best else steps), end]:
+            for n_trees in growth.grow(step) if step > growth.n_trees else ():
                 if n_trees in wanted:
+                    fold.oob_scores[n_trees] = growth.oob_score
                     yield from product([n_trees], self._cuts)
 
     # What is kept so that a trial that was killed goes on: a fold after a block of trees.
@@ -347,7 +353,7 @@ class GrowingFolds:
     def _release(self, chunk: int) -> None:
         """Leave a fold to trials of other sizes, in the room of the cache, or drop its trees."""
         fold, memory = self._folds[chunk], self._job.task.shared.memory
-        self._folds[chunk] = Fold(scores=dict(fold.scores))
+        self._folds[chunk] = Fold(scores=dict(fold.scores), oob_scores=dict(fold.oob_scores))
         if not self._name_of_all or memory is None or not fold.seconds:
             return
         if self._most == max([0, *self._asked]) and not self._is_best:
@@ -471,7 +477,11 @@ class GrowingFolds:
         folds = self._folds[:n_folds]
         keys = [(size, self._cut_at) for size in sizes.tolist()]
         scores = [[one.scores[key].scores[first] for key in keys] for one in folds]
-        self._curve = Curve.of(np.array(scores), sizes, self._sign, self._patience)
+        curve = Curve.of(np.array(scores), sizes, self._sign, self._patience)
+        oob_scores = [one.oob_scores.get(end) for one in folds if self._cut_at is None]
+        if oob_scores and None not in oob_scores and not self._is_best:
+            curve = replace(curve, oob_score=float(np.mean(oob_scores)))
+        self._curve = curve
         self._job.curve, self._n_noted = self._curve, n_folds
         return self._curve
 

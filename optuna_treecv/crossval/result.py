@@ -381,6 +381,8 @@ class CVResult:
         trees = ""
         if self.curve is not None and len(self.curve.n_trees) > 1:
             trees = f" n_estimators={self.curve.best},"
+        elif self.curve is not None and self.curve.oob_score is not None:
+            trees = f" oob_score={self.curve.oob_score:.6g},"
         return (
             f"CVResult(mean={self.mean:.6g}, {_spread(self.std, self.std_error)}, "
             f"method={self.method!r}, n_folds={self.n_folds},{trees}\n"

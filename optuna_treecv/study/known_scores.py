@@ -205,6 +205,8 @@ def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:
     if job.task.settings.n_estimators is not None and job.is_complete and job.curve is not None:
         facts["n_estimators"] = job.curve.best
         facts["curve"] = job.curve.in_brief()
+    if job.is_complete and job.curve is not None and job.curve.oob_score is not None:
+        facts["oob_score"] = float(f"{job.curve.oob_score:.6g}")
     facts["seconds"] = round(result.seconds, 6)
     if result.diverged_folds:
         facts["diverged_folds"] = result.diverged_folds

@@ -31,8 +31,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from optuna_treecv import RacingPruner
 from optuna_treecv.crossval.curves import Curve
-from optuna_treecv.learners.growing.growth import BLOCKS
 from optuna_treecv.crossval.growing_folds import LEAD_STEPS
+from optuna_treecv.learners.growing.growth import BLOCKS
 from optuna_treecv.study.racing import compared
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import sums_of

@@ -79,10 +79,13 @@ class Growth(ABC):
         After so many trees it is left for a while.
     n_trees : int
         The trees so far, of one class where there are several.
+    oob_score : float or None
+        The score of these trees on the training rows that they have not drawn, if asked for.
     """
 
     size: ClassVar[str] = "n_estimators"
     is_boosted: ClassVar[bool] = True
+    oob_score: float | None = None
     blocks: ClassVar[list[int]] = BLOCKS
     n_trees = 0
 

@@ -208,6 +208,7 @@ class BaggedGrowth(WarmGrowth):
         """Fit further."""
         first = self.n_trees + 1
         self.fit(n_trees)
+        self.oob_score = getattr(self.fitted, "oob_score_", None)
         for self.n_trees in range(first, n_trees + 1):
             yield self.n_trees
 
