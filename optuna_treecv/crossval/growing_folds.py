@@ -478,9 +478,9 @@ class GrowingFolds:
         keys = [(size, self._cut_at) for size in sizes.tolist()]
         scores = [[one.scores[key].scores[first] for key in keys] for one in folds]
         curve = Curve.of(np.array(scores), sizes, self._sign, self._patience)
-        oob_scores = [one.oob_scores.get(end) for one in folds if self._cut_at is None]
-        if oob_scores and None not in oob_scores and not self._is_best:
-            curve = replace(curve, oob_score=float(np.mean(oob_scores)))
+        known = [one for fold in folds if (one := fold.oob_scores.get(end)) is not None]
+        if len(known) == n_folds and self._cut_at is None and not self._is_best:
+            curve = replace(curve, oob_score=float(np.mean(known)))
         self._curve = curve
         self._job.curve, self._n_noted = self._curve, n_folds
         return self._curve
