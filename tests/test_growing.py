@@ -924,6 +924,27 @@ def test_a_second_objective_finds_the_results_of_the_first(
     assert all((size is not None) == (best is not None) for _, size in found[0])
 
 
+def test_all_numbers_of_trees_of_a_store_are_found_again(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, fits = [], []
+    for _ in range(2):
+        objective = treecv_objective(
+            sized(KINDS["hist"](), 40),
+            *(X, LABELS),
+            param_distributions={"max_depth": IntDistribution(2, 3)},
+            cv=FOLDS,
+            scoring="log_loss",
+            n_estimators="best",
+            store=f"sqlite:///{tmp_path / 'store.db'}",
+        )
+        study = enqueued(objective, [{"max_depth": 2}])
+        found.append((study.best_value, study.best_trial.user_attrs["treecv"]["curve"]))
+        monkeypatch.setattr(WarmGrowth, "fit", lambda *given: fits.append(given))
+    assert found[0] == found[1]
+    assert not fits
+
+
 def test_scores_in_a_store_do_not_depend_on_what_was_searched(tmp_path: Any) -> None:
     """One objective asks for many numbers of trees, the other one for a single one."""
     arguments = {"cv": FOLDS, "scoring": "neg_log_loss"}

@@ -178,6 +178,24 @@ BREAKAGES = [
         "return total / self.n_trees",
         "test_growing_ensembles::test_first_trees_of_a_classifier_say_what_a_fit_says",
     ),
+    Breakage(
+        "growing: cut trees have a leaf too many",
+        "is_there = nodes < 2 * value - 1",
+        "is_there = nodes < 2 * value + 1",
+        "test_growing::test_trees_of_one_growth_are_those_of_a_fit",
+    ),
+    Breakage(
+        "growing: several numbers of trees are scored on rows of each other",
+        "begins = np.arange(0, len(rows), len(rows) // len(outputs))",
+        "begins = np.zeros(len(outputs), np.intp) + np.arange(len(outputs))",
+        "test_growing::test_the_curve_is_that_of_fits_of_each_size",
+    ),
+    Breakage(
+        "growing: further trees that were grown at once lack the scores of all but the last block",
+        "if n_before < block <= end or block == end:",
+        "if block == end:",
+        "test_growing::test_all_numbers_of_trees_of_a_store_are_found_again",
+    ),
     # Nested cross-validation.
     Breakage(
         "nested: a model is trained on the fold that it is chosen for",
