@@ -629,6 +629,9 @@ EXACT_CUTS = {"max_leaf_nodes": [7, 2, 12, 40], "ccp_alpha": [0.004, 0.0, 0.02, 
 def test_trees_of_one_growth_are_those_of_a_fit(
     space: str, parameter: str, name: str, target: str, is_weighted: bool, results: Any
 ) -> None:
+    """If trees of scikit-learn no longer have ``_prune_tree``, ``cut_of`` must not offer
+    ``ccp_alpha``, so that each of its values grows anew.
+    """
     values, sizes = EXACT_CUTS[parameter], [3, 9]
     y, scoring = targets_of(name, target), SCORES[target][-1]
     weights = WEIGHTS if is_weighted else None

@@ -59,7 +59,7 @@ def main(seed: str = "0", *names: str) -> None:
         sampler = optuna.samplers.TPESampler(seed=int(seed))
         study = optuna.create_study(sampler=sampler, pruner=objective.pruner())
         study.optimize(objective, timeout=seconds)
-        estimator = objective.refit(study.best_trial)
+        estimator = objective.best_estimator(study)
         found = objective.evaluate(study.best_trial.params)
         error = float(found.curve.std_error[found.curve.best - 1])
         if is_classes(y):
