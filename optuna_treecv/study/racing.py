@@ -41,7 +41,7 @@ _FEWEST = 3
 _SPARED = 0.1
 
 # The share of trials, and the most of them, that TPE takes for good ones.
-_GOOD_SHARE, _MOST_GOOD, _GOOD_CHANCE = 0.1, 25, 0.5
+_GOOD_SHARE, _MOST_GOOD, _GOOD_CHANCE = 0.1, 25, 0.7
 
 # Sums of squares of such losses are finite.
 _NO_BOUNDS = -1e30, 1e30
