@@ -1,0 +1,135 @@
+"""What walks, calls and studies take now, against a build of a fixed commit.
+
+    OMP_NUM_THREADS=1 python tests/benchmarks/drift.py PYTHON [WORD ...]
+
+PYTHON belongs to an environment with a build of the commit; notes compare with 912d2d8:
+
+    git worktree add /tmp/before 912d2d8
+    python -m venv /tmp/env && /tmp/env/bin/pip install /tmp/before pandas
+
+Three processes take turns: two of this version, whose difference is noise, and one of that build.
+The table has the medians of seven rounds, and their ratios. With words, only work whose name has
+one of them is done. It takes about three minutes and 1.5 GB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+import subprocess
+import sys
+from time import process_time
+from typing import Any
+import warnings
+
+import datasets
+import numpy as np
+import optuna
+
+from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import StreamingSVRGClassifier
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
+
+N_ROUNDS = 7
+ALPHAS = [float(alpha) for alpha in np.logspace(-6, 0, 32)]
+
+
+def walk(estimator: Any, rows: Any, **options: Any) -> float:
+    """Return the seconds of the walk of one model."""
+    return float(tree_cross_validate(estimator, *rows, **options).seconds)
+
+
+def lanes(make: Any, rows: Any) -> float:
+    """Return the CPU seconds of a call for 32 models side by side."""
+    began = process_time()
+    tree_cross_validate_many([make(alpha) for alpha in ALPHAS], *rows, cv=10)
+    return process_time() - began
+
+
+def study(rows: Any, n_values: int = 32) -> float:
+    """Return the CPU seconds of a study over a grid."""
+    grid = {"alpha": ALPHAS[:n_values]}
+    objective = treecv_objective(PegasosClassifier(), *rows, param_grid=grid, cv=10)
+    one = optuna.create_study(sampler=optuna.samplers.GridSampler(grid, seed=0))
+    began = process_time()
+    one.optimize(objective, n_trials=n_values)
+    return process_time() - began
+
+
+def work() -> dict[str, Callable[[], float]]:
+    """Return what is timed, by its name."""
+    large, small = datasets.covertype()[:2], datasets.magic()[:2]
+    found: dict[str, Callable[[], float]] = {}
+    for name, make in {
+        "PEGASOS": PegasosClassifier,
+        # Defaults have changed since.
+        "averaged SGD": partial(AveragedSGDClassifier, average=True, step_size=0.01),
+        "SVRG": partial(StreamingSVRGClassifier, inner_steps=1000, step_size=0.01),
+    }.items():
+        for dtype in ("float64", "float32"):
+            rows = np.ascontiguousarray(large[0], dtype), large[1]
+            for k in (10, 100):
+                found[f"{name}, {dtype}, k = {k}"] = partial(walk, make(), rows, cv=k)
+        found[f"{name}, leave-one-out"] = partial(walk, make(), small, cv=len(small[1]))
+    found["PEGASOS, leave-one-out of Covertype"] = partial(
+        walk, PegasosClassifier(), large, cv=len(large[1])
+    )
+    for order in ("fixed", "random"):
+        some = large[0][:200_000], large[1][:200_000]
+        found[f"PEGASOS, {order} order, k = 100 of 200,000 rows"] = partial(
+            walk, PegasosClassifier(), some, cv=100, order=order
+        )
+    found["32 lanes of PEGASOS"] = partial(lanes, partial(_with_alpha, PegasosClassifier), large)
+    found["study of 32 values"] = partial(study, large)
+    return found
+
+
+def _with_alpha(make: Any, alpha: float) -> Any:
+    return make(alpha=alpha)
+
+
+def answer() -> None:
+    """Do the work whose names come in, and print its seconds."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore")
+    known = work()
+    print(*known, sep="\t", flush=True)
+    for line in sys.stdin:
+        print(known[line.strip()](), flush=True)
+
+
+def main(python: str, *words: str) -> None:
+    """Print the medians of both builds, and their ratios."""
+
+    def ask(worker: Any, name: str) -> float:
+        worker.stdin.write(name + "\n")
+        worker.stdin.flush()
+        return float(worker.stdout.readline())
+
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    workers = [
+        subprocess.Popen([one, __file__, "--answer"], **pipes)
+        for one in (sys.executable, sys.executable, python)
+    ]
+    names = [worker.stdout.readline().strip().split("\t") for worker in workers][0]
+    print("| | now, s | before, s | now / before | now / now |\n|---|---|---|---|---|")
+    for name in names:
+        if words and not any(word in name for word in words):
+            continue
+        rounds = [[ask(worker, name) for worker in workers] for _ in range(N_ROUNDS + 1)][1:]
+        now, again, before = (median(each) for each in zip(*rounds, strict=True))
+        print(f"| {name} | {now:.4f} | {before:.4f} | {now / before:.2f} | {again / now:.2f} |")
+    for worker in workers:
+        worker.stdin.close()
+        worker.wait()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--answer"]:
+        answer()
+    else:
+        main(*sys.argv[1:])
