@@ -822,11 +822,23 @@ def distinct_labels(y: np.ndarray) -> np.ndarray:
     """
     if y.dtype.kind in "mM" and (row := first_missing(y)) is not None:
         raise ValueError(f"y must hold a label for each row, got NaT in row {row}.")
+    if (span := _span_of(y)) is not None:  # integers, of which scikit-learn refuses none
+        counts = np.bincount(y.ravel().astype(np.intp) - span.start, minlength=len(span))
+        return (np.flatnonzero(counts) + span.start).astype(y.dtype)
     try:
         check_classification_targets(y)
         return np.unique(y)
     except (TypeError, ValueError) as error:
         raise ValueError(_why_no_labels(y, error)) from error
+
+
+def _span_of(y: np.ndarray) -> range | None:
+    """Return the integers from the least label to the largest one, if they are few."""
+    if y.dtype.kind not in "iu" or y.size == 0:
+        return None
+    span = range(int(y.min()), int(y.max()) + 1)
+    are_few = span.stop - span.start <= min(_LABELS_AT_ONCE, y.size // 2)
+    return span if are_few and span.stop < 2**62 else None
 
 
 def _why_no_labels(y: np.ndarray, error: Exception) -> str:
@@ -847,6 +859,9 @@ def _why_no_labels(y: np.ndarray, error: Exception) -> str:
 def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
     """Return the class codes (int32) of labels."""
     codes = np.empty(np.shape(y), np.int32)
+    if isinstance(y, np.ndarray) and (span := _span_of(y)) is not None:
+        of_each = np.searchsorted(classes, span).astype(np.int32)
+        return of_each[y.astype(np.intp) - span.start]
     for begin in range(0, len(codes), _LABELS_AT_ONCE):  # since searchsorted returns int64
         part = slice(begin, begin + _LABELS_AT_ONCE)
         codes[part] = np.searchsorted(classes, y[part])
