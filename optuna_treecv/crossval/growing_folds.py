@@ -285,7 +285,7 @@ class GrowingFolds:
         # Forests find out-of-bag scores at the end of each fit, for all their trees.
         steps = wanted if getattr(growth.estimator, "oob_score", False) else ()
         for step in [*([] if self._is_best else steps), end]:
-            for n_trees in growth.grow(step) if step > growth.n_trees else ():
+            for n_trees in growth.grow(step, self._is_best) if step > growth.n_trees else ():
                 if n_trees in wanted:
                     fold.oob_scores[n_trees] = growth.oob_score
                     yield from product([n_trees], self._cuts)

@@ -163,8 +163,15 @@ class Growth(ABC):
         """The bytes that the trees take, about."""
 
     @abstractmethod
-    def grow(self, n_trees: int) -> Iterator[int]:
-        """Grow to so many trees; yield their number after each tree that may be asked about."""
+    def grow(self, n_trees: int, each: bool = False) -> Iterator[int]:
+        """Grow to so many trees; yield their number after each tree that may be asked about.
+
+        Parameters
+        ----------
+        n_trees : int
+        each : bool
+            Whether all these numbers will be asked about, and not the last one alone.
+        """
 
     @abstractmethod
     def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:

@@ -147,7 +147,7 @@ class LightGBMGrowth(Growth):
         """Forget the test rows."""
         self._test = None
 
-    def grow(self, n_trees: int) -> Iterator[int]:
+    def grow(self, n_trees: int, each: bool = False) -> Iterator[int]:
         """Update the booster."""
         while self.n_trees < n_trees:
             self._booster.update()

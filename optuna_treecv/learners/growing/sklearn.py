@@ -93,7 +93,7 @@ class BoostedGrowth(WarmGrowth):
         n_classes = len(getattr(self.fitted, "classes_", (0,)))
         return _LEAF_BYTES * leaves * n_classes * self.n_trees
 
-    def grow(self, n_trees: int) -> Iterator[int]:
+    def grow(self, n_trees: int, each: bool = False) -> Iterator[int]:
         """Fit further; where it has ended by itself, the further trees are none."""
         first = self.n_trees + 1
         if not self.has_ended:
@@ -204,7 +204,7 @@ class BaggedGrowth(WarmGrowth):
         leaves = sum(one.nbytes for one in self._leaves)
         return n_nodes * (_NODE_BYTES + 8 * n_values) + others + leaves
 
-    def grow(self, n_trees: int) -> Iterator[int]:
+    def grow(self, n_trees: int, each: bool = False) -> Iterator[int]:
         """Fit further."""
         first = self.n_trees + 1
         self.fit(n_trees)
