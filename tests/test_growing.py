@@ -660,6 +660,36 @@ def test_trees_of_one_growth_are_those_of_a_fit(
         assert found.test_score.tolist() == fit.test_score.tolist()
 
 
+@pytest.mark.parametrize(
+    ("parameter", "value", "truncate"),
+    [("max_leaf_nodes", 50, False), ("max_depth", 9, True), ("max_leaf_nodes", 3, False)],
+)
+def test_values_that_were_not_searched_have_the_scores_of_fits(
+    parameter: str, value: int, truncate: bool
+) -> None:
+    for axes in (
+        {"param_grid": {parameter: [2, 7]}},
+        {"param_distributions": {parameter: IntDistribution(2, 7)}},
+    ):
+        objective = treecv_objective(
+            KINDS["forest"](n_estimators=9), X, LABELS, cv=FOLDS, truncate=truncate, **axes
+        )
+        found = objective.evaluate({parameter: value})
+        estimator = KINDS["forest"](n_estimators=9, **{parameter: value})
+        fit = tree_cross_validate(estimator, X, LABELS, cv=FOLDS, method="fit")
+        assert found.test_score.tolist() == fit.test_score.tolist()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"), [("max_leaf_nodes", 1), ("ccp_alpha", -0.1), ("max_leaf_nodes", "few")]
+)
+def test_values_that_no_fit_takes_are_refused(parameter: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=parameter):
+        treecv_objective(
+            KINDS["forest"](), X, LABELS, cv=FOLDS, param_grid={parameter: [value, 5]}
+        ).evaluate({parameter: value})
+
+
 @pytest.mark.parametrize("name", ["forest", "extra trees"])
 def test_out_of_bag_scores_are_those_of_the_fits_of_folds(name: str, results: Any) -> None:
     forest = KINDS[name](bootstrap=True, oob_score=True)

@@ -175,9 +175,9 @@ class GrowingFolds:
         cut = kind.cut_of(last, of_last, job.task.settings.truncate, can_share)
         if cut is not None:
             name, widest = cut
-            values = job.task.grid.get(prefix + name, [getattr(last, name)])
-            self._cuts = [(name, value) for value in values]
             self._cut_at = name, getattr(last, name)
+            of_grid = [(name, value) for value in job.task.grid.get(prefix + name, ())]
+            self._cuts = [*dict.fromkeys([*of_grid, self._cut_at])]
             self._last = clone(self._last).set_params(**{name: widest})
         shares = size in searched or cut is not None
         self._name_of_all = self._name_without_size() if shares else b""
@@ -285,7 +285,7 @@ class GrowingFolds:
         # Forests find out-of-bag scores at the end of each fit, for all their trees.
         steps = wanted if getattr(growth.estimator, "oob_score", False) else ()
         for step in [*([] if self._is_best else steps), end]:
-            for n_trees in growth.grow(step, self._is_best) if step > growth.n_trees else ():
+            for n_trees in growth.grow(step, wanted) if step > growth.n_trees else ():
                 if n_trees in wanted:
                     fold.oob_scores[n_trees] = growth.oob_score
                     yield from product([n_trees], self._cuts)

@@ -3,6 +3,7 @@
 from abc import ABC
 from abc import abstractmethod
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from importlib import import_module
@@ -163,14 +164,14 @@ class Growth(ABC):
         """The bytes that the trees take, about."""
 
     @abstractmethod
-    def grow(self, n_trees: int, each: bool = False) -> Iterator[int]:
+    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
         """Grow to so many trees; yield their number after each tree that may be asked about.
 
         Parameters
         ----------
         n_trees : int
-        each : bool
-            Whether all these numbers will be asked about, and not the last one alone.
+        asked : collection of int
+            The numbers that will be asked about.
         """
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """How ensembles of LightGBM grow: their own boosters, over bins that are kept for the study."""
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from functools import partial
@@ -147,7 +148,7 @@ class LightGBMGrowth(Growth):
         """Forget the test rows."""
         self._test = None
 
-    def grow(self, n_trees: int, each: bool = False) -> Iterator[int]:
+    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
         """Update the booster."""
         while self.n_trees < n_trees:
             self._booster.update()

@@ -1,10 +1,12 @@
 """How ensembles of scikit-learn grow: they are fitted further by ``warm_start``."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from copy import copy
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -25,11 +27,15 @@ from optuna_treecv.learners.growing.growth import BLOCKS
 from optuna_treecv.learners.growing.growth import Cut
 from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import Taken
+from optuna_treecv.rows.checks import is_integer
 
 # Of trees whose depth is not limited, the depth that is assumed.
 _DEPTH = 12
 _LEAF_BYTES = 100
 _NODE_BYTES = 64
+
+# The least values that scikit-learn takes.
+_LEAST = {"max_depth": 1, "max_leaf_nodes": 2}
 
 
 class WarmGrowth(Growth):
@@ -93,7 +99,7 @@ class BoostedGrowth(WarmGrowth):
         n_classes = len(getattr(self.fitted, "classes_", (0,)))
         return _LEAF_BYTES * leaves * n_classes * self.n_trees
 
-    def grow(self, n_trees: int, each: bool = False) -> Iterator[int]:
+    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
         """Fit further; where it has ended by itself, the further trees are none."""
         first = self.n_trees + 1
         if not self.has_ended:
@@ -183,15 +189,24 @@ class BaggedGrowth(WarmGrowth):
         first, and ``ccp_alpha`` prunes a tree that has grown. ``max_depth`` gives other trees,
         whose nodes are drawn in another order.
         """
-        if truncate:
-            depths = searched["max_depth"]
-            return "max_depth", None if None in depths else max(depths)
-        if not can_share or not hasattr(estimator, "max_leaf_nodes"):
+        names = ["max_depth"] if truncate else ["max_leaf_nodes", "ccp_alpha"]
+        names = [name for name in names if name in searched and (truncate or can_share)]
+        if names == ["max_leaf_nodes", "ccp_alpha"] and estimator.ccp_alpha != 0.0:
+            names = ["ccp_alpha"]
+        if not names or not hasattr(estimator, names[0]):
             return None
-        if "max_leaf_nodes" in searched and estimator.ccp_alpha == 0.0:
-            sizes = searched["max_leaf_nodes"]
-            return None if None in sizes else ("max_leaf_nodes", max(sizes))
-        return ("ccp_alpha", 0.0) if "ccp_alpha" in searched else None
+        name, value = names[0], getattr(estimator, names[0])
+        if name == "ccp_alpha":
+            return (name, 0.0) if isinstance(value, int | float) and value >= 0 else None
+        sizes = [inf if one is None else one for one in searched[name]]
+        is_valid = value is None or (is_integer(value) and value >= _LEAST[name])
+        widest = max(sizes) if all(isinstance(one, int | float) for one in sizes) else -inf
+        # Values that no fit takes, and those beyond the ends of the search, are left to a fit.
+        if not is_valid or (inf if value is None else value) > widest:
+            return None
+        if widest == inf:
+            return (name, None) if truncate else None
+        return name, widest
 
     @property
     def nbytes(self) -> int:
@@ -204,7 +219,7 @@ class BaggedGrowth(WarmGrowth):
         leaves = sum(one.nbytes for one in self._leaves)
         return n_nodes * (_NODE_BYTES + 8 * n_values) + others + leaves
 
-    def grow(self, n_trees: int, each: bool = False) -> Iterator[int]:
+    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
         """Fit further."""
         first = self.n_trees + 1
         self.fit(n_trees)

@@ -1,5 +1,6 @@
 """How ensembles of XGBoost grow: their own boosters, over bins that are kept for the study."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -118,22 +119,22 @@ class XGBoostGrowth(Growth):
         n_classes = 1 if self._classes is None else len(self._classes)
         return _LEAF_BYTES * leaves * n_classes * self.n_trees
 
-    def grow(self, n_trees: int, each: bool = False) -> Iterator[int]:
+    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
         """Update the booster, some trees before the thread is left."""
         while self.n_trees < n_trees:
             if self.n_trees == self._n_updates:
                 more = min(n_trees - self.n_trees, _AT_ONCE)
-                self._said = self._thread.submit(self._update, more, each).result()
+                self._said = self._thread.submit(self._update, more, asked).result()
             self.n_trees += 1
             yield self.n_trees
 
-    def _update(self, more: int, each: bool) -> dict[int, np.ndarray]:
-        """Add trees; return what the first ones say, after each tree or after the last one."""
+    def _update(self, more: int, asked: Collection[int]) -> dict[int, np.ndarray]:
+        """Add trees; return what the first ones say where that will be asked."""
         said = {}
         for number in range(self._n_updates + 1, self._n_updates + more + 1):
             self._booster.update(self._train, number - 1)
             self._n_updates = number
-            if each:
+            if number in asked:
                 said[number] = self._predict(number)
         return said
 
