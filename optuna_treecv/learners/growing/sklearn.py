@@ -200,7 +200,7 @@ class BaggedGrowth(WarmGrowth):
             return (name, 0.0) if isinstance(value, int | float) and value >= 0 else None
         sizes = [inf if one is None else one for one in searched[name]]
         is_valid = value is None or (is_integer(value) and value >= _LEAST[name])
-        widest = max(sizes) if all(isinstance(one, int | float) for one in sizes) else -inf
+        widest = max(sizes) if all(is_integer(one) or one == inf for one in sizes) else -inf
         # Values that no fit takes, and those beyond the ends of the search, are left to a fit.
         if not is_valid or (inf if value is None else value) > widest:
             return None
