@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python tests/benchmarks/booster_races.py record FOLDER [DATA] [SEED]
     python tests/benchmarks/booster_races.py replay FOLDER
+    python tests/benchmarks/booster_races.py simulate FOLDER [N_STUDIES]
 
 ``record`` runs a study of 60 trials of LightGBM as ``boosters.py`` does, but grows all trees of
 all folds, and of a booster that is trained on all rows and tested on withheld ones (5 to 9 minutes
@@ -9,9 +10,13 @@ for each data set). ``replay`` asks a ``RacingPruner`` about these curves, in th
 study and in nine others, and prints the share of the trees that were grown, and by how much the
 winner is worse on the withheld rows than that of a study without races, in standard errors of the
 mean over folds.
+
+In a replay the sampler does not see what was pruned. ``simulate`` therefore lets TPE suggest, over
+curves that a Gaussian process foretells from the recorded ones, with the deviations of the folds
+of a recorded trial nearby (half a second for each study). Each study has a twin without races.
 """
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 import sys
 from typing import Any
@@ -22,10 +27,16 @@ from boosters import MOST_TREES
 from boosters import N_FOLDS
 from boosters import PATIENCE
 from boosters import rows
+from boosters import SPACES
 from boosters import suggested
 import lightgbm
 import numpy as np
 import optuna
+from sklearn.decomposition import PCA
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import WhiteKernel
 from sklearn.model_selection import KFold
 from sklearn.model_selection import StratifiedKFold
 
@@ -39,6 +50,11 @@ from optuna_treecv.study.racing import sums_of
 
 DATA = ("magic", "bike", "covertype", "flights")
 ENDS = [end for end in BLOCKS if end < MOST_TREES] + [MOST_TREES]
+N_TRIALS = 60
+
+# The scores of the folds of a trial by the number of trees, and the losses of rows of the first
+# fold at the ends of blocks.
+Play = Callable[[optuna.Trial], tuple[np.ndarray, np.ndarray]]
 
 
 def record(folder: Path, name: str, seed: int) -> None:
@@ -83,7 +99,7 @@ def record(folder: Path, name: str, seed: int) -> None:
         return float(np.min(np.mean(of_folds[:N_FOLDS], axis=0)))
 
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-    study.optimize(objective, n_trials=60)
+    study.optimize(objective, n_trials=N_TRIALS)
     np.savez(folder / f"{name}_{seed}.npz", curves=curves, rows=of_rows)
 
 
@@ -97,13 +113,14 @@ def grown(curve: Curve) -> int:
     return next(end for end in ENDS if end >= len(curve.mean))
 
 
-def races(curves: np.ndarray, of_rows: np.ndarray, seed: int) -> tuple[int, int, int]:
-    """Replay a study with races; return its trees, its winner and the number of pruned trials."""
-    study = optuna.create_study(pruner=RacingPruner(seed=seed))
+def races(study: optuna.Study, play: Play, n_trials: int) -> tuple[int, int, int]:
+    """Race over curves; return the trees, the winner and the number of pruned trials."""
+    assert isinstance(study.pruner, RacingPruner)
     n_trees, winner, n_pruned = 0, 0, 0
     rows_of_best: np.ndarray | None = None
-    for number, (scores, losses) in enumerate(zip(curves[:, :N_FOLDS], of_rows, strict=True)):
+    for number in range(n_trials):
         trial, of_folds = study.ask(), np.zeros(N_FOLDS, int)
+        scores, losses = play(trial)
         n_before, before = 0, 0.0
         is_pruned = False
         for step, end in enumerate(ENDS):
@@ -155,7 +172,12 @@ def replay(folder: Path) -> None:
                 curves, of_rows = recorded["curves"][order], recorded["rows"][order]
                 means = [curve_of(one[:N_FOLDS]) for one in curves]
                 best = int(np.argmin([one.value for one in means]))
-                n_trees, winner, n_pruned = races(curves, of_rows, seed)
+                study = optuna.create_study(pruner=RacingPruner(seed=seed))
+
+                def play(trial: optuna.Trial, curves: Any = curves, rows: Any = of_rows) -> Any:
+                    return curves[trial.number, :N_FOLDS], rows[trial.number]
+
+                n_trees, winner, n_pruned = races(study, play, len(curves))
                 error = means[best].std_error[means[best].best - 1]
                 withheld = [curves[at, N_FOLDS, means[at].best - 1] for at in (winner, best)]
                 without = N_FOLDS * sum(map(grown, means))
@@ -170,10 +192,117 @@ def replay(folder: Path) -> None:
         )
 
 
-def main(what: str, folder: str, name: str = "magic", seed: str = "0") -> None:
-    """Record or replay."""
-    work = {"record": partial(record, name=name, seed=int(seed)), "replay": replay}[what]
-    work(Path(folder))
+class Surrogate:
+    """The curves of any parameters, from recorded ones."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        at, curves, of_rows = [], [], []
+        for file in sorted(folder.glob(f"{name}_*.npz")):
+            recorded = np.load(file)
+            curves.append(recorded["curves"])
+            of_rows.append(recorded["rows"])
+            # A study with the same seed and scores suggests the same parameters.
+            study = optuna.create_study(
+                sampler=optuna.samplers.TPESampler(seed=int(file.stem.split("_")[-1]))
+            )
+            for of_trial in curves[-1]:
+                trial = study.ask()
+                at.append(_place(trial))
+                study.tell(trial, float(np.min(of_trial[:N_FOLDS].mean(axis=0))))
+        self._at, self._rows = np.array(at), np.concatenate(of_rows)
+        logs = np.log(np.concatenate(curves))
+        means = np.hstack([logs[:, :N_FOLDS].mean(axis=1), logs[:, N_FOLDS]])
+        self._parts = PCA(6).fit(means)
+        kernel = ConstantKernel() * RBF(np.ones(self._at.shape[1])) + WhiteKernel(0.02)
+        self._models = [
+            GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(self._at, one)
+            for one in self._parts.transform(means).T
+        ]
+        self._apart = logs - np.array([self._smooth(one) for one in self._at])
+        self._of_folds = self._apart.mean(axis=0)
+
+    def _smooth(self, at: np.ndarray) -> np.ndarray:
+        parts = [model.predict(at[np.newaxis]) for model in self._models]
+        folds, withheld = np.split(self._parts.inverse_transform(np.transpose(parts))[0], 2)
+        return np.vstack([np.tile(folds, (N_FOLDS, 1)), withheld])
+
+    def curves(self, trial: optuna.Trial) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the curves of a trial, those without noise, and the losses of rows."""
+        at = _place(trial)
+        smooth = self._smooth(at)
+        near = np.argsort(np.square(self._at - at).sum(axis=1))[:12]
+        rng = np.random.default_rng(np.round(at * 1e9).astype(np.int64))
+        first, second = rng.choice(near, 2, replace=False)
+        curves = np.exp(smooth + self._apart[first])
+        losses = self._rows[[first, second]].mean(axis=0)
+        ends = curves[0, np.array(ENDS) - 1]
+        losses += (ends - losses.mean(axis=1))[:, np.newaxis].astype(losses.dtype)
+        return curves, np.exp(smooth + self._of_folds), losses
+
+
+def _place(trial: optuna.Trial) -> np.ndarray:
+    """Return the parameters of a trial between 0 and 1."""
+    found = []
+    for name, value in suggested(trial, "lightgbm").items():
+        axis: Any = SPACES["lightgbm"][name]
+        scale = np.log if axis.log else float
+        low, high = scale(axis.low), scale(axis.high)
+        found.append((scale(value) - low) / (high - low))
+    return np.array(found)
+
+
+def simulate(folder: Path, n_studies: int) -> None:
+    """Print what races save and lose where TPE suggests."""
+    for name in DATA:
+        surrogate, found, of_twins = Surrogate(folder, name), [], []
+        for seed in range(n_studies):
+            values, errors = [], []
+            n_grown: list[int] = []
+
+            def play(trial: optuna.Trial, to: Any = (values, errors, n_grown)) -> Any:
+                curves, smooth, losses = surrogate.curves(trial)  # noqa: B023
+                curve = curve_of(curves[:N_FOLDS])
+                at = curve.best - 1
+                to[0].append([smooth[:N_FOLDS].mean(axis=0)[at], smooth[N_FOLDS, at]])
+                to[1].append(curve.std_error[at])
+                to[2].append(N_FOLDS * grown(curve))
+                return curves[:N_FOLDS], losses
+
+            def whole(trial: optuna.Trial, play: Any = play) -> float:
+                return curve_of(play(trial)[0]).value
+
+            twin = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+            twin.optimize(whole, n_trials=N_TRIALS)
+            without, best = sum(n_grown), np.array(values[twin.best_trial.number])
+            error = errors[twin.best_trial.number]
+            values.clear()
+            study = optuna.create_study(
+                sampler=optuna.samplers.TPESampler(seed=seed), pruner=RacingPruner(seed=seed)
+            )
+            n_trees, winner, n_pruned = races(study, play, N_TRIALS)
+            regret = (np.array(values[winner]) - best) / error
+            found.append([n_trees / without, n_pruned, *regret])
+            of_twins.append([best[0], error])
+        share, n_pruned, of_folds, withheld = np.array(found).T
+        vary = np.std(of_twins, axis=0)[0] / np.median(of_twins, axis=0)[1]
+        print(
+            f"{name:10} trees with races / without: {share.mean():.2f}; pruned "
+            f"{n_pruned.mean() / N_TRIALS:.0%}; regret in standard errors {of_folds.mean():+.2f} "
+            f"+- {of_folds.std() / n_studies**0.5:.2f} without noise, {withheld.mean():+.2f} on "
+            f"withheld rows; winners of studies without races vary by {vary:.1f}",
+            flush=True,
+        )
+
+
+def main(what: str, folder: str, *given: str) -> None:
+    """Record, replay or simulate."""
+    if what == "record":
+        name, seed = [*given, *("magic", "0")[len(given) :]]
+        record(Path(folder), name, int(seed))
+    elif what == "replay":
+        replay(Path(folder))
+    else:
+        simulate(Path(folder), int(*given) if given else 40)
 
 
 if __name__ == "__main__":
