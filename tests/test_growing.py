@@ -662,7 +662,12 @@ def test_trees_of_one_growth_are_those_of_a_fit(
 
 @pytest.mark.parametrize(
     ("parameter", "value", "truncate"),
-    [("max_leaf_nodes", 50, False), ("max_depth", 9, True), ("max_leaf_nodes", 3, False)],
+    [
+        ("max_leaf_nodes", 50, False),
+        ("max_depth", 9, True),
+        ("max_leaf_nodes", 3, False),
+        ("n_estimators", 5, False),
+    ],
 )
 def test_values_that_were_not_searched_have_the_scores_of_fits(
     parameter: str, value: int, truncate: bool
@@ -672,10 +677,10 @@ def test_values_that_were_not_searched_have_the_scores_of_fits(
         {"param_distributions": {parameter: IntDistribution(2, 7)}},
     ):
         objective = treecv_objective(
-            KINDS["forest"](n_estimators=9), X, LABELS, cv=FOLDS, truncate=truncate, **axes
+            KINDS["forest"](n_estimators=8), X, LABELS, cv=FOLDS, truncate=truncate, **axes
         )
         found = objective.evaluate({parameter: value})
-        estimator = KINDS["forest"](n_estimators=9, **{parameter: value})
+        estimator = KINDS["forest"](**({"n_estimators": 8} | {parameter: value}))
         fit = tree_cross_validate(estimator, X, LABELS, cv=FOLDS, method="fit")
         assert found.test_score.tolist() == fit.test_score.tolist()
 

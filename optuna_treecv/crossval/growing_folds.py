@@ -184,7 +184,7 @@ class GrowingFolds:
         self._most = self._n_trees
         self._asked: Collection[int] = ()
         if self._name_of_all and job.task.grid:
-            sizes = job.task.grid.get(size, ())
+            sizes = *job.task.grid.get(size, ()), self._n_trees
             self._asked = [one for one in sizes if is_integer(one)]
             if not self._is_best and not job.task.settings.is_growing:  # all of them will be
                 self._most = max([self._most, *self._asked])
@@ -287,7 +287,7 @@ class GrowingFolds:
         for step in [*([] if self._is_best else steps), end]:
             for n_trees in growth.grow(step, wanted) if step > growth.n_trees else ():
                 if n_trees in wanted:
-                    fold.oob_scores[n_trees] = growth.oob_score
+                    fold.oob_scores[n_trees] = growth.oob_score if n_trees == step else None
                     yield from product([n_trees], self._cuts)
 
     # What is kept so that a trial that was killed goes on: a fold after a block of trees.
