@@ -617,7 +617,10 @@ def test_depths_of_a_forest_are_cuts_of_its_deepest_trees(
         np.testing.assert_allclose(found.test_score, expected, **CLOSE)
 
 
-EXACT_CUTS = {"max_leaf_nodes": [7, 2, 12, 40], "ccp_alpha": [0.004, 0.0, 0.02, 0.2]}
+EXACT_CUTS: dict[str, tuple[Any, list[float]]] = {
+    "max_leaf_nodes": (IntDistribution(2, 40), [7, 2, 12, 40]),
+    "ccp_alpha": (FloatDistribution(0.0, 0.2), [0.004, 0.0, 0.02, 0.2]),
+}
 
 
 @pytest.mark.slow
@@ -632,14 +635,13 @@ def test_trees_of_one_growth_are_those_of_a_fit(
     """If trees of scikit-learn no longer have ``_prune_tree``, ``cut_of`` must not offer
     ``ccp_alpha``, so that each of its values grows anew.
     """
-    values, sizes = EXACT_CUTS[parameter], [3, 9]
+    (distribution, values), sizes = EXACT_CUTS[parameter], [3, 9]
     y, scoring = targets_of(name, target), SCORES[target][-1]
     weights = WEIGHTS if is_weighted else None
     axes: dict[str, Any] = {"param_grid": {parameter: values, "n_estimators": sizes}}
     if space == "distribution":
-        kind = IntDistribution if parameter == "max_leaf_nodes" else FloatDistribution
-        of_cut = kind(min(values), max(values))  # type: ignore[arg-type]
-        axes = {"param_distributions": {parameter: of_cut, "n_estimators": IntDistribution(1, 9)}}
+        both = {parameter: distribution, "n_estimators": IntDistribution(1, 9)}
+        axes = {"param_distributions": both}
     objective = treecv_objective(
         KINDS[name](target, max_features=2),
         *(X, y),

@@ -103,8 +103,8 @@ def test_a_trial_that_may_be_among_the_best_tenth_is_completed():
         early = np.array([curve[0] for curve in curves])
         assert chance_to_win(early, finals, 1.05) < 0.05
         # Of 20 trials two count, the second with 1.0; of 40 four.
-        assert chance_to_win(early, finals, 1.05, rank=2) < 0.5
-        assert chance_to_win(early, finals, 1.05, rank=4) > 0.5
+        assert chance_to_win(early, finals, 1.05, rank=2) < 0.7
+        assert chance_to_win(early, finals, 1.05, rank=4) > 0.7
         assert trial.should_prune() == is_pruned
 
 

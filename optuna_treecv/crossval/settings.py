@@ -157,7 +157,8 @@ class Settings:
     truncate : bool, default=False
         Where the ``max_depth`` of a forest is searched: grow its trees once to the largest depth,
         and cut them for others. The scores have the same distribution as those of a fit, and not
-        the same digits, since a fit to a smaller depth draws other columns for its nodes.
+        the same digits, since a fit to a smaller depth draws other columns for its nodes. It is
+        refused with ``max_leaf_nodes`` or ``ccp_alpha``, which need no opt-in alone.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and

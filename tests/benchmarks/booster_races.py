@@ -251,40 +251,47 @@ def _place(trial: optuna.Trial) -> np.ndarray:
     return np.array(found)
 
 
+class Player:
+    """Plays trials over the curves of a surrogate, and notes what they are worth."""
+
+    def __init__(self, surrogate: Surrogate) -> None:
+        self._surrogate = surrogate
+        self.n_grown = 0
+        # Of each trial: its loss in the folds without noise, on withheld rows, and its error.
+        self.worth: list[np.ndarray] = []
+
+    def play(self, trial: optuna.Trial) -> tuple[np.ndarray, np.ndarray]:
+        curves, smooth, losses = self._surrogate.curves(trial)
+        curve = curve_of(curves[:N_FOLDS])
+        of_folds, withheld = smooth[:N_FOLDS].mean(axis=0), smooth[N_FOLDS]
+        at = curve.best - 1
+        self.worth.append(np.array([of_folds[at], withheld[at], curve.std_error[at]]))
+        self.n_grown += N_FOLDS * grown(curve)
+        return curves[:N_FOLDS], losses
+
+    def whole(self, trial: optuna.Trial) -> float:
+        """Return the score of a trial that grows as a whole."""
+        return curve_of(self.play(trial)[0]).value
+
+
 def simulate(folder: Path, n_studies: int) -> None:
     """Print what races save and lose where TPE suggests."""
     for name in DATA:
         surrogate, found, of_twins = Surrogate(folder, name), [], []
         for seed in range(n_studies):
-            values, errors = [], []
-            n_grown: list[int] = []
-
-            def play(trial: optuna.Trial, to: Any = (values, errors, n_grown)) -> Any:
-                curves, smooth, losses = surrogate.curves(trial)  # noqa: B023
-                curve = curve_of(curves[:N_FOLDS])
-                at = curve.best - 1
-                to[0].append([smooth[:N_FOLDS].mean(axis=0)[at], smooth[N_FOLDS, at]])
-                to[1].append(curve.std_error[at])
-                to[2].append(N_FOLDS * grown(curve))
-                return curves[:N_FOLDS], losses
-
-            def whole(trial: optuna.Trial, play: Any = play) -> float:
-                return curve_of(play(trial)[0]).value
-
+            alone, player = Player(surrogate), Player(surrogate)
             twin = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-            twin.optimize(whole, n_trials=N_TRIALS)
-            without, best = sum(n_grown), np.array(values[twin.best_trial.number])
-            error = errors[twin.best_trial.number]
-            values.clear()
+            twin.optimize(alone.whole, n_trials=N_TRIALS)
             study = optuna.create_study(
                 sampler=optuna.samplers.TPESampler(seed=seed), pruner=RacingPruner(seed=seed)
             )
-            n_trees, winner, n_pruned = races(study, play, N_TRIALS)
-            regret = (np.array(values[winner]) - best) / error
-            found.append([n_trees / without, n_pruned, *regret])
-            of_twins.append([best[0], error])
+            n_trees, winner, n_pruned = races(study, player.play, N_TRIALS)
+            best = alone.worth[twin.best_trial.number]
+            regret = (player.worth[winner] - best)[:2] / best[2]
+            found.append([n_trees / alone.n_grown, n_pruned, *regret])
+            of_twins.append(best)
         share, n_pruned, of_folds, withheld = np.array(found).T
-        vary = np.std(of_twins, axis=0)[0] / np.median(of_twins, axis=0)[1]
+        vary = np.std(of_twins, axis=0)[0] / np.median(of_twins, axis=0)[2]
         print(
             f"{name:10} trees with races / without: {share.mean():.2f}; pruned "
             f"{n_pruned.mean() / N_TRIALS:.0%}; regret in standard errors {of_folds.mean():+.2f} "

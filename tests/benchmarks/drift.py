@@ -4,8 +4,8 @@
 
 PYTHON belongs to an environment with a build of the commit; notes compare with 912d2d8:
 
-    git worktree add /tmp/before 912d2d8
-    python -m venv /tmp/env && /tmp/env/bin/pip install /tmp/before pandas
+    git worktree add ../before 912d2d8
+    python -m venv ../before/env && ../before/env/bin/pip install ../before pandas
 
 Three processes take turns: two of this version, whose difference is noise, and one of that build.
 The table has the medians of seven rounds, and their ratios. With words, only work whose name has
