@@ -1,4 +1,4 @@
-"""Opening, creating and losing a store's database, on SQLite and PostgreSQL."""
+"""Opening, creating, migrating and losing a store's database, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -56,6 +56,8 @@ from optuna_treecv.storage.tables import MODELS
 from optuna_treecv.storage.tables import SCHEMA
 
 FORK = multiprocessing.get_context("fork")
+# The scripts that make a store of an old version, one after the other.
+OLD_STORE = {1: ["v1"], 2: ["v2"], 3: ["v2", "v3"], 4: ["v2", "v3", "v4"]}
 
 
 def in_processes(n: int, work: Callable[[int], None]) -> None:
@@ -79,6 +81,23 @@ def in_processes(n: int, work: Callable[[int], None]) -> None:
     assert failures.empty(), failures.get()
 
 
+def schema_of(database: Database) -> dict[str, object]:
+    """Return the schema, which must not depend on how a database was created."""
+    inspector = inspect(database.engine)
+    return {
+        name: (
+            {
+                column["name"]: (str(column["type"]), column["nullable"], column["default"])
+                for column in inspector.get_columns(name)
+            },
+            inspector.get_pk_constraint(name)["constrained_columns"],
+            sorted(tuple(index["column_names"]) for index in inspector.get_indexes(name)),
+            [(key["referred_table"], key["options"]) for key in inspector.get_foreign_keys(name)],
+        )
+        for name in inspector.get_table_names()
+    }
+
+
 def tables_of(url: str) -> list[str]:
     engine = create_engine(url)
     names = inspect(engine).get_table_names()
@@ -94,6 +113,30 @@ def version_of(database: Database) -> int:
 def set_version(database: Database, version: int) -> None:
     with database.writing() as session:
         session.execute(update(SCHEMA).values(version=version))
+
+
+def make_old(url: str, version: int) -> None:
+    """Make a store of an old version; on SQLite, from the dump of a real one."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(make_url(url).database)) as connection:
+            for name in OLD_STORE[version]:
+                script = Path(__file__).with_name(f"store_{name}.sql")
+                connection.executescript(script.read_text())
+        return
+    database = Database(url)
+    with database.writing() as session:
+        if version == 4:
+            for column in ("low", "high"):
+                session.execute(text(f"ALTER TABLE treecv_models ADD COLUMN {column} FLOAT"))
+        else:
+            session.execute(text("DROP TABLE treecv_leases"))
+        if version == 3:
+            session.execute(text("CREATE TABLE treecv_claims (key BYTEA PRIMARY KEY)"))
+        if version == 1:
+            session.execute(text("DROP TABLE treecv_models"))
+            session.execute(text("ALTER TABLE treecv_evaluations DROP COLUMN n_updates_saved"))
+        session.execute(update(SCHEMA).values(version=version))
+    database.engine.dispose()
 
 
 @contextmanager
@@ -234,11 +277,10 @@ def test_a_missing_driver_is_named(monkeypatch):
         Database("postgresql://host/name")
 
 
-@pytest.mark.parametrize(("version", "which"), [(6, "a newer"), (4, "an older")])
-def test_refuses_another_schema(store_url, version, which):
-    set_version(Database(store_url), version)
+def test_refuses_a_newer_schema(store_url):
+    set_version(Database(store_url), SCHEMA_VERSION + 1)
     before = tables_of(store_url)
-    with pytest.raises(ValueError, match=f"version 5, got .* version {version}, which {which} "):
+    with pytest.raises(ValueError, match="store must have .*version 5 or older, got .*version 6"):
         Database(store_url)
     assert tables_of(store_url) == before
 
@@ -269,7 +311,70 @@ def test_opens_only_what_is_there_if_asked_to(store_url, tmp_path):
     Database(store_url, create=False)
 
 
-def test_processes_make_the_tables_at_once(store_url):
+# Migrating.
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_migrates_an_old_store(store_url, tmp_path, request, version):
+    make_old(store_url, version)
+    migrated = Database(store_url)
+    assert version_of(migrated) == SCHEMA_VERSION
+    if store_url.startswith("sqlite"):
+        new = f"sqlite:///{tmp_path / 'new.db'}"
+    else:
+        new = request.getfixturevalue("postgres_server").new_schema()
+    assert schema_of(migrated) == schema_of(Database(new))
+
+
+def test_keeps_what_version_1_wrote(tmp_path, make_evaluation):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    make_old(url, 1)
+    database = Database(url)
+    old = load_evaluations(database)
+    assert old["trial_number"].tolist() == [0, 1]
+    assert old["state"].tolist() == ["complete", "pruned"]
+    assert old["mean"].tolist() == [0.25, np.inf]
+    assert old["params_alpha"].tolist() == [0.5, 2.0]
+    assert old["random_state"].tolist() == [str(2**64 - 1)] * 2
+    assert old["n_updates_saved"].tolist() == [0, 0]
+    scores = load_fold_scores(database)["score"].tolist()
+    assert scores == [0.125, 0.25, 0.25, 0.375, 0.5, np.inf]
+    assert record(database, make_evaluation(n_updates_saved=7), np.zeros(10))
+    assert load_evaluations(database)["n_updates_saved"].tolist() == [0, 0, 7]
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_keeps_what_later_versions_wrote(tmp_path, version):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    make_old(url, version)
+    store = ModelStore(Database(url))
+    assert load_evaluations(store.database)["n_updates_saved"].tolist() == [50]
+    assert load_fold_scores(store.database)["score"].tolist() == [0.125, 0.25, 0.25, 0.375]
+    assert store.news() == []  # models of old keys are of no use
+    store.write([Kept(b"new", np.zeros(3), 1.0)])
+    store.look_anew()
+    assert [known.key for known in store.news()] == [b"new"]
+    with Leases(store).hold(["ab"]) as mine:
+        assert mine == ["ab"]
+
+
+def test_a_migration_that_fails_leaves_the_old_store(store_url, monkeypatch):
+    make_old(store_url, 1)
+
+    failing = "SELECT * FROM treecv_nothing", MODELS
+    with monkeypatch.context() as patched:
+        patched.setattr(database_module, "MIGRATIONS", [*database_module.MIGRATIONS, failing])
+        patched.setattr(database_module, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+        with pytest.raises(ValueError, match="store must be .*treecv_nothing"):
+            Database(store_url)
+    assert "treecv_models" not in tables_of(store_url)
+    assert version_of(Database(store_url)) == SCHEMA_VERSION
+
+
+@pytest.mark.parametrize("begin", ["nothing", "version 1", "version 2", "version 3"])
+def test_processes_make_or_migrate_at_once(store_url, begin):
+    if begin != "nothing":
+        make_old(store_url, int(begin[-1]))
     barrier = FORK.Barrier(6)
 
     def work(i: int) -> None:

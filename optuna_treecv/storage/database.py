@@ -1,4 +1,4 @@
-"""The database of a store: connections, the schema, transactions."""
+"""The database of a store: connections, the schema and its migrations, transactions."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -24,7 +24,9 @@ from sqlalchemy import Connection as Connection  # for modules that must not imp
 from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.storage.outages import Outages
 from optuna_treecv.storage.outages import Scope
+from optuna_treecv.storage.tables import LEASES
 from optuna_treecv.storage.tables import METADATA
+from optuna_treecv.storage.tables import MODELS
 from optuna_treecv.storage.tables import SCHEMA
 
 #: The base class of all errors that a database raises.
@@ -65,8 +67,21 @@ _LOCK = int.from_bytes(b"treecv", "big")
 T = TypeVar("T")
 
 
-#: The version of the tables. One that changes them must also change those of older stores.
-SCHEMA_VERSION = 5
+#: A statement and the table to add then: the first from version 1 to 2, the next from 2 to 3, and
+#: so on. The present tables are still those of these versions. If a later migration changes one of
+#: them, the earlier one must create it as it was.
+MIGRATIONS: list[tuple[str, sa.Table] | None] = [
+    (
+        "ALTER TABLE treecv_evaluations ADD COLUMN n_updates_saved BIGINT DEFAULT 0 NOT NULL",
+        MODELS,
+    ),
+    None,  # version 3 added the table treecv_claims
+    # Claims last a minute, as leases do, so none is worth copying.
+    ("DROP TABLE IF EXISTS treecv_claims", LEASES),
+    # The keys of models are others than before, so that none would be found.
+    ("DROP TABLE IF EXISTS treecv_models", MODELS),
+]
+SCHEMA_VERSION = 1 + len(MIGRATIONS)
 
 
 class Database:
@@ -293,7 +308,7 @@ class Database:
             if _code_of(error) != "SQLITE_ERROR":  # no such table or column, or a new one
                 return error
         try:
-            self._answer_to(self._look_for_schema, ANSWER_SECONDS)
+            self._answer_to(self._read_version, ANSWER_SECONDS)
         except SchemaError as newer:
             self._prepared = False  # so that later attempts look first
             return newer
@@ -369,14 +384,13 @@ class Database:
         )
 
     def _prepare(self, create: bool) -> None:
-        """Create the schema; if it is there, no lock is taken."""
+        """Create or migrate the schema; if it is up to date, no lock is taken."""
         if not create and self._own and is_missing(self._url):  # SQLite would create the file
             raise FileNotFoundError("there is no such file")
-        if not self._answer_to(self._look_for_schema, ANSWER_SECONDS):
-            if not create:
-                raise FileNotFoundError(
-                    "no trial has written to it, it has no table treecv_schema"
-                )
+        version = self._answer_to(self._read_version, ANSWER_SECONDS)
+        if version is None and not create:
+            raise FileNotFoundError("no trial has written to it, it has no table treecv_schema")
+        if version != SCHEMA_VERSION:
             self._answer_to(self._make_schema, LOAD_SECONDS)
         self._file = _file_at(self._url)
         self._prepared = True
@@ -389,33 +403,38 @@ class Database:
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         with self._transaction(write=True) as connection:
             _exclude_writers(connection)
-            if not self._has_schema(connection):  # again: another process may have made it
+            version = self._version(connection)  # again: another process may have changed it
+            if version is None:
                 METADATA.create_all(connection)
                 connection.execute(sa.insert(SCHEMA).values(version=SCHEMA_VERSION))
+                return
+            for statement, table in filter(None, MIGRATIONS[version - 1 :]):
+                connection.execute(sa.text(statement))
+                METADATA.create_all(connection, tables=[table])
+            connection.execute(sa.update(SCHEMA).values(version=SCHEMA_VERSION))
 
-    def _look_for_schema(self) -> bool:
+    def _read_version(self) -> int | None:
         with self._transaction(write=False, answer_seconds=ANSWER_SECONDS) as connection:
-            return self._has_schema(connection)
+            return self._version(connection)
 
-    def _has_schema(self, connection: Connection) -> bool:
-        """Return whether there are tables; refuse those of another version."""
+    def _version(self, connection: Connection) -> int | None:
+        """Return the version of the tables, or None if there are none."""
         if not sa.inspect(connection).has_table(SCHEMA.name):
-            return False
+            return None
         # SQLite takes values of any type.
         query = sa.select(sa.type_coerce(SCHEMA.c.version, sa.types.NullType())).limit(2)
         versions: list[Any] = list(connection.scalars(query))
         if len(versions) != 1 or type(versions[0]) is not int or versions[0] < 1:
             raise SchemaError(
-                "store must have one row in treecv_schema, with the version of its tables, "
+                "store must have one row in treecv_schema, with the version of its tables, 1 to "
                 f"{SCHEMA_VERSION}, got {self} with {versions or 'no row'}; nothing was changed."
             )
-        if versions[0] != SCHEMA_VERSION:
-            which = "a newer" if versions[0] > SCHEMA_VERSION else "an older"
+        if versions[0] > SCHEMA_VERSION:
             raise SchemaError(
-                f"store must have tables of version {SCHEMA_VERSION}, got {self} with version "
-                f"{versions[0]}, which {which} optuna_treecv has created."
+                f"store must have tables of version {SCHEMA_VERSION} or older, got {self} with "
+                f"version {versions[0]}, which a newer optuna_treecv has created."
             )
-        return True
+        return int(versions[0])
 
 
 #: A store: a URL, an engine, a callable that returns an engine, or an open database.
