@@ -31,6 +31,7 @@ from sqlalchemy import event
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.rows import memory
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.storage.database import Database
@@ -81,6 +82,12 @@ def _models_of_small_data_are_shared() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES", 1)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_memory_is_kept() -> None:
+    """Begin without memory of rows of another test, so that peaks can be measured."""
+    memory._kept.clear()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -34,8 +34,8 @@ from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingKMeans
-from optuna_treecv.rows.data import aligned_bytes
-from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.rows.memory import aligned_bytes
+from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.tree.walk import walk_to_leaves
 
 CLASSIFIERS = [

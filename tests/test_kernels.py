@@ -20,13 +20,15 @@ from scipy import sparse
 from optuna_treecv._kernels.kernel import Memory
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv._kernels.order import sort_by_key
 from optuna_treecv._kernels.pegasos import Pegasos
-from optuna_treecv._kernels.prepare import gather_rows
+from optuna_treecv._kernels.prepare import copy_rows
+from optuna_treecv._kernels.prepare import inverse
 from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.svrg import StreamingSVRG
-from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width
+from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Plan
 
@@ -110,33 +112,111 @@ def test_derived_seeds_differ():
 # Preparing rows.
 
 
-@pytest.mark.parametrize(*pairs(dtype=FLOATS, d=WIDTHS, layout=["C", "F", "strided", "reversed"]))
-def test_gather_equals_twin(dtype, d, layout):
-    X = np.random.default_rng(0).normal(size=(40, d)).astype(dtype)
-    X = {
-        "C": X,
-        "F": np.asfortranarray(X),
-        "strided": np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3],
-        "reversed": X[::-1, ::-1],
-    }[layout]
+LAYOUTS = {
+    "C": np.ascontiguousarray,
+    "F": np.asfortranarray,
+    "strided": lambda X: np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3],
+    "reversed": lambda X: np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1],
+}
+
+
+@pytest.mark.parametrize(*pairs(dtype=FLOATS, d=WIDTHS, layout=LAYOUTS))
+def test_gathered_rows_equal_twin(dtype, d, layout):
+    X = LAYOUTS[layout](np.random.default_rng(0).normal(size=(40, d)).astype(dtype))
     order = np.random.default_rng(1).permutation(40)[:33].astype(np.uint32)
     for last in (0.0, 1.0):
         width = padded_width(d + 1)
         out = np.full((33, width), np.nan, dtype)
-        assert gather_rows(X, order, last, out)
+        assert copy_rows(X, last, out, source=order)
         assert np.array_equal(out, reference.gather_rows(X, order, last, width))
+
+
+@pytest.mark.parametrize(*pairs(dtype=FLOATS, n=[40, 25_000], d=[40, 47, 48], layout=LAYOUTS))
+def test_scattered_rows_equal_twin(dtype, n, d, layout):
+    # 25,000 rows are written past the cache.
+    X = LAYOUTS[layout](np.random.default_rng(0).normal(size=(n, d)).astype(dtype))
+    order = np.random.default_rng(1).permutation(n).astype(np.uint32)
+    place = np.empty_like(order)
+    assert inverse(order, place)
+    width = padded_width(d + 1)
+    out = aligned_empty((n, width), dtype)
+    out[:] = np.nan
+    assert copy_rows(X, 1.0, out, target=place)
+    assert np.array_equal(out, reference.gather_rows(X, order, 1.0, width))
+    # Memory that is not aligned is not written past the cache.
+    shifted = aligned_empty((n * width + 1,), dtype)[1:].reshape(n, width)
+    assert copy_rows(X, 1.0, shifted, order, np.arange(n, dtype=np.uint32))
+    assert np.array_equal(shifted, out)
+
+
+def test_an_order_has_an_inverse_if_each_row_is_there_once():
+    order = np.array([2, 0, 1, 3], np.uint32)
+    place = np.empty_like(order)
+    assert inverse(order, place)
+    assert place.tolist() == [1, 2, 0, 3]
+    for rows in ([2, 0, 2, 3], [4, 0, 1, 2]):
+        assert not inverse(np.array(rows, np.uint32), place)
+    with pytest.raises(ValueError, match="as long as order"):
+        inverse(order, place[:3])
+
+
+def test_repeated_rows_are_prepared_as_they_come():
+    X = np.random.default_rng(0).normal(size=(20, 5))
+    order = np.random.default_rng(1).integers(20, size=20).astype(np.uint32)
+    assert np.array_equal(pad_rows(X, order, True), reference.gather_rows(X, order, 1, 8))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("column", [0, 7, 8])
-def test_gather_sees_what_is_not_finite(dtype, bad, column):
+def test_copying_sees_what_is_not_finite(dtype, bad, column):
     X = np.ones((20, 9), dtype)
     X[13, column] = bad
     out = np.empty((20, 16), dtype)
-    assert not gather_rows(X, np.arange(20, dtype=np.uint32), 1.0, out)
-    X[13, column] = np.finfo(dtype).max
-    assert gather_rows(X, np.arange(20, dtype=np.uint32), 1.0, out)
+    order = np.arange(20, dtype=np.uint32)
+    for places in ({}, {"source": order}, {"target": order}):
+        X[13, column] = bad
+        assert not copy_rows(X, 1.0, out, **places)
+        X[13, column] = np.finfo(dtype).max
+        assert copy_rows(X, 1.0, out, **places)
+
+
+def test_rows_go_only_where_there_is_room():
+    X, out = np.ones((20, 9)), np.empty((20, 16))
+    order = np.arange(20, dtype=np.uint32)
+    with pytest.raises(IndexError, match="source names row 20, but there are 20 rows"):
+        copy_rows(X, 1.0, out, source=order + 1)
+    with pytest.raises(IndexError, match="target names row 20, but there are 20 rows"):
+        copy_rows(X, 1.0, out, target=order + 1)
+    with pytest.raises(ValueError, match="20 rows of X must go to as many rows of out"):
+        copy_rows(X, 1.0, out[:19])
+    with pytest.raises(ValueError, match="a multiple of 8 columns"):
+        copy_rows(X, 1.0, np.empty((20, 8)))
+
+
+# Sorting rows.
+
+
+@given(st.integers(0, 2**32), st.integers(1, 400), st.sampled_from([2, 300, 70_000]))
+def test_rows_are_sorted_by_their_keys(seed, n_rows, n_keys):
+    generator = np.random.default_rng(seed)
+    keys = generator.integers(n_keys, size=n_rows).astype(np.min_scalar_type(n_keys - 1))
+    rows = generator.integers(n_rows, size=generator.integers(n_rows + 1)).astype(np.uint32)
+    begins, out = np.empty(n_keys + 1, np.int64), np.empty_like(rows)
+    sort_by_key(rows, keys, begins, out)
+    assert np.array_equal(out, rows[np.argsort(keys[rows], kind="stable")])
+    counts = np.bincount(keys[rows], minlength=n_keys)
+    assert np.array_equal(begins, np.append(0, np.cumsum(counts)))
+
+
+def test_only_rows_with_keys_are_sorted():
+    rows, keys, begins = np.arange(3, dtype=np.uint32), np.arange(3, dtype=np.uint8), np.zeros(4)
+    begins = begins.astype(np.int64)
+    for wrong in ((rows + 1, keys, begins), (rows, keys + 1, begins)):
+        with pytest.raises(IndexError, match="has no key below 3"):
+            sort_by_key(*wrong, rows.copy())
+    with pytest.raises(ValueError, match="out must be as long as rows"):
+        sort_by_key(rows, keys, begins, rows[:2].copy())
 
 
 # Every learner and its twin.
@@ -464,7 +544,7 @@ def test_long_loops_hold_no_lock():
         lambda: kernel.update(states[0], 0, len(X)),
         lambda: kernel.walk_subtree(Plan(kernel.n_rows, 4, None, True), Node(0, 4), memory, out),
         lambda: random_order(0, 0, len(X), 0, order),
-        lambda: gather_rows(X, order, 0.0, np.empty_like(X)),
+        lambda: copy_rows(X, 0.0, np.empty_like(X), source=order),
         lambda: kernel.test(states[0], model, 0, len(X), out),
     ]
     assert all(map(others_run_during, loops))

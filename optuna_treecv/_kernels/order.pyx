@@ -3,6 +3,9 @@ nothing else. The shuffle is the inside-out variant of Fisher-Yates: the order i
 drawn. Orders of several epochs have replays of other rows among those of the range.
 """
 
+from libc.stdint cimport uint8_t
+from libc.stdint cimport uint16_t
+
 
 cdef void fill_random_order(
     uint64_t seed,
@@ -151,6 +154,41 @@ def order_with_replays(
                 n_epochs,
                 &order[0],
             )
+
+
+ctypedef fused Key:
+    uint8_t
+    uint16_t
+    uint32_t
+
+
+def sort_by_key(
+    const uint32_t [::1] rows,  # IN, (n_rows,)
+    const Key [::1] keys,       # IN, the key of each row that may be there
+    int64_t [::1] begins,       # OUT, (n_keys + 1,): where the rows of each key begin, and the number of rows
+    uint32_t [::1] out,         # OUT, (n_rows,)
+):
+    """Write rows in the order of their keys, and else as they come."""
+    cdef Py_ssize_t n_keys = begins.shape[0] - 1
+    cdef Py_ssize_t i
+    cdef int64_t *begin
+    if out.shape[0] != rows.shape[0] or n_keys < 1:
+        raise ValueError("out must be as long as rows, and begins must have one entry more than there are keys.")
+    begins[:] = 0
+    for i in range(rows.shape[0]):
+        if rows[i] >= keys.shape[0] or keys[rows[i]] >= n_keys:
+            raise IndexError(f"row {rows[i]} has no key below {n_keys}.")
+        begins[keys[rows[i]] + 1] += 1
+    with nogil:
+        for i in range(n_keys):
+            begins[i + 1] += begins[i]
+        for i in range(rows.shape[0]):
+            begin = &begins[keys[rows[i]]]
+            out[begin[0]] = rows[i]
+            begin[0] += 1                                 # at last it is where the next key begins
+        for i in range(n_keys, 0, -1):
+            begins[i] = begins[i - 1]
+        begins[0] = 0
 
 
 def derive_seed(uint64_t seed, uint64_t label) -> int:

@@ -181,8 +181,8 @@ cdef inlined train_both_on(
     heads[1] = <Head *> second
     signs[0], signs[1] = -1, 1
     if heads[0].n_seen == 0 or heads[1].n_seen == 0:    # the first row is always added
-        train_on(learner, rows, first_of(&span), first, z_first, NULL, weighted, <floating *> NULL)
-        train_on(learner, rows, first_of(&other_span), second, z_second, NULL, weighted, <floating *> NULL)
+        learner.train(learner, first_of(&span), first, NULL, NULL)
+        learner.train(learner, first_of(&other_span), second, NULL, NULL)
     steps = <double> (heads[0].n_seen - 1)
     other_steps = <double> (heads[1].n_seen - 1)
     heads[0].n_seen += span.stop - span.start

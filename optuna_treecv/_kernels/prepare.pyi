@@ -1,6 +1,13 @@
 import numpy as np
 
-def gather_rows(X: np.ndarray, order: np.ndarray, last: float, out: np.ndarray) -> bool: ...
+def copy_rows(
+    X: np.ndarray,
+    last: float,
+    out: np.ndarray,
+    source: np.ndarray | None = None,
+    target: np.ndarray | None = None,
+) -> bool: ...
+def inverse(order: np.ndarray, place: np.ndarray) -> bool: ...
 def address(memory: np.ndarray) -> int: ...
 def fill_bins(
     X: np.ndarray,

@@ -7,86 +7,144 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.stdint cimport uint8_t
 
+import numpy as np
+
+from optuna_treecv._kernels.rows cimport CACHE_BYTES
+from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
 cdef enum:
     AHEAD = 8                   # rows are prefetched this many ahead of the one that is copied: the latency of memory
+    BLOCK_BYTES = 1 << 15       # rows whose columns are far apart are read in blocks of this size, column by column
     BLOCK = 512                 # rows are binned in blocks of so many, which stay in the cache for all their columns
 
 
-cdef floating gather(
+cdef extern from "row_copy.h" nogil:
+    double copy_row(
+        const void *x, Py_ssize_t n, double last, void *out, Py_ssize_t width, bint past_cache
+    ) noexcept
+    void streams_end "STREAMS_END"() noexcept
+
+
+cdef dispatched copy_all(
     const floating *X,
     Py_ssize_t row_step,        # in numbers, like column_step
     Py_ssize_t column_step,
     Py_ssize_t n_features,
-    const uint32_t *order,
+    const uint32_t *source,
+    const uint32_t *target,
     Py_ssize_t n_rows,
     floating last,
+    floating *block,            # room for n_at_once rows, used if column_step is not 1
+    Py_ssize_t n_at_once,
     floating *out,
     Py_ssize_t width,
+    bint past_cache,
+    double *check,              # INOUT: becomes NaN if a number is not finite
 ) noexcept nogil:
-    """Copy rows; return 0 if every number is finite, else NaN: 0 * x is 0 only for finite x."""
-    cdef Py_ssize_t i, j
+    cdef Py_ssize_t begin = 0
+    cdef Py_ssize_t end, i, j, row
     cdef const floating *x
-    cdef floating checks[8]
-    cdef floating check = 0
-    for j in range(8):
-        checks[j] = 0
-    for i in range(n_rows):
-        if i + AHEAD < n_rows:
-            prefetch_row(X + order[i + AHEAD] * row_step, n_features)
-        x = X + order[i] * row_step
-        if column_step == 1:
+    while begin < n_rows:
+        end = min(begin + n_at_once, n_rows)
+        if column_step != 1:
             for j in range(n_features):
-                out[j] = x[j]
-        else:
-            for j in range(n_features):
-                out[j] = x[j * column_step]
-        out[n_features] = last if n_features < width else out[n_features]
-        for j in range(n_features + 1, width):
-            out[j] = 0
-        for j in range(0, width, 8):
-            checks[0] += 0 * out[j]
-            checks[1] += 0 * out[j + 1]
-            checks[2] += 0 * out[j + 2]
-            checks[3] += 0 * out[j + 3]
-            checks[4] += 0 * out[j + 4]
-            checks[5] += 0 * out[j + 5]
-            checks[6] += 0 * out[j + 6]
-            checks[7] += 0 * out[j + 7]
-        out += width
-    for j in range(8):
-        check += checks[j]
-    return check
+                if row_step == 1 and source == NULL:
+                    prefetch_row(X + end + j * column_step, min(n_at_once, n_rows - end))
+                for i in range(begin, end):
+                    row = source[i] if source != NULL else i
+                    block[(i - begin) * n_features + j] = X[row * row_step + j * column_step]
+        for i in range(begin, end):
+            if column_step != 1:
+                x = block + (i - begin) * n_features
+            elif source == NULL:
+                x = X + i * row_step
+            else:
+                x = X + source[i] * row_step
+                if i + AHEAD < n_rows:
+                    prefetch_row(X + source[i + AHEAD] * row_step, n_features)
+            row = target[i] if target != NULL else i
+            check[0] += <double> copy_row(x, n_features, last, out + row * width, width, past_cache)
+        begin = end
+    streams_end()
 
 
-def gather_rows(
+def copy_rows(
     const floating [:, :] X,            # IN, any strides
-    const uint32_t [::1] order,         # IN, row numbers
     floating last,                      # IN, the value of the column behind the features: 1 for an intercept, or 0
-    floating [:, ::1] out,              # OUT, (order's length, multiple of 8)
+    floating [:, ::1] out,              # OUT, (n_rows, multiple of 8)
+    const uint32_t [::1] source=None,   # IN, (n_copied,), row numbers of X; None: its rows in order
+    const uint32_t [::1] target=None,   # IN, (n_copied,), row numbers of out; None: its rows in order
 ) -> bool:
-    """Copy ``X[order]`` into ``out``; return whether every number is finite."""
-    cdef floating check
-    cdef Py_ssize_t i
+    """Compute ``out[target] = X[source]``, padded; return whether every number is finite."""
     cdef Py_ssize_t n_features = X.shape[1]
+    cdef Py_ssize_t n_rows = X.shape[0] if source is None else source.shape[0]
     cdef Py_ssize_t row_step = X.strides[0] // <Py_ssize_t> sizeof(floating)
     cdef Py_ssize_t column_step = X.strides[1] // <Py_ssize_t> sizeof(floating)
-    if out.shape[0] != order.shape[0] or out.shape[1] % 8 or out.shape[1] < n_features:
-        raise ValueError("out must have one row for each entry of order, and a multiple of 8 columns.")
+    cdef Py_ssize_t n_at_once = max(1, BLOCK_BYTES // (max(1, n_features) * <Py_ssize_t> sizeof(floating)))
+    cdef const uint32_t *of_source = NULL
+    cdef const uint32_t *of_target = NULL
+    cdef floating [::1] block
+    cdef bint is_large = out.shape[0] * out.shape[1] * <Py_ssize_t> sizeof(floating) > CACHE_BYTES
+    cdef double check = 0
+    if out.shape[1] % 8 or out.shape[1] < n_features:
+        raise ValueError("out must have a multiple of 8 columns, and all of X.")
     if X.strides[0] % <Py_ssize_t> sizeof(floating) or X.strides[1] % <Py_ssize_t> sizeof(floating):
         raise ValueError("X must have strides of whole numbers: copy what comes from packed records.")
-    for i in range(order.shape[0]):
-        if order[i] >= X.shape[0]:
-            raise IndexError(f"order names row {order[i]}, but X has {X.shape[0]} rows.")
-    if order.shape[0] == 0 or n_features == 0:
+    if n_rows != (out.shape[0] if target is None else target.shape[0]):
+        raise ValueError(f"{n_rows} rows of X must go to as many rows of out.")
+    check_numbers(source, X.shape[0], "source")
+    check_numbers(target, out.shape[0], "target")
+    if n_rows == 0 or n_features == 0:
         return True
+    if source is not None:
+        of_source = &source[0]
+    if target is not None:
+        of_target = &target[0]
+    block = np.empty(1 if column_step == 1 else n_at_once * n_features, f"f{sizeof(floating)}")
     with nogil:
-        check = gather(
-            &X[0, 0], row_step, column_step, n_features, &order[0], order.shape[0], last, &out[0, 0], out.shape[1]
+        copy_all(
+            &X[0, 0],
+            row_step,
+            column_step,
+            n_features,
+            of_source,
+            of_target,
+            n_rows,
+            last,
+            &block[0],
+            n_at_once,
+            &out[0, 0],
+            out.shape[1],
+            is_large and <size_t> &out[0, 0] % 16 == 0,
+            &check,
         )
     return check == 0
+
+
+cdef int check_numbers(const uint32_t [::1] numbers, Py_ssize_t n_rows, name) except -1:
+    cdef Py_ssize_t i
+    if numbers is not None:
+        for i in range(numbers.shape[0]):
+            if numbers[i] >= n_rows:
+                raise IndexError(f"{name} names row {numbers[i]}, but there are {n_rows} rows.")
+    return 0
+
+
+def inverse(const uint32_t [::1] order, uint32_t [::1] place) -> bool:
+    """Write where each number is in an order, (n,) like the order; return whether each is there once."""
+    cdef Py_ssize_t n = order.shape[0]
+    cdef Py_ssize_t i
+    if place.shape[0] != n:
+        raise ValueError("place must be as long as order.")
+    for i in range(n):
+        place[i] = <uint32_t> n
+    for i in range(n):
+        if order[i] >= n or place[order[i]] != n:
+            return False
+        place[order[i]] = <uint32_t> i
+    return True
 
 
 def address(const unsigned char [::1] memory) -> int:

@@ -84,11 +84,13 @@ cdef void train_pair(
         learner.train_both(learner, part_of(span, 0, n_both), part_of(other_span, 0, n_both), first, second)
     span.start += n_both
     other_span.start += n_both
-    learner.train(learner, span, first, NULL, NULL)
-    learner.train(learner, other_span, second, NULL, NULL)
+    if span.start < span.stop:
+        learner.train(learner, span, first, NULL, NULL)
+    if other_span.start < other_span.stop:
+        learner.train(learner, other_span, second, NULL, NULL)
 
 
-cdef void feed_both(
+cdef inline void feed_both(
     const Learner *learner,
     Tree *tree,
     Span span,

@@ -155,7 +155,7 @@ def _why_too_small(metric: Metric, job: Job) -> str:
         return ""
     data, codes = job.task.data, None
     if is_classifier(job.estimator) and data.y is not None and data.y.ndim == 1:
-        codes = as_codes(data.y, data.classes())
+        codes = data.codes()
     for cut in [repeat.cut for repeat in job.task.repeats]:
         n_rows = int(np.diff(cut.begins()).min())
         if n_rows < FEWEST_ROWS:
@@ -267,8 +267,10 @@ def why_scales_mislead(estimator: Any, X: Any) -> str:
         return ""
     if isinstance(X, PlacedRows):
         X = X.sample
-    runs = np.linspace(0, X.shape[0], _SAMPLE // _RUN, endpoint=False, dtype=np.intp)
-    sample = np.unique((runs[:, np.newaxis] + np.arange(_RUN)).clip(max=X.shape[0] - 1))
+    sample = np.arange(min(X.shape[0], _SAMPLE))
+    if X.shape[0] > _SAMPLE:
+        runs = np.linspace(0, X.shape[0], _SAMPLE // _RUN, endpoint=False, dtype=np.intp)
+        sample = np.ravel(runs[:, np.newaxis] + np.arange(_RUN))
     rows = np.asarray(take_rows(X, sample))
     leave_pages(X)
     if rows.dtype.kind not in "fiub":

@@ -41,7 +41,6 @@ from optuna_treecv.rows.checks import why_read_at_once
 from optuna_treecv.rows.cv import are_pairs
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
-from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
@@ -308,7 +307,7 @@ class Task:
         if stratify == "auto" and not is_classifier(estimator):
             return None
         try:
-            codes = as_codes(self.data.y, self.data.classes())
+            codes = self.data.codes()
         except ValueError as error:
             if stratify == "auto":
                 raise
@@ -320,7 +319,7 @@ class Task:
                 f"cv={cv}, so the folds are not stratified."
             )
             return None
-        return codes.astype(np.min_scalar_type(len(self.data.classes())), copy=False)
+        return codes
 
     def _repeats_of(self, cuts: Sequence[Cut]) -> list[Repeat]:
         """Return the repeats of some cuts, whose parts are those of the reports."""
@@ -431,9 +430,7 @@ class Task:
         data = self.data
 
         def count() -> tuple[int, int]:
-            codes = (
-                as_codes(data.y, data.classes()) if of_classes else np.zeros(data.n_rows, np.intp)
-            )
+            codes = data.codes() if of_classes else np.zeros(data.n_rows, np.intp)
             trained = [
                 [repeat.cut.count(codes == code)[0] for code in range(int(codes.max()) + 1)]
                 for repeat in self.repeats

@@ -29,14 +29,14 @@ from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import naming
-from optuna_treecv.rows.data import aligned_bytes
-from optuna_treecv.rows.data import aligned_empty
 from optuna_treecv.rows.data import in_type
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.data import times_classes
+from optuna_treecv.rows.memory import aligned_bytes
+from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.rows.data import aligned_bytes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.memory import aligned_bytes
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import score_of

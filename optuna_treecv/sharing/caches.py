@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.rows.checks import check_bytes as check_bytes  # for study, too
-from optuna_treecv.rows.data import aligned_bytes
+from optuna_treecv.rows.memory import aligned_bytes
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.sharing.keys import stored_as
 from optuna_treecv.storage.model_store import Kept

@@ -19,7 +19,7 @@ import numpy as np
 
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import MOST_ROWS
-from optuna_treecv.rows.data import aligned_empty
+from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.keys import Key

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from copy import copy
-from enum import Enum
+from inspect import Parameter
 from itertools import chain
 from itertools import product
 from math import isfinite
@@ -56,13 +56,9 @@ _ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 _MOST_CHARACTERS = 60
 
 
-class Unset(Enum):
-    """The placeholder of a parameter at the points of a search that do not have it."""
-
-    NOT_SET = "not set"  # its code in trials
-
-
-NOT_SET = Unset.NOT_SET
+#: The placeholder of a parameter at the points of a search that do not have it. It is pickled by
+#: its name, so that it is the same object in each process.
+NOT_SET = Parameter.empty
 
 
 class Axis:
@@ -209,8 +205,8 @@ def _plain(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     """Return a text that tells a value from all others, by its type too, and in each process."""
-    if isinstance(value, Unset):
-        return value.value
+    if value is NOT_SET:
+        return "not set"
     if isinstance(value, np.float64):  # a float of Python too
         value = float(value)
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":

@@ -1,0 +1,62 @@
+"""Memory for rows and states of models."""
+
+from math import prod
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+
+from optuna_treecv._kernels.prepare import address
+
+# The process keeps memory of prepared rows between these sizes, and uses it again: with memory
+# that the system must first fill with zeros, preparing rows takes twice as long. Of less than 4
+# MiB, NumPy gets none from the system.
+_LEAST_KEPT, MOST_KEPT = 2**22, 2**28
+
+# At most one piece of memory, which nobody uses now.
+_kept: list[np.ndarray] = []
+
+
+class _Lent(np.ndarray):
+    """Memory that is kept when the last array in it goes.
+
+    An array in memory of another type refers to that memory itself, and not to what is behind it.
+    """
+
+
+def aligned_bytes(n_bytes: int) -> np.ndarray:
+    """Return uninitialised bytes aligned to a cache line of 64 bytes."""
+    return _aligned(np.empty(n_bytes + 64, np.uint8), n_bytes)
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
+    """Return an uninitialised array aligned to a cache line."""
+    return aligned_bytes(prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
+
+
+def empty_rows(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return an uninitialised array aligned to a cache line, perhaps in memory that was kept.
+
+    At most 256 MiB are kept: those of the array that went last.
+    """
+    n_bytes = prod(shape) * np.dtype(dtype).itemsize
+    if not _LEAST_KEPT <= n_bytes <= MOST_KEPT:
+        return aligned_empty(shape, dtype)
+    try:
+        memory = _kept.pop()
+    except IndexError:
+        memory = np.empty(0, np.uint8)
+    if not n_bytes + 64 <= len(memory) <= 2 * n_bytes:
+        memory = np.empty(n_bytes + 64, np.uint8)
+    lent = memory.view(_Lent)
+    finalize(lent, _keep, memory).atexit = False
+    return _aligned(lent, n_bytes).view(np.ndarray).view(dtype).reshape(shape)
+
+
+def _keep(memory: np.ndarray) -> None:
+    _kept[:] = [memory]
+
+
+def _aligned(memory: np.ndarray, n_bytes: int) -> np.ndarray:
+    begin = -address(memory) % 64
+    return memory[begin : begin + n_bytes]
