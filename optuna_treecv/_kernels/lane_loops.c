@@ -24,7 +24,20 @@
 #define DEFINE_LANES(NAME, X, W, SET, TARGET, V, STEP)                                                                 \
     TARGET static void dots_##NAME##_##SET(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out)         \
     {                                                                                                                  \
-        for (ptrdiff_t l = 0; l < n_lanes; l += STEP) {                                                                \
+        ptrdiff_t l = 0;                                                                                               \
+        for (; sizeof(V) == 64 && l + 2 * STEP <= n_lanes; l += 2 * STEP) {                                            \
+            V s[8] = {{0}}, r[8] = {{0}};                                                                              \
+            for (ptrdiff_t j = 0; j < width; j += 8)                                                                   \
+                _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)                                                    \
+                {                                                                                                      \
+                    V x8 = (W)x[j + i] - (V){0};                                                                       \
+                    s[i] += OF(V, w + (j + i) * n_lanes + l) * x8;                                                     \
+                    r[i] += OF(V, w + (j + i) * n_lanes + l + STEP) * x8;                                              \
+                }                                                                                                      \
+            AT(V, out + l) = SUM8(s);                                                                                  \
+            AT(V, out + l + STEP) = SUM8(r);                                                                           \
+        }                                                                                                              \
+        for (; l < n_lanes; l += STEP) {                                                                               \
             V s[8] = {{0}};                                                                                            \
             for (ptrdiff_t j = 0; j < width; j += 8)                                                                   \
                 _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)                                                    \
@@ -38,6 +51,21 @@
             V v = OF(V, c + l);                                                                                        \
             for (ptrdiff_t j = 0; j < width; j++)                                                                      \
                 AT(V, w + j * n_lanes + l) += v * (W)x[j];                                                             \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TARGET static void steps_##NAME##_##SET(const X *x, const W *c, W *w, const X *next, ptrdiff_t width,              \
+                                            ptrdiff_t n_lanes, W *out)                                                 \
+    {                                                                                                                  \
+        for (ptrdiff_t l = 0; l < n_lanes; l += STEP) {                                                                \
+            V v = OF(V, c + l), s[8] = {{0}};                                                                          \
+            for (ptrdiff_t j = 0; j < width; j += 8)                                                                   \
+                _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)                                                    \
+                {                                                                                                      \
+                    V of = OF(V, w + (j + i) * n_lanes + l) + v * (W)x[j + i];                                         \
+                    AT(V, w + (j + i) * n_lanes + l) = of;                                                             \
+                    s[i] += of * (W)next[j + i];                                                                       \
+                }                                                                                                      \
+            AT(V, out + l) = SUM8(s);                                                                                  \
         }                                                                                                              \
     }                                                                                                                  \
     TARGET static void dots_sparse_##NAME##_##SET(const X *x, const int32_t *columns, ptrdiff_t n,                     \
@@ -126,6 +154,10 @@ DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512")))
     void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes)                             \
     {                                                                                                                  \
         CALL(add, NAME, x, c, w, width, n_lanes)                                                                       \
+    }                                                                                                                  \
+    void lane_steps_##NAME(const X *x, const W *c, W *w, const X *next, ptrdiff_t width, ptrdiff_t n_lanes, W *out)    \
+    {                                                                                                                  \
+        CALL(steps, NAME, x, c, w, next, width, n_lanes, out)                                                          \
     }                                                                                                                  \
     void lane_dots_sparse_##NAME(                                                                                      \
         const X *x, const int32_t *columns, ptrdiff_t n, const int32_t *next, ptrdiff_t n_next, const W *w,            \

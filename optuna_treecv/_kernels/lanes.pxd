@@ -32,6 +32,9 @@ cdef extern from "lane_loops.h" nogil:
     const Py_ssize_t NONZEROS_AHEAD
     void lane_dots(const void *x, const void *w, Py_ssize_t width, Py_ssize_t n_lanes, void *out) noexcept
     void lane_add(const void *x, const void *c, void *w, Py_ssize_t width, Py_ssize_t n_lanes) noexcept
+    void lane_steps(
+        const void *x, const void *c, void *w, const void *next, Py_ssize_t width, Py_ssize_t n_lanes, void *out
+    ) noexcept
     void lane_dots_sparse(
         const void *x,
         const int32_t *columns,
@@ -127,6 +130,30 @@ cdef inline inlined add_lanes(
         lane_add_sparse(
             x, rows.columns + rows.begins[row], n_nonzeros(rows, row), c, w, n_lanes, blocks, n_blocks, check
         )
+
+
+cdef inline inlined step_lanes(
+    const Learner *learner,
+    Py_ssize_t row,
+    Py_ssize_t next_row,
+    bint made,                  # whether any c is not 0
+    const floating *c,          # IN, (n_lanes,)
+    floating *w,                # INOUT, (width, n_lanes)
+    Py_ssize_t n_lanes,
+    double *check,              # INOUT, (n_lanes,): as in ``add_lanes``
+    floating *dots,             # OUT, (n_lanes,): w . x of the next row, if rows are dense
+) noexcept nogil:
+    """Compute w += c x in every lane, and then the products with the next row."""
+    cdef const floating *X = <const floating *> learner.dense.values
+    if learner.sparse.begins != NULL:
+        if made:
+            add_lanes(learner, row, c, w, n_lanes, check, w)
+    elif made:
+        lane_steps(
+            X + row * learner.width, c, w, X + next_row * learner.width, learner.width, n_lanes, dots
+        )
+    else:
+        lane_dots(X + next_row * learner.width, w, learner.width, n_lanes, dots)
 
 
 cdef inline double norm2_of(const Learner *learner, Py_ssize_t row, const floating *of_type) noexcept nogil:

@@ -5,12 +5,19 @@ column for several models, and one model alone would take 3 to 12 times as long.
 from libc.stdint cimport int64_t
 
 from optuna_treecv._kernels.linear cimport output_of
+from optuna_treecv._kernels.rows cimport AHEAD
 from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport fetch_row
+from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.vec8 cimport if_below
-from optuna_treecv._kernels.vec8 cimport two_axpys
 from optuna_treecv._kernels.vec8 cimport two_dots
+from optuna_treecv._kernels.vec8 cimport two_steps
 
 include "train_by_type.pxi"
+
+
+cdef enum:
+    MOST_OUTPUTS = 64           # with more, models are trained one after the other
 
 
 cdef struct Settings:
@@ -162,18 +169,21 @@ cdef inlined train_both_on(
     bint weighted,
 ) noexcept nogil:
     """Do what ``train_row`` does for two states, on dense rows without averaging or projection. A row's dot
-    product must wait until the row before was added; here two such chains wait at the same time. There is
-    no branch: if the margin is not violated, 0 times the row is added. (No z is -0, which this would change.)
+    product must wait until the row before was added; here two such chains wait at the same time, and a row is
+    multiplied while the row before is added. There is no branch: if the margin is not violated, 0 times the row is
+    added. (No z is -0, which this would change.)
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Dense *rows = &learner.dense
     cdef const floating *X = <const floating *> rows.values
     cdef const int32_t *y = <const int32_t *> learner.y
     cdef Py_ssize_t width = learner.width
+    cdef Py_ssize_t ahead, n_rows, i, row, other, next_row, next_other, c, at
     cdef Head *heads[2]
-    cdef Py_ssize_t i, row, other, c, at
     cdef int32_t own_class
     cdef floating signs[2]
+    cdef floating margins[MOST_OUTPUTS]
+    cdef floating other_margins[MOST_OUTPUTS]
     cdef floating margin, other_margin, sign, other_sign, added, other_added, weight, other_weight
     cdef floating threshold, other_threshold
     cdef double steps, other_steps
@@ -183,13 +193,27 @@ cdef inlined train_both_on(
     if heads[0].n_seen == 0 or heads[1].n_seen == 0:    # the first row is always added
         learner.train(learner, first_of(&span), first, NULL, NULL)
         learner.train(learner, first_of(&other_span), second, NULL, NULL)
+    n_rows = span.stop - span.start
+    if n_rows == 0:
+        return
     steps = <double> (heads[0].n_seen - 1)
     other_steps = <double> (heads[1].n_seen - 1)
-    heads[0].n_seen += span.stop - span.start
-    heads[1].n_seen += span.stop - span.start
-    for i in range(span.stop - span.start):
-        row = visit(rows, span, span.start + i, z_first)
-        other = visit(rows, other_span, other_span.start + i, z_first)
+    heads[0].n_seen += n_rows
+    heads[1].n_seen += n_rows
+    ahead = AHEAD if span.order != NULL else rows.ahead
+    row, other = row_at(span, span.start), row_at(other_span, other_span.start)
+    for c in range(learner.n_outputs):
+        at = c * width
+        two_dots(
+            z_first + at, X + row * width, z_second + at, X + other * width, width, &margins[c], &other_margins[c]
+        )
+    for i in range(n_rows):
+        next_row, next_other = row, other               # after the last row, their products are not used
+        if i + 1 < n_rows:
+            next_row, next_other = row_at(span, span.start + i + 1), row_at(other_span, other_span.start + i + 1)
+        if i + ahead < n_rows and ahead != 0:
+            fetch_row(rows, row_at(span, span.start + i + ahead), z_first)
+            fetch_row(rows, row_at(other_span, other_span.start + i + ahead), z_first)
         steps += 1
         other_steps += 1
         threshold = <floating> (settings.alpha * steps)
@@ -200,18 +224,28 @@ cdef inlined train_both_on(
             at = c * width
             own_class = settings.linear.first_class + c
             sign, other_sign = signs[y[row] == own_class], signs[y[other] == own_class]
-            two_dots(
-                z_first + at, X + row * width, z_second + at, X + other * width, width, &margin, &other_margin
-            )
-            margin *= sign
-            other_margin *= other_sign
+            margin = margins[c] * sign
+            other_margin = other_margins[c] * other_sign
             added = if_below(weight * sign, margin, threshold)
             other_added = if_below(other_weight * other_sign, other_margin, other_threshold)
-            two_axpys(added, X + row * width, z_first + at, other_added, X + other * width, z_second + at, width)
+            two_steps(
+                added,
+                X + row * width,
+                z_first + at,
+                X + next_row * width,
+                other_added,
+                X + other * width,
+                z_second + at,
+                X + next_other * width,
+                width,
+                &margins[c],
+                &other_margins[c],
+            )
             if margin != margin:                        # no comparison may hide NaN
                 heads[0].outputs[c].scale = heads[0].outputs[c].harmonic = NAN
             if other_margin != other_margin:
                 heads[1].outputs[c].scale = heads[1].outputs[c].harmonic = NAN
+        row, other = next_row, next_other
 
 
 include "train_both_by_type.pxi"
@@ -233,7 +267,7 @@ cdef class Pegasos(LinearKernel):
         self.own.average = average
         self.own.project = project
         n_numbers = self.n_outputs * self.learner.width
-        if self.learner.sparse.begins == NULL and not average and not project:
+        if self.learner.sparse.begins == NULL and not average and not project and self.n_outputs <= MOST_OUTPUTS:
             self.learner.train_both = train_both
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = project

@@ -25,6 +25,8 @@ cdef inlined train_row(
     const Learner *learner,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
+    bint has_dots,
+    floating *dots,             # INOUT, (n_lanes,): z.x, if has_dots; then that of the next row, if rows are dense
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where it lies in the state, (width, n_lanes)
     Log *log,
@@ -48,20 +50,22 @@ cdef inlined train_row(
     cdef int made = 0
     cdef floating room[8 * MOST_LANES]
     cdef floating margins[MOST_LANES]
+    cdef bint absorbed = False
     cdef floating added[MOST_LANES]
     cdef double added_wide[MOST_LANES]
     cdef double check[MOST_LANES]
     cdef floating sign
     cdef double norm2_of_row
     cdef Py_ssize_t lane
-    dot_lanes(learner, row, next_row, z, n_lanes, room, margins, z)
+    if not has_dots:
+        dot_lanes(learner, row, next_row, z, n_lanes, room, dots, z)
     if tested != NULL:
-        test_lanes(learner, row, next_row, state, margins, n_tested, tested)
+        test_lanes(learner, row, next_row, state, dots, n_tested, tested)
     n_seen[0] += 1
     if not average and not settings.project:        # each scale is 1, or NaN for good: no branch, no division
         for lane in range(n_lanes):
             sign = 1 if y == classes[lane] else -1
-            margins[lane] *= sign
+            margins[lane] = dots[lane] * sign
             check[lane] = 0
             scale[lane] = scale[lane] if margins[lane] == margins[lane] else NAN
             added[lane] = sign if margins[lane] < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
@@ -72,6 +76,7 @@ cdef inlined train_row(
     else:
         for lane in range(n_lanes):
             check[lane] = added_wide[lane] = 0
+            margins[lane] = dots[lane]
             added[lane] = coefficient(
                 average,
                 settings.project,
@@ -85,9 +90,9 @@ cdef inlined train_row(
                 &added_wide[lane],
             )
             made |= added[lane] != 0
+    step_lanes(learner, row, next_row, made, added, z, n_lanes, check, dots)
     if not made:
         return
-    add_lanes(learner, row, added, z, n_lanes, check, z)
     if average:
         add_lanes(learner, row, added_wide, v, n_lanes, check, z)
     if learner.sparse.begins != NULL:
@@ -110,6 +115,9 @@ cdef inlined train_row(
                 if log != NULL:
                     remember_all(log, state, learner.state_bytes)
                 absorb(average, width, n_lanes, &scale[lane], &harmonic[lane], z + lane, v + lane)
+                absorbed = True
+    if absorbed and learner.sparse.begins == NULL:
+        dot_lanes(learner, next_row, next_row, z, n_lanes, room, dots, z)
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:

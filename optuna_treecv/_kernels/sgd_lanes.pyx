@@ -50,6 +50,8 @@ cdef inlined train_row(
     const Learner *learner,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
+    bint has_dots,
+    floating *dots,             # INOUT, (n_lanes,): z.x, if has_dots; then that of the next row, if rows are dense
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where it lies in the state, (width, n_lanes)
     Log *log,
@@ -68,7 +70,6 @@ cdef inlined train_row(
     cdef Py_ssize_t n_extreme = 0
     cdef int is_extreme[MOST_LANES]
     cdef floating room[8 * MOST_LANES]
-    cdef floating dots[MOST_LANES]
     cdef floating added[MOST_LANES]
     cdef double margins[MOST_LANES]
     cdef double predictions[MOST_LANES]
@@ -83,7 +84,8 @@ cdef inlined train_row(
     cdef int64_t averages
     cdef Step by
     cdef Py_ssize_t lane
-    dot_lanes(learner, row, next_row, z, n_lanes, room, dots, z)
+    if not has_dots:
+        dot_lanes(learner, row, next_row, z, n_lanes, room, dots, z)
     if tested != NULL:
         test_lanes(learner, row, next_row, state, dots, n_tested, tested)
     if settings.average and common.n_seen >= settings.average_start:
@@ -128,10 +130,9 @@ cdef inlined train_row(
             added[lane] = coefficient(eta[lane], g[lane], scale[lane], z)
             if settings.average and averaged[lane] != 0:
                 added_wide[lane] = <double> added[lane] * averaged[lane]
-    if made:
-        add_lanes(learner, row, added, z, n_lanes, check, z)
-        if settings.average:
-            add_lanes(learner, row, added_wide, v, n_lanes, check, z)
+    step_lanes(learner, row, next_row, made, added, z, n_lanes, check, dots)
+    if made and settings.average:
+        add_lanes(learner, row, added_wide, v, n_lanes, check, z)
     for lane in range(n_lanes):
         if g[lane] != 0 and check[lane] != 0:
             scale[lane] = averaged[lane] = NAN

@@ -246,6 +246,8 @@ cdef inlined train_row(
     const Learner *learner,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
+    bint has_dots,
+    floating *dots,             # not used: a row has products with three vectors
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where it lies in the state, (width, n_lanes)
     Log *log,

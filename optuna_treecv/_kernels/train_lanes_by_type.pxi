@@ -17,6 +17,7 @@ from optuna_treecv._kernels.lanes cimport LaneWeights
 from optuna_treecv._kernels.lanes cimport MOST_LANES
 from optuna_treecv._kernels.lanes cimport norm2_of
 from optuna_treecv._kernels.lanes cimport numbers_of
+from optuna_treecv._kernels.lanes cimport step_lanes
 from optuna_treecv._kernels.lanes cimport sums_of
 from optuna_treecv._kernels.lanes cimport test_lanes
 from optuna_treecv._kernels.lanes cimport vectors_of
@@ -41,11 +42,15 @@ cdef inlined train_on(
     floating *tested,           # OUT, (n_models, rows of the span, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef bint is_sparse = learner.sparse.begins != NULL
+    cdef bint has_dots
+    cdef floating dots[MOST_LANES]
     cdef Py_ssize_t i, row, next_row
     for i in range(span.start, span.stop):
         row = visit(&learner.sparse, span, i, z) if is_sparse else visit(&learner.dense, span, i, z)
         next_row = row_at(span, min(i + 1, span.stop - 1))
-        train_row(learner, row, next_row, state, z, log, span.stop - span.start, tested)
+        # The products of a row are known from the row before it.
+        has_dots = i > span.start and not is_sparse
+        train_row(learner, row, next_row, has_dots, dots, state, z, log, span.stop - span.start, tested)
         if tested != NULL:
             tested += learner.n_outputs
 

@@ -57,12 +57,20 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
         *ab = sum8_##T(s);                                                                                             \
         *cd = sum8_##T(r);                                                                                             \
     }                                                                                                                  \
-    static INLINED void axpys8_##T(T c, const T *x, T *y, T d, const T *u, T *v, ptrdiff_t width)                      \
+    static INLINED void steps8_##T(T c, const T *x, T *y, const T *a, T d, const T *u, T *v, const T *b,               \
+                                   ptrdiff_t width, T *ya, T *vb)                                                      \
     {                                                                                                                  \
+        vec8_##T s = {0}, r = {0};                                                                                     \
         for (ptrdiff_t j = 0; j < width; j += 8) {                                                                     \
-            *(vec8_##T *)(y + j) += c * *(const vec8_##T *)(x + j);                                                    \
-            *(vec8_##T *)(v + j) += d * *(const vec8_##T *)(u + j);                                                    \
+            vec8_##T y8 = *(vec8_##T *)(y + j) + c * *(const vec8_##T *)(x + j);                                       \
+            vec8_##T v8 = *(vec8_##T *)(v + j) + d * *(const vec8_##T *)(u + j);                                       \
+            *(vec8_##T *)(y + j) = y8;                                                                                 \
+            *(vec8_##T *)(v + j) = v8;                                                                                 \
+            s += y8 * *(const vec8_##T *)(a + j);                                                                      \
+            r += v8 * *(const vec8_##T *)(b + j);                                                                      \
         }                                                                                                              \
+        *ya = sum8_##T(s);                                                                                             \
+        *vb = sum8_##T(r);                                                                                             \
     }                                                                                                                  \
     static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
     {                                                                                                                  \
@@ -106,10 +114,12 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
         *ab = dot8_##T(a, b, width);                                                                                   \
         *cd = dot8_##T(c, d, width);                                                                                   \
     }                                                                                                                  \
-    static INLINED void axpys8_##T(T c, const T *x, T *y, T d, const T *u, T *v, ptrdiff_t width)                      \
+    static INLINED void steps8_##T(T c, const T *x, T *y, const T *a, T d, const T *u, T *v, const T *b,               \
+                                   ptrdiff_t width, T *ya, T *vb)                                                      \
     {                                                                                                                  \
         axpy8_##T(c, x, y, width);                                                                                     \
         axpy8_##T(d, u, v, width);                                                                                     \
+        dots8_##T(y, a, v, b, width, ya, vb);                                                                          \
     }                                                                                                                  \
     static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
     {                                                                                                                  \
@@ -160,7 +170,7 @@ static INLINED void axpy8_mixed(double c, const float *x, double *q, ptrdiff_t w
 /* Each function under one name, for the type of the numbers at `at`. */
 #define OF_TYPE(FUNCTION, at) _Generic(*(at), double: FUNCTION##_double, float: FUNCTION##_float)
 #define dots8(a, b, c, d, width, ab, cd) OF_TYPE(dots8, a)(a, b, c, d, width, ab, cd)
-#define axpys8(c, x, y, d, u, v, width) OF_TYPE(axpys8, x)(c, x, y, d, u, v, width)
+#define steps8(c, x, y, a, d, u, v, b, width, ya, vb) OF_TYPE(steps8, x)(c, x, y, a, d, u, v, b, width, ya, vb)
 #define scale8(x, shift, factor, out, width) OF_TYPE(scale8, x)(x, shift, factor, out, width)
 #define distance8(a, b, width) OF_TYPE(distance8, a)(a, b, width)
 #define if_below8(c, x, limit) _Generic((x), double: if_below_double, float: if_below_float)(c, x, limit)

@@ -20,7 +20,19 @@ cdef extern from "vec8.h" nogil:
         const void *a, const void *b, const void *c, const void *d, Py_ssize_t width, void *ab, void *cd
     ) noexcept
 
-    void axpys8(double c, const void *x, void *y, double d, const void *u, void *v, Py_ssize_t width) noexcept
+    void steps8(
+        double c,
+        const void *x,
+        void *y,
+        const void *a,
+        double d,
+        const void *u,
+        void *v,
+        const void *b,
+        Py_ssize_t width,
+        void *ya,
+        void *vb,
+    ) noexcept
 
     # Compute w += c x.
     void axpy "axpy8"(double c, const void *x, void *w, Py_ssize_t width) noexcept
@@ -57,11 +69,21 @@ cdef inline void two_dots(
     dots8(a, b, c, d, width, ab, cd)
 
 
-cdef inline void two_axpys(
-    floating c, const floating *x, floating *y, floating d, const floating *u, floating *v, Py_ssize_t width
+cdef inline void two_steps(
+    floating c,
+    const floating *x,
+    floating *y,                # INOUT
+    const floating *a,
+    floating d,
+    const floating *u,
+    floating *v,                # INOUT
+    const floating *b,
+    Py_ssize_t width,
+    floating *ya,               # OUT
+    floating *vb,               # OUT
 ) noexcept nogil:
-    """Compute y += c x and v += d u."""
-    axpys8(c, x, y, d, u, v, width)
+    """Compute y += c x and v += d u, and then y . a and v . b, while y and v are in registers."""
+    steps8(c, x, y, a, d, u, v, b, width, ya, vb)
 
 
 cdef inline floating distance2(const floating *a, const floating *b, Py_ssize_t width) noexcept nogil:
