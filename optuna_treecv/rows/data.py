@@ -284,20 +284,26 @@ def pad_rows(
     width = padded_width(X.shape[1] + intercept)
     if sparse.issparse(X):
         return _sparse_rows(X, order, intercept, width, missing, beside)
-    if any(stride % X.itemsize for stride in X.strides):
-        X = X.copy()  # the strides of a field of packed records are not multiples of the item size
     rows = empty_rows((len(order), width), X.dtype)
     place = np.empty_like(order)
     if len(order) == len(X) and inverse(order, place):  # X is read forwards: twice as fast
-        is_finite = copy_rows(X, float(intercept), rows, target=place)
+        _write_rows(X, intercept, missing, rows, target=place)
     else:
-        is_finite = copy_rows(X, float(intercept), rows, source=order)
-    if not is_finite:
+        _write_rows(X, intercept, missing, rows, source=order)
+    return rows
+
+
+def _write_rows(
+    X: np.ndarray, intercept: bool, missing: bytes, rows: np.ndarray, **places: np.ndarray
+) -> None:
+    """Write padded rows to the places of ``copy_rows``, and check that the numbers are finite."""
+    if any(stride % X.itemsize for stride in X.strides):
+        X = X.copy()  # the strides of a field of packed records are not multiples of the item size
+    if not copy_rows(X, float(intercept), rows, **places):
         may_miss = np.frombuffer(missing, bool) if missing else np.zeros(X.shape[1], bool)
         # Raises an error that names the value found.
         assert_all_finite(X[:, ~may_miss], input_name="X")
         assert_all_finite(X[:, may_miss], input_name="X", allow_nan=True)
-    return rows
 
 
 def _sparse_rows(
@@ -489,7 +495,7 @@ class Data:
         data.weights, data.score_weights = self.weights, self.score_weights
         return data
 
-    @cached_property
+    @property
     def n_bytes(self) -> int:
         """The bytes of the rows when they are prepared here, with an intercept."""
         if self.is_placed:
@@ -573,10 +579,12 @@ class Data:
             if len(self.X.shape) == 1:
                 raise ValueError("X must hold numbers for this estimator, got texts.")
             check_columns(self.X.sample if self.is_placed else self.X)
-            is_on_disk = self._stamp is not None
-            is_forwards = self.is_large or (is_on_disk and not sparse.issparse(self.X))
-            is_forwards |= self.is_placed
-            X = _as_floats(take_rows(self.X, slice(0, 1)) if is_forwards else self.X)
+            is_forwards = self.is_large or self.is_placed
+            X = _as_floats(take_rows(self.X, slice(0, 1)))
+            place = np.empty_like(order)
+            is_in_pieces = not (is_forwards or sparse.issparse(X)) and inverse(order, place)
+            if not (is_forwards or is_in_pieces):
+                X = _as_floats(self.X)
             if sparse.issparse(X) and not layout.sparse:
                 raise ValueError(
                     "X must be dense for this estimator, got sparse rows; pass X.toarray(), or "
@@ -598,8 +606,9 @@ class Data:
                 X, first = self._place(layout, order, begins)
             elif is_forwards:
                 X, file = self._gather_forwards(layout, order, X)
+            elif is_in_pieces:
+                X = self._copied(layout, place, X.dtype)
             else:
-                X = X.copy() if is_on_disk else X  # which reads it forwards
                 with naming_entries(self.X, self.numbers, self._names):
                     X = pad_rows(X, order, layout.intercept, layout.missing, layout.beside)
         elif self.is_placed:
@@ -629,16 +638,28 @@ class Data:
             first=first,
         )
 
+    def _copied(self, layout: RowLayout, place: np.ndarray, dtype: Any) -> np.ndarray:
+        """Return padded rows, each in its place, as they are read forwards."""
+        rows = empty_rows((len(place), padded_width(self.n_features + layout.intercept)), dtype)
+        for given, numbers in self._given():
+            target = place[numbers[0] : numbers[-1] + 1]
+            if self.numbers is not None:
+                numbers = self.numbers[numbers]
+            with naming_entries(given, numbers, self._names):
+                X = _as_floats(given)
+                _write_rows(X, layout.intercept, layout.missing, rows, target=target)
+        return rows
+
     def _gather_forwards(
         self, layout: RowLayout, order: np.ndarray, first: Any
-    ) -> tuple[np.ndarray | SparseRows, RowFile | None]:
-        """Return padded rows in order, in memory or, if they are too large for it, in a file.
+    ) -> tuple[np.ndarray | SparseRows, RowFile]:
+        """Return padded rows in order, which are too large for memory, in a file.
 
         ``first`` is the first row as floats.
         """
         dtype = first.dtype
-        n, width = self.n_rows, padded_width(self.n_features + layout.intercept)
-        pieces = self._pieces(layout, max(1, self.room.piece_bytes * n // self.n_bytes))
+        width = padded_width(self.n_features + layout.intercept)
+        pieces = self._pieces(layout)
         if not sparse.issparse(self.X) and sparse.issparse(first):
             raise ValueError(
                 "X must be an array or a sparse matrix where it takes more than max_memory, got a "
@@ -654,28 +675,27 @@ class Data:
             given, n_more = self.X.indptr, int(layout.intercept)
             in_file = SparseFile(pieces, order, given, n_more, width, dtype, self.room)
             return in_file.rows, in_file
-        if self.is_large:
-            file = DenseFile(pieces, order, width, dtype, self.room)
-            return file.rows, file
-        rows = empty_rows((n, width), dtype)
-        place = np.empty(len(order), np.uint32)
-        place[order] = np.arange(len(order), dtype=np.uint32)
-        for first, piece in pieces:
-            rows[place[first : first + len(piece)]] = piece
-        return rows, None
+        file = DenseFile(pieces, order, width, dtype, self.room)
+        return file.rows, file
 
-    def _pieces(self, layout: RowLayout, n_rows: int) -> Iterator[tuple[int, Any]]:
-        """Yield the padded rows as given, so many at a time, and the number of their first one."""
+    def _pieces(self, layout: RowLayout) -> Iterator[tuple[int, Any]]:
+        """Yield the padded rows as given, some at a time, and the number of their first one."""
         # Estimators of others check their rows themselves.
         may_miss = layout.missing if layout.padded else b"\1" * self.n_features
+        for given, numbers in self._given():
+            with naming_entries(given, numbers, self._names):
+                X, order = _as_floats(given), numbers - numbers[0]
+                piece = pad_rows(X, order, layout.intercept, may_miss)
+            yield int(numbers[0]), piece
+
+    def _given(self) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yield the rows as given, some at a time, and their numbers."""
+        n_rows = max(1, self.room.piece_bytes * self.n_rows // self.n_bytes)
         for first in range(0, self.n_rows, n_rows):
             self.check_unchanged()
             given = take_rows(self.X, slice(first, first + n_rows))
             numbers = np.arange(first, first + given.shape[0], dtype=np.uint32)
-            with naming_entries(given, numbers, self._names):
-                X, order = _as_floats(given), numbers - np.uint32(first)
-                piece = pad_rows(X, order, layout.intercept, may_miss)
-            yield first, piece
+            yield given, numbers
             if sparse.issparse(self.X):
                 entries = slice(*self.X.indptr[[first, first + len(numbers)]])
                 leave_pages(self.X.data[entries])

@@ -595,10 +595,10 @@ class GridSampler(optuna.samplers.GridSampler):
     """
 
     def __init__(self, grids: Sequence[Grid], seed: int | None = None) -> None:
-        # How often points have failed; the state and the point of the first trials, as far as all
-        # of them are over.
+        # How often points have failed; of the first trials, as far as all of them are over, the
+        # point if it failed, else None; and the points that none of these has completed.
         self._seen: WeakKeyDictionary[
-            optuna.Study, tuple[Counter[int | None], list[tuple[TrialState, int | None]]]
+            optuna.Study, tuple[Counter[int | None], list[int | None], set[int | None]]
         ] = WeakKeyDictionary()
         if len(grids) == 1:
             super().__init__(grids[0], seed)
@@ -639,7 +639,7 @@ class GridSampler(optuna.samplers.GridSampler):
     ) -> None:
         """Stop the study after the last point; Optuna's sampler fails after enqueued trials."""
         point = trial.system_attrs.get("grid_id")
-        failures, _ = self._seen.setdefault(study, (Counter(), []))
+        failures, _, _ = self._seen_in(study)
         if state == TrialState.FAIL:
             failures[point] += 1
         remaining_points = set(chain(*self._open(study)))
@@ -658,20 +658,31 @@ class GridSampler(optuna.samplers.GridSampler):
 
         A point that has failed twice is none of them, so that the study ends.
         """
-        failures, over = self._seen.setdefault(study, (Counter(), []))
+        failures, over, left = self._seen_in(study)
         trials = study._storage.get_all_trials(study._study_id, deepcopy=False)
         while len(over) < len(trials) and trials[len(over)].state.is_finished():
-            over.append((trials[len(over)].state, self._point_of(trials[len(over)])))
-        others = ((trial.state, self._point_of(trial)) for trial in trials[len(over) :])
+            trial = trials[len(over)]
+            point, has_failed = self._point_of(trial), trial.state == TrialState.FAIL
+            over.append(point if has_failed else None)
+            if not has_failed:
+                left.discard(point)
         points: dict[TrialState, set[int | None]] = {state: set() for state in TrialState}
-        for state, point in chain(over, others):
-            points[state].add(point)
-        open_points: set[int | None] = set(range(self._n_min_trials))
-        open_points -= points[TrialState.COMPLETE] | points[TrialState.PRUNED]
+        for trial in trials[len(over) :]:
+            points[trial.state].add(self._point_of(trial))
+        open_points = left - points[TrialState.COMPLETE] - points[TrialState.PRUNED]
         open_points -= {point for point, times in list(failures.items()) if times > 1}
         running = open_points & points[TrialState.RUNNING]
-        failed = open_points & points[TrialState.FAIL] - running
+        failed = open_points & points[TrialState.FAIL].union(over) - running
         return open_points - failed - running, failed, running
+
+    def _seen_in(
+        self, study: optuna.Study
+    ) -> tuple[Counter[int | None], list[int | None], set[int | None]]:
+        nothing = Counter[int | None](), list[int | None](), set[int | None]()
+        seen = self._seen.setdefault(study, nothing)
+        if seen is nothing:
+            seen[2].update(range(self._n_min_trials))
+        return seen
 
     def _point_of(self, trial: FrozenTrial) -> int | None:
         """Return the number of a trial's point; None if it is of another grid, or enqueued."""
