@@ -110,6 +110,37 @@ def test_pairs_are_what_they_are_in_turns(alpha, n_classes, dtype, cv, order):
 @pytest.mark.parametrize(
     *pairs(
         order=["fixed", "random"],
+        dtype=[np.float64, np.float32],
+        n_rows=[2, 3, 90],
+        n_classes=[2, 3],
+        alpha=ALPHAS,
+        weighted=[False, True],
+        size=[1, 1e30, 1e200],
+    )
+)
+def test_two_rows_are_tested_without_their_states(
+    size, weighted, alpha, n_classes, n_rows, dtype, order
+):
+    X, y = make(dtype, n_classes, 90)
+    X = (X * min(size, np.sqrt(np.finfo(dtype).max))).astype(dtype)
+    data = Data(X[:n_rows], y[:n_rows])
+    data._classes = np.arange(n_classes)
+    if weighted:
+        data.weights = np.random.default_rng(1).integers(4, size=n_rows) / 2 + 0.5
+    model = PegasosClassifier(alpha)
+    rows = data.prepare(layout_for(model), np.arange(n_rows, dtype=np.uint32))
+    learner = make_learner(model, rows, "decision_function", 0)
+    plan = Plan(n_rows, n_rows, None, order == "random", 5)
+    out = np.full((n_rows, learner.n_outputs), 7, dtype)
+    n_updates, outputs, _ = in_turns(learner, plan)
+    with np.errstate(all="ignore"):
+        assert learner.walk_subtree(plan, plan.root, learner.start(), out) == n_updates
+    assert np.array_equal(out, outputs, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    *pairs(
+        order=["fixed", "random"],
         cv=["loo", 7, "uneven"],
         dtype=[np.float64, np.float32],
         model=SGD,

@@ -5,11 +5,13 @@ column for several models, and one model alone would take 3 to 12 times as long.
 from libc.stdint cimport int64_t
 
 from optuna_treecv._kernels.linear cimport output_of
+from optuna_treecv._kernels.row_weight cimport given_weight
 from optuna_treecv._kernels.rows cimport AHEAD
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.vec8 cimport if_below
+from optuna_treecv._kernels.vec8 cimport stepped
 from optuna_treecv._kernels.vec8 cimport two_dots
 from optuna_treecv._kernels.vec8 cimport two_steps
 
@@ -251,6 +253,56 @@ cdef inlined train_both_on(
 include "train_both_by_type.pxi"
 
 
+cdef inlined test_two_on(
+    const Learner *learner,
+    const unsigned char *state,
+    const floating *z,          # IN, where it lies in the state
+    Py_ssize_t start,
+    floating *out,              # OUT, (2, n_outputs)
+    bint weighted,
+) noexcept nogil:
+    """Write what each of two states says of the row that the other one is trained on, without making them:
+    ``train_row`` and ``weights_after``, on dense rows without averaging or projection.
+    """
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Head *head = <const Head *> state
+    cdef Py_ssize_t width = learner.width
+    cdef const floating *x = (<const floating *> learner.dense.values) + start * width
+    cdef const int32_t *y = (<const int32_t *> learner.y) + start
+    cdef double steps = <double> head.n_seen
+    cdef double per_step = 1 / (settings.alpha * (steps + 1))
+    cdef floating margins[2]
+    cdef floating sign, added
+    cdef double factor
+    cdef Py_ssize_t c, i
+    for c in range(learner.n_outputs):
+        two_dots(z, x, z, x + width, width, &margins[0], &margins[1])
+        for i in range(2):                              # the row that is added; the other one is tested
+            sign = 1 if y[i] == settings.linear.first_class + c else -1
+            margins[i] *= sign
+            added = if_below(
+                given_weight(weighted, learner, start + i, z) * sign,
+                margins[i],
+                <floating> (settings.alpha * steps),
+            )
+            factor = per_step * (head.outputs[c].scale if margins[i] == margins[i] else NAN)
+            out[(1 - i) * learner.n_outputs + c] = stepped(
+                added, x + i * width, z, factor, x + (1 - i) * width, width
+            )
+        z += width
+
+
+cdef dispatched test_two(
+    const Learner *learner, const unsigned char *state, Py_ssize_t start, void *out
+) noexcept nogil:
+    cdef const void *z = vectors_of(learner, state)
+    cdef bint weighted = learner.weights != NULL
+    if learner.itemsize == 8:
+        test_two_on(learner, state, <const double *> z, start, <double *> out, weighted)
+    else:
+        test_two_on(learner, state, <const float *> z, start, <float *> out, weighted)
+
+
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
     return weights_after(learner, state, <double> (<const Head *> state).n_seen, c)
 
@@ -269,6 +321,7 @@ cdef class Pegasos(LinearKernel):
         n_numbers = self.n_outputs * self.learner.width
         if self.learner.sparse.begins == NULL and not average and not project and self.n_outputs <= MOST_OUTPUTS:
             self.learner.train_both = train_both
+            self.learner.test_two = test_two
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
         self.learner.rewrites = project
         self.set_sizes(

@@ -48,6 +48,15 @@ ctypedef void (*train_both_rows)(
     unsigned char *second,      # INOUT
 ) noexcept nogil
 
+# Write the outputs for the rows start and start + 1, of the models that a state becomes by training on the other one
+# of them. The state has seen a row, and does not change.
+ctypedef void (*test_two_rows)(
+    const Learner *learner,
+    const unsigned char *state,
+    Py_ssize_t start,
+    void *out,                  # OUT, (2, n_outputs)
+) noexcept nogil
+
 # Write the outputs of a state's model for the rows start..stop-1.
 ctypedef void (*test_rows)(
     const Learner *learner,
@@ -103,6 +112,7 @@ cdef struct Learner:
     train_both_rows train_both  # or NULL: train one after the other
     bint tests_rows             # whether `train` can write outputs; if not, those of whole blocks only are known
     test_rows test
+    test_two_rows test_two      # or NULL: train copies. Where classes are not balanced
     read_state read
     find_changes changes        # or NULL: training may change everything
     remember_columns_of remember_columns    # sparse rows: called before a phase; NULL: `train` saves what it changes

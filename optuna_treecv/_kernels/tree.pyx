@@ -320,6 +320,12 @@ cdef int64_t branch(
     return n_updates + walk(learner, tree, first, last, child, False, part)
 
 
+cdef inline bint tests_two(const Learner *learner, const Tree *tree) noexcept nogil:
+    """Return whether the models of two folds of a row each are needed for their outputs only."""
+    cdef bint is_kept = tree.kept != NULL and tree.least_folds == 1
+    return tree.sum == NULL and not is_kept and tree.n_epochs == 1 and learner.n_balanced == 0
+
+
 cdef int64_t walk(
     const Learner *learner,
     Tree *tree,
@@ -346,6 +352,9 @@ cdef int64_t walk(
         if tree.sum != NULL:
             read_sum(learner, tree, state)
         return 0
+    if learner.test_two != NULL and stop - start == 2 and n_seen > 0 and tests_two(learner, tree):
+        learner.test_two(learner, state, start, tree.out + start * tree.out_step)
+        return 2
     middle = (first + last + 1) // 2                            # m = floor((s + e) / 2)
     cut = begin(tree, middle)
     if learner.changes != NULL and part.end - part.begin == learner.state_bytes - learner.head_bytes:

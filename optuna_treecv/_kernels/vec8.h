@@ -72,6 +72,16 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
         *ya = sum8_##T(s);                                                                                             \
         *vb = sum8_##T(r);                                                                                             \
     }                                                                                                                  \
+    static INLINED T stepped8_##T(T c, const T *x, const T *y, double f, const T *a, ptrdiff_t width)                  \
+    {                                                                                                                  \
+        vec8_##T s = {0};                                                                                              \
+        for (ptrdiff_t j = 0; j < width; j += 8) {                                                                     \
+            vec8_##T y8 = *(const vec8_##T *)(y + j) + c * *(const vec8_##T *)(x + j);                                 \
+            vec8_double w8 = f * __builtin_convertvector(y8, vec8_double);                                             \
+            s += __builtin_convertvector(w8, vec8_##T) * *(const vec8_##T *)(a + j);                                   \
+        }                                                                                                              \
+        return sum8_##T(s);                                                                                            \
+    }                                                                                                                  \
     static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
     {                                                                                                                  \
         vec2_##T one = {c}, compared = {x}, limits = {limit};                                                          \
@@ -120,6 +130,16 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
         axpy8_##T(c, x, y, width);                                                                                     \
         axpy8_##T(d, u, v, width);                                                                                     \
         dots8_##T(y, a, v, b, width, ya, vb);                                                                          \
+    }                                                                                                                  \
+    static INLINED T stepped8_##T(T c, const T *x, const T *y, double f, const T *a, ptrdiff_t width)                  \
+    {                                                                                                                  \
+        T s[8] = {0};                                                                                                  \
+        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
+            for (int l = 0; l < 8; l++) {                                                                              \
+                T y1 = y[j + l] + c * x[j + l];                                                                        \
+                s[l] += (T)(f * (double)y1) * a[j + l];                                                                \
+            }                                                                                                          \
+        return SUM8(s);                                                                                                \
     }                                                                                                                  \
     static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
     {                                                                                                                  \
@@ -171,6 +191,7 @@ static INLINED void axpy8_mixed(double c, const float *x, double *q, ptrdiff_t w
 #define OF_TYPE(FUNCTION, at) _Generic(*(at), double: FUNCTION##_double, float: FUNCTION##_float)
 #define dots8(a, b, c, d, width, ab, cd) OF_TYPE(dots8, a)(a, b, c, d, width, ab, cd)
 #define steps8(c, x, y, a, d, u, v, b, width, ya, vb) OF_TYPE(steps8, x)(c, x, y, a, d, u, v, b, width, ya, vb)
+#define stepped8(c, x, y, f, a, width) OF_TYPE(stepped8, x)(c, x, y, f, a, width)
 #define scale8(x, shift, factor, out, width) OF_TYPE(scale8, x)(x, shift, factor, out, width)
 #define distance8(a, b, width) OF_TYPE(distance8, a)(a, b, width)
 #define if_below8(c, x, limit) _Generic((x), double: if_below_double, float: if_below_float)(c, x, limit)

@@ -34,6 +34,8 @@ cdef extern from "vec8.h" nogil:
         void *vb,
     ) noexcept
 
+    double stepped8(double c, const void *x, const void *y, double f, const void *a, Py_ssize_t width) noexcept
+
     # Compute w += c x.
     void axpy "axpy8"(double c, const void *x, void *w, Py_ssize_t width) noexcept
 
@@ -84,6 +86,13 @@ cdef inline void two_steps(
 ) noexcept nogil:
     """Compute y += c x and v += d u, and then y . a and v . b, while y and v are in registers."""
     steps8(c, x, y, a, d, u, v, b, width, ya, vb)
+
+
+cdef inline floating stepped(
+    floating c, const floating *x, const floating *y, double f, const floating *a, Py_ssize_t width
+) noexcept nogil:
+    """Return f (y + c x) . a, where each number of f (y + c x) is rounded to the type of the vectors."""
+    return <floating> stepped8(c, x, y, f, a, width)
 
 
 cdef inline floating distance2(const floating *a, const floating *b, Py_ssize_t width) noexcept nogil:
