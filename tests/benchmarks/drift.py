@@ -15,6 +15,7 @@ one of them is done. It takes about three minutes and 1.5 GB.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from statistics import median
 import subprocess
@@ -92,18 +93,19 @@ def _with_alpha(make: Any, alpha: float) -> Any:
     return make(alpha=alpha)
 
 
-def answer() -> None:
+def answer(known: dict[str, Callable[[], float]]) -> None:
     """Do the work whose names come in, and print its seconds."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
-    known = work()
     print(*known, sep="\t", flush=True)
     for line in sys.stdin:
         print(known[line.strip()](), flush=True)
 
 
-def main(python: str, *words: str) -> None:
-    """Print the medians of both builds, and their ratios."""
+def in_turns(
+    script: str, pythons: list[str], n_rounds: int = N_ROUNDS, words: tuple[str, ...] = ()
+) -> Iterator[tuple[str, list[float]]]:
+    """Yield the work of a script by its name, and its median for each of some interpreters."""
 
     def ask(worker: Any, name: str) -> float:
         worker.stdin.write(name + "\n")
@@ -111,25 +113,28 @@ def main(python: str, *words: str) -> None:
         return float(worker.stdout.readline())
 
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    workers = [
-        subprocess.Popen([one, __file__, "--answer"], **pipes)
-        for one in (sys.executable, sys.executable, python)
-    ]
+    workers = [subprocess.Popen([one, script, "--answer"], **pipes) for one in pythons]
     names = [worker.stdout.readline().strip().split("\t") for worker in workers][0]
-    print("| | now, s | before, s | now / before | now / now |\n|---|---|---|---|---|")
     for name in names:
         if words and not any(word in name for word in words):
             continue
-        rounds = [[ask(worker, name) for worker in workers] for _ in range(N_ROUNDS + 1)][1:]
-        now, again, before = (median(each) for each in zip(*rounds, strict=True))
-        print(f"| {name} | {now:.4f} | {before:.4f} | {now / before:.2f} | {again / now:.2f} |")
+        rounds = [[ask(worker, name) for worker in workers] for _ in range(n_rounds + 1)][1:]
+        yield name, [median(each) for each in zip(*rounds, strict=True)]
     for worker in workers:
         worker.stdin.close()
         worker.wait()
 
 
+def main(python: str, *words: str) -> None:
+    """Print the medians of both builds, and their ratios."""
+    print("| | now, s | before, s | now / before | now / now |\n|---|---|---|---|---|")
+    pythons = [sys.executable, sys.executable, python]
+    for name, (now, again, before) in in_turns(__file__, pythons, words=words):
+        print(f"| {name} | {now:.4f} | {before:.4f} | {now / before:.2f} | {again / now:.2f} |")
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--answer"]:
-        answer()
+        answer(work())
     else:
         main(*sys.argv[1:])
