@@ -9,7 +9,8 @@ What all kernels are made of:
 * ``dispatch.h``: clones of a loop for AVX-512, AVX2 and the baseline.
 * ``rows``: dense and sparse rows, and what training does with one.
 * ``order``: uniformly random orders, derived from (seed, row range, rows seen).
-* ``prepare``: rows permuted, padded and checked in one reading, or turned into bins.
+* ``prepare`` with ``row_copy.h``: rows permuted, padded and checked in one reading, or turned
+  into bins.
 * ``exp_log``: exp and log with the same bits on every machine. ``losses``: slopes of losses.
 * ``row_weight``: the weights of rows, and the balance of classes.
 

@@ -4,6 +4,7 @@ column for several models, and one model alone would take 3 to 12 times as long.
 
 from libc.stdint cimport int64_t
 
+from optuna_treecv._kernels.lanes cimport MOST_LANES
 from optuna_treecv._kernels.linear cimport output_of
 from optuna_treecv._kernels.row_weight cimport given_weight
 from optuna_treecv._kernels.rows cimport AHEAD
@@ -16,10 +17,6 @@ from optuna_treecv._kernels.vec8 cimport two_dots
 from optuna_treecv._kernels.vec8 cimport two_steps
 
 include "train_by_type.pxi"
-
-
-cdef enum:
-    MOST_OUTPUTS = 64           # with more, models are trained one after the other
 
 
 cdef struct Settings:
@@ -184,8 +181,8 @@ cdef inlined train_both_on(
     cdef Head *heads[2]
     cdef int32_t own_class
     cdef floating signs[2]
-    cdef floating margins[MOST_OUTPUTS]
-    cdef floating other_margins[MOST_OUTPUTS]
+    cdef floating margins[MOST_LANES]
+    cdef floating other_margins[MOST_LANES]
     cdef floating margin, other_margin, sign, other_sign, added, other_added, weight, other_weight
     cdef floating threshold, other_threshold
     cdef double steps, other_steps
@@ -319,7 +316,7 @@ cdef class Pegasos(LinearKernel):
         self.own.average = average
         self.own.project = project
         n_numbers = self.n_outputs * self.learner.width
-        if self.learner.sparse.begins == NULL and not average and not project and self.n_outputs <= MOST_OUTPUTS:
+        if self.learner.sparse.begins == NULL and not average and not project and self.n_outputs <= MOST_LANES:
             self.learner.train_both = train_both
             self.learner.test_two = test_two
         self.learner.n_saved = self.n_outputs * (2 if average else 1)
