@@ -1,13 +1,16 @@
 """Memory of prepared rows, which the process keeps and uses again."""
 
 import gc
+import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv.rows import memory
+from optuna_treecv.rows import row_file
 from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.rows.memory import MOST_KEPT
 
@@ -58,3 +61,44 @@ def test_an_evaluation_in_used_memory_has_the_same_bits():
     memory._kept[0][:] = 255  # NaN
     again = tree_cross_validate(PegasosClassifier(), X, y, cv=5)
     assert np.array_equal(first.test_score, again.test_score)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(row_file, "_MOST_PIECE", 2**18)
+
+
+@pytest.fixture
+def mixed():
+    """Return an array, a frame of floats and integers with the same numbers, and labels."""
+    generator = np.random.default_rng(0)
+    X = generator.integers(9, size=(40_000, 31)).astype(np.float64)
+    X[:, 0] += generator.random(len(X))
+    frame = pd.DataFrame({f"c{j}": X[:, j] if j == 0 else X[:, j].astype(int) for j in range(31)})
+    return X, frame, X[:, 1] + generator.normal(size=len(X)) > 4
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_frame_is_not_copied_as_a_whole(mixed):
+    X, frame, y = mixed
+    tree_cross_validate(PegasosClassifier(), frame[:100], y[:100], cv=5)  # imports
+    tracemalloc.start()
+    found = tree_cross_validate(PegasosClassifier(), frame, y, cv=5)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.4 * len(X) * 32 * 8
+    expected = tree_cross_validate(PegasosClassifier(), X, y, cv=5)
+    assert np.array_equal(found.test_score, expected.test_score)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_an_entry_of_a_late_piece_is_named(mixed):
+    X, frame, y = mixed
+    X[39_990, 0] = np.nan
+    frame["c0"] = X[:, 0]
+    with pytest.raises(ValueError, match="NaN in column 'c0', row 39990"):
+        tree_cross_validate(PegasosClassifier(), frame, y)
+    with pytest.raises(ValueError, match="NaN in column 0, row 39990"):
+        tree_cross_validate(PegasosClassifier(), X, y)
+    with pytest.raises(ValueError, match="NaN in column 0, row 39990"):
+        tree_cross_validate(PegasosClassifier(), X.astype(object), y)

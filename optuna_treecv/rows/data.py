@@ -609,6 +609,7 @@ class Data:
             elif is_in_pieces:
                 X = self._copied(layout, place, X.dtype)
             else:
+                X = X.copy() if self._stamp is not None else X  # which reads a file forwards
                 with naming_entries(self.X, self.numbers, self._names):
                     X = pad_rows(X, order, layout.intercept, layout.missing, layout.beside)
         elif self.is_placed:

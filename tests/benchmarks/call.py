@@ -20,8 +20,8 @@ import datasets
 from drift import ALPHAS
 from drift import answer
 from drift import in_turns
-from drift import study
 import numpy as np
+import optuna
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -30,6 +30,7 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
 
 N_ROUNDS = 5
 FLOATS = ("float64", "float32")
@@ -51,6 +52,14 @@ def seconds(function: Callable[..., Any], *args: Any, **options: Any) -> float:
 def walk(estimator: Any, rows: Any, **options: Any) -> float:
     """Return the seconds of the walk of one model."""
     return float(tree_cross_validate(estimator, *rows, **options).seconds)
+
+
+def study(rows: Any) -> float:
+    """Return the seconds of a study over a grid of 32 values."""
+    grid = {"alpha": ALPHAS}
+    objective = treecv_objective(PegasosClassifier(), *rows, param_grid=grid, cv=10)
+    one = optuna.create_study(sampler=objective.grid_sampler(seed=0))
+    return seconds(one.optimize, objective)
 
 
 def lanes(rows: Any) -> float:
