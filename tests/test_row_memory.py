@@ -100,5 +100,10 @@ def test_an_entry_of_a_late_piece_is_named(mixed):
         tree_cross_validate(PegasosClassifier(), frame, y)
     with pytest.raises(ValueError, match="NaN in column 0, row 39990"):
         tree_cross_validate(PegasosClassifier(), X, y)
-    with pytest.raises(ValueError, match="NaN in column 0, row 39990"):
-        tree_cross_validate(PegasosClassifier(), X.astype(object), y)
+    for column, value in ((0, np.nan), (2, "a")):
+        entries = X.astype(object)
+        entries[:, 0] = 0
+        entries[39_990, column] = value
+        for max_memory in (None, "2MB"):
+            with pytest.raises(ValueError, match=f"column {column}, row 39990"):
+                tree_cross_validate(PegasosClassifier(), entries, y, max_memory=max_memory)

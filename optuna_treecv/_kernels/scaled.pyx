@@ -448,6 +448,7 @@ cdef class Scaled(Kernel):
         self.learner.train = train
         if behind.learner.train_both != NULL:
             self.learner.train_both = train_both
+        self.learner.test_two = NULL
         self.learner.test = test
         self.learner.read = read
         self.learner.tests_rows = False

@@ -647,7 +647,7 @@ class Data:
             if self.numbers is not None:
                 numbers = self.numbers[numbers]
             with naming_entries(given, numbers, self._names):
-                X = _as_floats(given)
+                X = _as_floats(given, numbers)
                 _write_rows(X, layout.intercept, layout.missing, rows, target=target)
         return rows
 
@@ -685,7 +685,7 @@ class Data:
         may_miss = layout.missing if layout.padded else b"\1" * self.n_features
         for given, numbers in self._given():
             with naming_entries(given, numbers, self._names):
-                X, order = _as_floats(given), numbers - numbers[0]
+                X, order = _as_floats(given, numbers), numbers - numbers[0]
                 piece = pad_rows(X, order, layout.intercept, may_miss)
             yield int(numbers[0]), piece
 
@@ -783,9 +783,12 @@ def _without_padding(X: np.ndarray | SparseRows, n_features: int) -> Any:
     return sparse.csr_array((X.values, X.columns, begins), shape=(len(X), n_features))
 
 
-def _as_floats(X: Any) -> Any:
-    """Return rows as float64 or, if they are that, float32; CSR if they are sparse."""
-    with naming("X"), naming_entries(X):
+def _as_floats(X: Any, numbers: np.ndarray | None = None) -> Any:
+    """Return rows as float64 or, if they are that, float32; CSR if they are sparse.
+
+    Errors call row i of X by ``numbers[i]``.
+    """
+    with naming("X"), naming_entries(X, numbers):
         return check_array(
             X,
             accept_sparse="csr",

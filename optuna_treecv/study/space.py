@@ -678,10 +678,10 @@ class GridSampler(optuna.samplers.GridSampler):
     def _seen_in(
         self, study: optuna.Study
     ) -> tuple[Counter[int | None], list[int | None], set[int | None]]:
-        nothing = Counter[int | None](), list[int | None](), set[int | None]()
-        seen = self._seen.setdefault(study, nothing)
-        if seen is nothing:
-            seen[2].update(range(self._n_min_trials))
+        seen = self._seen.get(study)
+        if seen is None:  # another thread must not see the set before it is full
+            every = set[int | None](range(self._n_min_trials))
+            seen = self._seen.setdefault(study, (Counter(), [], every))
         return seen
 
     def _point_of(self, trial: FrozenTrial) -> int | None:

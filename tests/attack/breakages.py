@@ -264,6 +264,12 @@ BREAKAGES = [
         "test_two_chains::test_two_rows_are_tested_without_their_states",
     ),
     Breakage(
+        "kernels: two rows are tested without their scaler",
+        "        self.learner.test_two = NULL\n",
+        "",
+        "test_scaled_pipelines::test_scaled_folds_are_those_of_partial_fit",
+    ),
+    Breakage(
         "kernels: lanes use products of before they are projected",
         "    if absorbed and learner.sparse.begins == NULL:\n",
         "    if False:\n",
