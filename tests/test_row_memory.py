@@ -52,6 +52,14 @@ def test_memory_of_another_size_goes(n_rows):
     assert len(others) == n_rows
 
 
+def test_nothing_is_kept_where_memory_is_short():
+    X = np.random.default_rng(0).normal(size=(SHAPE[0], 61))
+    tree_cross_validate(PegasosClassifier(), X, X[:, 0] > 0, cv=5)
+    assert memory._kept
+    tree_cross_validate(PegasosClassifier(), X, X[:, 0] > 0, cv=5, max_memory="1MiB")
+    assert not memory._kept
+
+
 def test_an_evaluation_in_used_memory_has_the_same_bits():
     generator = np.random.default_rng(0)
     X = generator.normal(size=(SHAPE[0], 61))

@@ -38,6 +38,7 @@ from optuna_treecv.rows.checks import first_missing
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.memory import empty_rows
+from optuna_treecv.rows.memory import keep_nothing
 from optuna_treecv.rows.placed import block_bounds
 from optuna_treecv.rows.placed import PlacedRows
 from optuna_treecv.rows.placed import Placement
@@ -658,6 +659,7 @@ class Data:
 
         ``first`` is the first row as floats.
         """
+        keep_nothing()
         dtype = first.dtype
         width = padded_width(self.n_features + layout.intercept)
         pieces = self._pieces(layout)

@@ -53,6 +53,11 @@ def empty_rows(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return _aligned(lent, n_bytes).view(np.ndarray).view(dtype).reshape(shape)
 
 
+def keep_nothing() -> None:
+    """Give the memory that is kept back to the system."""
+    _kept.clear()
+
+
 def _keep(memory: np.ndarray) -> None:
     _kept[:] = [memory]
 
