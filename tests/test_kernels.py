@@ -538,13 +538,16 @@ def test_long_loops_hold_no_lock():
     states = aligned_empty((20, kernel.state_bytes))
     kernel.start(states[0])
     model, out = aligned_empty((kernel.model_bytes,)), aligned_empty((len(X), 8))
-    order = np.empty(len(X), np.uint32)
+    order = np.arange(len(X), dtype=np.uint32)
+    keys = np.random.default_rng(0).integers(9, size=len(X), dtype=np.uint8)
     memory = Memory(states, model, None, order)
     loops = [
         lambda: kernel.update(states[0], 0, len(X)),
         lambda: kernel.walk_subtree(Plan(kernel.n_rows, 4, None, True), Node(0, 4), memory, out),
         lambda: random_order(0, 0, len(X), 0, order),
         lambda: copy_rows(X, 0.0, np.empty_like(X), source=order),
+        lambda: inverse(order, np.empty_like(order)),
+        lambda: sort_by_key(order, keys, np.empty(10, np.int64), np.empty_like(order)),
         lambda: kernel.test(states[0], model, 0, len(X), out),
     ]
     assert all(map(others_run_during, loops))

@@ -17,19 +17,20 @@ from optuna_treecv.rows.memory import MOST_KEPT
 SHAPE = (10_000, 64)
 
 
-def test_memory_is_used_again_when_nobody_looks_at_it():
+@pytest.mark.parametrize(
+    "look", [lambda rows: rows[5:7], memoryview, lambda rows: rows.ravel().view("u1")]
+)
+def test_memory_is_used_again_when_nobody_looks_at_it(look):
     rows = empty_rows(SHAPE, np.float64)
     address = rows.ctypes.data
     assert rows.shape == SHAPE
     assert rows.dtype == np.float64
     assert address % 64 == 0
-    for last in (rows[5:7], memoryview(rows), rows.reshape(-1).view("u1")):
-        del rows
-        gc.collect()
-        assert empty_rows(SHAPE, np.float64).ctypes.data != address
-        memory._kept.clear()
-        rows = last if isinstance(last, np.ndarray) else np.asarray(last)
-    del rows, last
+    last = look(rows)
+    del rows
+    gc.collect()
+    assert not memory._kept
+    del last
     assert len(memory._kept) == 1
     assert empty_rows(SHAPE, np.float64).ctypes.data == address
 

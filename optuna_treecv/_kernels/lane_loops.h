@@ -12,11 +12,11 @@
 /* The weights for a sparse row are scattered over megabytes, so they are prefetched this many nonzeros ahead. */
 #define NONZEROS_AHEAD 64
 
-/* lane_dots: out = w . x; lane_add: w += c x; lane_steps: w += c x, and then out = w . next, while w is in registers,
- * which takes half of the loads and 0.6 of the time of both. A sparse row is (columns[i], x[i]) for i < n. lane_dots_sparse needs
- * room for 8 numbers per lane, and the columns of the next row to prefetch their weights. lane_add_sparse adds to the
- * given blocks of lanes, of LANE_BYTES each, and also makes `check` NaN where a weight is not finite. Each function
- * exists for float64 (`double`), for float32 (`float`), and for float32 rows with vectors of float64 (`wide`). */
+/* lane_dots: out = w . x; lane_add: w += c x; lane_steps: w += c x, and then out = w . next, while w is in registers.
+ * A sparse row is (columns[i], x[i]) for i < n. lane_dots_sparse needs room for 8 numbers per lane, and the columns of
+ * the next row to prefetch their weights. lane_add_sparse adds to the given blocks of lanes, of LANE_BYTES each, and
+ * also makes `check` NaN where a weight is not finite. Each function exists for float64 (`double`), for float32
+ * (`float`), and for float32 rows with vectors of float64 (`wide`). */
 #define DECLARE_LANES(NAME, X, W)                                                                                      \
     void lane_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out);                         \
     void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes);                            \

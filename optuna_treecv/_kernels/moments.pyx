@@ -36,7 +36,7 @@ cdef dispatched fill_blocks(
     cdef Py_ssize_t i, j
     cdef double *below
     for i in range(n_blocks):
-        if i + 1 < n_blocks:                        # columns are read in steps of a row, which no CPU foresees
+        if i + 1 < n_blocks:                        # columns are read in steps of a row: the CPU fetches too late
             prefetch_bytes(<const unsigned char *> X + (i + 1) * BLOCK * width * itemsize, BLOCK * width * itemsize)
         if itemsize == 8:
             block_of_rows(<const double *> X, width, i * BLOCK, imputes, blocks)

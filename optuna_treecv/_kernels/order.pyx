@@ -170,15 +170,17 @@ def sort_by_key(
 ):
     """Write rows in the order of their keys, and else as they come."""
     cdef Py_ssize_t n_keys = begins.shape[0] - 1
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i = 0
     cdef int64_t *begin
     if out.shape[0] != rows.shape[0] or n_keys < 1:
         raise ValueError("out must be as long as rows, and begins must have one entry more than there are keys.")
     begins[:] = 0
-    for i in range(rows.shape[0]):
-        if rows[i] >= keys.shape[0] or keys[rows[i]] >= n_keys:
-            raise IndexError(f"row {rows[i]} has no key below {n_keys}.")
-        begins[keys[rows[i]] + 1] += 1
+    with nogil:
+        while i < rows.shape[0] and rows[i] < keys.shape[0] and keys[rows[i]] < n_keys:
+            begins[keys[rows[i]] + 1] += 1
+            i += 1
+    if i < rows.shape[0]:
+        raise IndexError(f"row {rows[i]} has no key below {n_keys}.")
     with nogil:
         for i in range(n_keys):
             begins[i + 1] += begins[i]

@@ -124,11 +124,14 @@ def copy_rows(
 
 
 cdef int check_numbers(const uint32_t [::1] numbers, Py_ssize_t n_rows, name) except -1:
-    cdef Py_ssize_t i
-    if numbers is not None:
-        for i in range(numbers.shape[0]):
-            if numbers[i] >= n_rows:
-                raise IndexError(f"{name} names row {numbers[i]}, but there are {n_rows} rows.")
+    cdef Py_ssize_t i = 0
+    if numbers is None:
+        return 0
+    with nogil:
+        while i < numbers.shape[0] and numbers[i] < n_rows:
+            i += 1
+    if i < numbers.shape[0]:
+        raise IndexError(f"{name} names row {numbers[i]}, but there are {n_rows} rows.")
     return 0
 
 
@@ -138,13 +141,14 @@ def inverse(const uint32_t [::1] order, uint32_t [::1] place) -> bool:
     cdef Py_ssize_t i
     if place.shape[0] != n:
         raise ValueError("place must be as long as order.")
-    for i in range(n):
-        place[i] = <uint32_t> n
-    for i in range(n):
-        if order[i] >= n or place[order[i]] != n:
-            return False
-        place[order[i]] = <uint32_t> i
-    return True
+    with nogil:
+        for i in range(n):
+            place[i] = <uint32_t> n
+        i = 0
+        while i < n and order[i] < n and place[order[i]] == n:
+            place[order[i]] = <uint32_t> i
+            i += 1
+    return i == n
 
 
 def address(const unsigned char [::1] memory) -> int:

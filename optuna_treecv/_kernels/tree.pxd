@@ -112,7 +112,7 @@ cdef struct Learner:
     train_both_rows train_both  # or NULL: train one after the other
     bint tests_rows             # whether `train` can write outputs; if not, those of whole blocks only are known
     test_rows test
-    test_two_rows test_two      # or NULL: train copies. Where classes are not balanced
+    test_two_rows test_two      # or NULL: train copies; not called where classes are balanced
     read_state read
     find_changes changes        # or NULL: training may change everything
     remember_columns_of remember_columns    # sparse rows: called before a phase; NULL: `train` saves what it changes

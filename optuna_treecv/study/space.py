@@ -678,6 +678,7 @@ class GridSampler(optuna.samplers.GridSampler):
     def _seen_in(
         self, study: optuna.Study
     ) -> tuple[Counter[int | None], list[int | None], set[int | None]]:
+        """Return what was seen of a study so far."""
         seen = self._seen.get(study)
         if seen is None:  # another thread must not see the set before it is full
             every = set[int | None](range(self._n_min_trials))

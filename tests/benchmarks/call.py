@@ -4,7 +4,7 @@
 
 PYTHON belongs to an environment with another build, such as that of the release before (drift.py
 shows how to make one). Both builds and the fits take turns on all of Covertype; the tables have
-medians of five rounds. It takes about five minutes and 2 GB.
+medians of five rounds. It takes about five minutes and 2 GB, on Linux.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import datasets
 from drift import ALPHAS
 from drift import answer
 from drift import in_turns
+from drift import walk
 import numpy as np
 import optuna
 from sklearn.linear_model import SGDClassifier
@@ -47,11 +48,6 @@ def seconds(function: Callable[..., Any], *args: Any, **options: Any) -> float:
     began = perf_counter()
     function(*args, **options)
     return perf_counter() - began
-
-
-def walk(estimator: Any, rows: Any, **options: Any) -> float:
-    """Return the seconds of the walk of one model."""
-    return float(tree_cross_validate(estimator, *rows, **options).seconds)
 
 
 def study(rows: Any) -> float:
@@ -128,8 +124,8 @@ def main(python: str) -> None:
     for dtype in FLOATS:
         of = {name.split(", ")[0]: np.array(each) for name, each in times.items() if dtype in name}
         first = np.array([first_calls(one, dtype) for one in pythons]).T
-        n_rows = len(datasets.covertype()[1])
-        n_updates = 32 * n_rows * tree_updates(10)
+        one = tree_cross_validate(PegasosClassifier(), *rows_of(dtype), cv=10)
+        n_updates = len(ALPHAS) * one.n_updates
         for name, values in {
             "first call / walk": first[0] / of["walk"],
             "second call / walk": of["call"] / of["walk"],
@@ -142,15 +138,6 @@ def main(python: str) -> None:
             "peak above X of a first call, X": first[1],
         }.items():
             print(f"| {name}, {dtype} | {values[0]:.2f} | {values[1]:.2f} |")
-
-
-def tree_updates(n_folds: int) -> float:
-    """Return the row updates of a tree, divided by the rows."""
-    if n_folds == 1:
-        return 0
-    left = (n_folds + 1) // 2
-    of_children = left * tree_updates(left) + (n_folds - left) * tree_updates(n_folds - left)
-    return 1 + of_children / n_folds
 
 
 if __name__ == "__main__":
