@@ -19,6 +19,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 import optuna_treecv
+import optuna_treecv.accelerate
 import optuna_treecv.dashboard
 import optuna_treecv.history
 import optuna_treecv.paper
@@ -39,6 +40,7 @@ INSIDE = {"make_kernel", "make_lanes", "respond"}
 # Public modules; two of them are separate because their imports are optional.
 MODULES = [
     optuna_treecv,
+    optuna_treecv.accelerate,
     optuna_treecv.dashboard,
     optuna_treecv.paper,
     optuna_treecv.report,

@@ -16,6 +16,7 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 # The folders (and files outside of folders) that each one may import besides itself.
 ALLOWED = {
     "__init__": {"crossval", "learners", "scoring", "search", "sharing", "study"},
+    "accelerate": {"search"},
     "history": {"reporting"},
     "paper": {"learners"},
     "report": {"reporting"},
@@ -55,6 +56,7 @@ LIBRARIES = {
     "river": {"learners"},
     "sqlalchemy": {"storage"},
     "sklearn": {
+        "accelerate",
         "crossval",
         "learners",
         "reporting",
@@ -85,7 +87,7 @@ def imports(path: Path) -> set[str]:
 
 
 # What the package may grow to. A new capability raises the number of classes by at most 15.
-MOST_IN_A_CHAIN, MOST_CLASSES = 21, 343
+MOST_IN_A_CHAIN, MOST_CLASSES = 21, 353
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -1,0 +1,147 @@
+"""Run scikit-learn's searches and cross-validations by the engines of this package.
+
+``python -m optuna_treecv.accelerate script.py`` runs a script in which ``GridSearchCV``,
+``RandomizedSearchCV``, ``cross_val_score``, ``cross_validate``, ``cross_val_predict``,
+``LassoCV``, ``ElasticNetCV`` and ``RidgeCV`` with ``cv`` go through an engine wherever it
+promises the scores of the estimator's own fits; all else runs as before. At the end it prints what
+was replaced. With ``--check``, scikit-learn runs each of them too, and the largest difference of a
+score is printed.
+
+In a notebook, call ``install`` before the first import from scikit-learn.
+"""
+
+from argparse import ArgumentParser
+from argparse import REMAINDER
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+import runpy
+import sys
+from typing import Any
+
+from sklearn import linear_model
+from sklearn import model_selection
+from sklearn.linear_model import _ridge
+
+from optuna_treecv.search import stand_ins
+from optuna_treecv.search.stand_ins import Call
+from optuna_treecv.search.stand_ins import RECORD
+
+__all__ = ["install", "report", "uninstall"]
+
+_IN_MODEL_SELECTION = (
+    "GridSearchCV",
+    "RandomizedSearchCV",
+    "cross_val_predict",
+    "cross_val_score",
+    "cross_validate",
+)
+# Where scikit-learn has each name. RidgeCV and RidgeClassifierCV with ``cv`` search by the last.
+_PLACES: list[tuple[Any, str]] = [
+    *((model_selection, name) for name in _IN_MODEL_SELECTION),
+    (linear_model, "ElasticNetCV"),
+    (linear_model, "LassoCV"),
+    (_ridge, "GridSearchCV"),
+]
+# What was there before ``install``.
+_BEFORE = {(module.__name__, name): getattr(module, name) for module, name in _PLACES}
+
+
+def install(*, check: bool = False) -> None:
+    """Put the searches and cross-validations of this package in the places of scikit-learn's.
+
+    Names that were imported before stay those of scikit-learn.
+
+    Parameters
+    ----------
+    check : bool, default=False
+        Whether scikit-learn runs each call too, so that ``report`` gives the largest difference of
+        a score, and the times of both.
+
+    Examples
+    --------
+    >>> from optuna_treecv import accelerate
+    >>> accelerate.install(check=True)
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> search = GridSearchCV(Ridge(), {"alpha": [0.01, 0.1, 1.0]}).fit(X, y)
+    >>> search.best_params_
+    {'alpha': 0.01}
+    >>> accelerate.report().splitlines()[0]
+    'By optuna_treecv:'
+    >>> accelerate.uninstall()
+    """
+    RECORD.is_checked = check
+    RECORD.calls.clear()
+    for module, name in _PLACES:
+        setattr(module, name, getattr(stand_ins, name))
+
+
+def uninstall() -> None:
+    """Put back what was there before ``install``."""
+    for module, name in _PLACES:
+        setattr(module, name, _BEFORE[module.__name__, name])
+
+
+def report() -> str:
+    """Return what was replaced since ``install``, and what was not, and why.
+
+    Returns
+    -------
+    str
+        A line for each kind of call.
+    """
+    by_engine = [call for call in RECORD.calls if call.method]
+    as_before = [call for call in RECORD.calls if not call.method]
+    lines = ["By optuna_treecv:", *_lines(by_engine)] if by_engine else []
+    lines += ["By scikit-learn, as before:", *_lines(as_before)] if as_before else []
+    return "\n".join(lines or ["No search and no cross-validation was called."])
+
+
+def _lines(calls: Iterable[Call]) -> Iterable[str]:
+    def kind(call: Call) -> tuple[str, ...]:
+        return call.name, call.estimator, call.method, call.why
+
+    for (name, estimator, method, why), group in groupby(sorted(calls, key=kind), kind):
+        alike = list(group)
+        times = f", {len(alike)} times" if len(alike) > 1 else ""
+        took = f"{sum(call.seconds for call in alike):.3g} s"
+        before = [call.seconds_before for call in alike if call.seconds_before is not None]
+        if before:
+            took += f" (scikit-learn: {sum(before):.3g} s"
+            apart = max(call.difference for call in alike if call.difference is not None)
+            took += f"; largest difference of a score: {apart:.1e})"
+        how = f"method={method!r}" if method else f"since {why}"
+        yield f"  {name} of {estimator}{times}: {took}, {how}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a script as the command line says."""
+    parser = ArgumentParser(
+        prog="python -m optuna_treecv.accelerate",
+        description="Run a script whose searches and cross-validations go through optuna_treecv "
+        "where its results are promised equal.",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="let scikit-learn run each call too, and compare"
+    )
+    parser.add_argument("script", help="a Python file")
+    parser.add_argument("arguments", nargs=REMAINDER, help="its arguments")
+    given = parser.parse_args(arguments)
+    script = Path(given.script)
+    if not script.is_file():
+        parser.error(f"script must be a Python file, got {given.script!r}.")
+    sys.argv = [given.script, *given.arguments]
+    sys.path[0] = str(script.resolve().parent)
+    install(check=given.check)
+    try:
+        runpy.run_path(given.script, run_name="__main__")
+    finally:
+        uninstall()
+        print(report(), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

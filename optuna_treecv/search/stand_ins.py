@@ -1,0 +1,481 @@
+"""scikit-learn's searches and cross-validations, by engines that promise the same numbers.
+
+Each class and function here stands in for the one of scikit-learn that has its name. It has the
+same arguments and results. Where no engine promises the scores of the estimator's own fits, it
+hands the call back.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import field
+from functools import partial
+from functools import wraps
+from time import perf_counter
+from typing import Any
+from typing import ClassVar
+import warnings
+
+import numpy as np
+import sklearn
+from sklearn import get_config
+from sklearn import linear_model
+from sklearn import model_selection
+from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.metrics import check_scoring
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
+from sklearn.utils import indexable
+
+from optuna_treecv.crossval.engines import evaluate_together
+from optuna_treecv.crossval.engines import job_for
+from optuna_treecv.crossval.engines import jobs_for
+from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.task import Task
+from optuna_treecv.learners.names import name_of
+from optuna_treecv.scoring.metrics import make_scoring
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.search.scores import Scores
+from optuna_treecv.search.scores import scores_of
+
+# What the scores of each engine equal: those of fits up to rounding ("exact"), of fits that have
+# converged ("newton"), or of fits ("neighbors", and ensembles that grow once).
+_GROWN = frozenset({"boosting", "bagging"})
+PROMISED = frozenset({"exact", "newton", "neighbors"}) | _GROWN
+
+# With fewer numbers in X, the paths of ``LassoCV`` are sooner than exact folds.
+_LEAST_NUMBERS = 2**22
+
+
+class LeftToSklearn(Exception):
+    """Says why a call runs as before."""
+
+
+@dataclass
+class Call:
+    """A call that might go through an engine.
+
+    Attributes
+    ----------
+    name : str
+        What was called.
+    estimator : str
+        The name of the estimator.
+    method : str
+        The method that evaluated it; "" if scikit-learn did.
+    why : str
+        Why scikit-learn did.
+    seconds : float
+    seconds_before : float or None
+        Those of scikit-learn, where both have run.
+    difference : float or None
+        The largest difference of a score, where both have run.
+    """
+
+    name: str
+    estimator: str
+    method: str = ""
+    why: str = ""
+    seconds: float = 0.0
+    seconds_before: float | None = None
+    difference: float | None = None
+
+
+@dataclass
+class Record:
+    """The calls so far, and whether scikit-learn runs each of them too."""
+
+    is_checked: bool = False
+    calls: list[Call] = field(default_factory=list)
+
+
+RECORD = Record()
+
+
+def _run(
+    call: Call,
+    by_engine: Callable[[Call], Any],
+    as_before: Callable[[], Any],
+    again: Callable[[], Any],
+    difference: Callable[[Any, Any], float],
+) -> Any:
+    """Return what an engine finds, or else what scikit-learn does, and note which it was.
+
+    ``again`` lets scikit-learn do what an engine has done, to compare both.
+    """
+    began = perf_counter()
+    try:
+        found = by_engine(call)
+    except LeftToSklearn as why:
+        call.method, call.why = "", str(why)
+        began = perf_counter()
+        found = as_before()
+    call.seconds = perf_counter() - began
+    if call.method and RECORD.is_checked:
+        began = perf_counter()
+        before = again()
+        call.seconds_before = perf_counter() - began
+        call.difference = difference(found, before)
+    RECORD.calls.append(call)
+    return found
+
+
+@contextmanager
+def _left_if_it_fails() -> Iterator[None]:
+    """Leave what an engine cannot do to scikit-learn, which may do it or say what is wrong."""
+    try:
+        yield
+    except LeftToSklearn:
+        raise
+    except Exception as error:
+        raise LeftToSklearn(str(error).partition("\n")[0]) from error
+
+
+def _checked(jobs: list[Job]) -> str:
+    """Return the method of jobs whose scores are promised, or leave them to scikit-learn."""
+    methods = {job.engine.name: job for job in jobs}
+    promised = sorted(methods.keys() & PROMISED)
+    for name, job in methods.items():
+        if name not in PROMISED and (name != "fit" or not promised):
+            raise LeftToSklearn(job.why or f"method={name!r} makes other models than fit")
+        if name in _GROWN and _is_random(job.estimator):
+            raise LeftToSklearn("random_state is None, so that no two runs have equal results")
+    return ", ".join(promised)
+
+
+def _is_random(estimator: Any) -> bool:
+    params = estimator.get_params()
+    return any(value is None for name, value in params.items() if name.endswith("random_state"))
+
+
+def _weights(estimator: Any, params: Mapping[str, Any]) -> Any:
+    """Return the weights of rows among the arguments of ``fit``, which may have no others."""
+    if others := params.keys() - {"sample_weight"}:
+        raise LeftToSklearn(f"fit gets {', '.join(sorted(others))}")
+    weights = params.get("sample_weight")
+    if weights is not None and isinstance(estimator, Pipeline):
+        raise LeftToSklearn("fit of a Pipeline gets sample_weight")
+    return weights
+
+
+def _scores(scoring: Any, estimator: Any, y: Any) -> Scores:
+    """Return the scores that scikit-learn would compute; the losses of this package are none."""
+    if scoring is not None and type(scoring) is type(check_scoring(estimator)):
+        scoring = None  # RidgeCV gives the estimator's own score to its search
+    scores = scores_of(scoring, estimator, has_y=y is not None)
+    scoring = make_scoring(scores.requested)
+    if scoring is None or not all(isinstance(metric, Scorer) for metric in scoring.metrics):
+        raise LeftToSklearn("scoring is one of this package")
+    return scores
+
+
+def _task(
+    estimator: Any, X: Any, y: Any, groups: Any, cv: Any, n_jobs: Any, **options: Any
+) -> Task:
+    """Return a cross-validation on the splits of scikit-learn."""
+    if get_config()["enable_metadata_routing"]:
+        raise LeftToSklearn("metadata routing is enabled")
+    if hasattr(cv, "__next__"):
+        raise LeftToSklearn("cv is a generator, which yields its splits once")
+    settings = Settings(
+        cv=model_selection.check_cv(cv, y, classifier=is_classifier(estimator)),
+        shuffle=False,
+        groups=groups,
+        n_jobs=n_jobs,
+        random_state=0,
+        **options,
+    )
+    return Task(X, y, settings, estimator)
+
+
+def _results(call: Call, task: Task, estimators: list[Any]) -> list[CVResult]:
+    """Return the results of estimators by engines that promise them."""
+    with warnings.catch_warnings(action="ignore"):  # scikit-learn may do it in the end
+        jobs = jobs_for(task, estimators)
+        call.method = _checked(jobs)
+    evaluate_together(jobs)
+    return [job.finish() for job in jobs]
+
+
+class _StandIn:
+    """Pickled, it is what it stands in for, so that a model needs no other package."""
+
+    stands_for: ClassVar[type]
+
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        state = {**self.__getstate__(), "_sklearn_version": sklearn.__version__}
+        return object.__new__, (self.stands_for,), state
+
+
+class _Search(_StandIn):
+    def fit(self: Any, X: Any, y: Any = None, **params: Any) -> Any:
+        """Search as scikit-learn does, with the same results."""
+        call = Call(self.stands_for.__name__, name_of(self.estimator))
+        return _run(
+            call,
+            partial(self._by_engine, X, y, params),
+            partial(self.stands_for.fit, self, X, y, **params),
+            lambda: self.stands_for.fit(clone(self), X, y, **params),
+            lambda found, before: _largest(found.cv_results_, before.cv_results_, "split"),
+        )
+
+    @_left_if_it_fails()
+    def _by_engine(self: Any, X: Any, y: Any, params: dict[str, Any], call: Call) -> Any:
+        if self.return_train_score:
+            raise LeftToSklearn("return_train_score is True")
+        if getattr(self, "_skl_callbacks", None) or self.verbose > 2:
+            raise LeftToSklearn("each fit is told")
+        params = dict(params)
+        groups = params.pop("groups", None)
+        weights = _weights(self.estimator, params)
+        _, refit_metric = self._get_scorers()
+        X, y = indexable(X, y)
+        scores = _scores(self.scoring, self.estimator, y)
+        folds = groups, self.cv, self.n_jobs
+        options = {"sample_weight": weights, "scoring": scores.requested}
+        task = _task(self.estimator, X, y, *folds, **options)
+        with self._drawn() as candidates:
+            with_params = [
+                clone(self.estimator).set_params(**clone(one, safe=False)) for one in candidates
+            ]
+            results = _results(call, task, with_params)
+        self.n_splits_ = task.n_folds * task.n_repeats
+        out = [
+            {"fit_time": result.seconds / self.n_splits_, "score_time": 0.0, "test_scores": one}
+            for result in results
+            for one in _by_split(result, scores)
+        ]
+        found = self._format_results(candidates, self.n_splits_, out)
+        self.multimetric_ = scores.is_multiple
+        if self.refit or not self.multimetric_:
+            self.best_index_ = self._select_best_index(self.refit, refit_metric, found)
+            if not callable(self.refit):
+                self.best_score_ = found[f"mean_test_{refit_metric}"][self.best_index_]
+            self.best_params_ = found["params"][self.best_index_]
+        if self.refit:
+            began = perf_counter()
+            best = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
+            self.best_estimator_ = best.fit(*((X,) if y is None else (X, y)), **params)
+            self.refit_time_ = perf_counter() - began
+            if hasattr(best, "feature_names_in_"):
+                self.feature_names_in_ = best.feature_names_in_
+        scorers, _ = self._get_scorers()
+        self.scorer_ = getattr(scorers, "_scorers", scorers)
+        self.cv_results_ = found
+        return self
+
+
+def _by_split(result: CVResult, scores: Scores) -> list[Any]:
+    """Return the scores of splits: numbers, or dicts where there are several scores."""
+    if not scores.is_multiple:
+        return [float(one) for one in result.test_score]
+    columns = [result.scores[name].test_score.tolist() for name in scores.names]
+    return [dict(zip(scores.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _largest(found: Mapping[str, Any], before: Mapping[str, Any], prefix: str) -> float:
+    """Return the largest difference of the scores of splits in two dicts of columns."""
+    names = [name for name in before if name.startswith(prefix) and "test_" in name]
+    largest = [_difference(found[name], before[name]) for name in names]
+    return max(largest, default=0.0)
+
+
+def _difference(found: Any, before: Any) -> float:
+    """Return the largest difference of two arrays, relative where numbers are larger than 1.
+
+    Of labels that are no numbers, return whether any differs.
+    """
+    found, before = np.asarray(found), np.asarray(before)
+    if found.dtype.kind not in "fiub" or before.dtype.kind not in "fiub":
+        return float(np.any(found != before))
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(found - before) / np.maximum(1, np.abs(before))
+    return float(np.nanmax(apart, initial=0.0))
+
+
+class GridSearchCV(_Search, model_selection.GridSearchCV):
+    """``sklearn.model_selection.GridSearchCV``."""
+
+    stands_for = model_selection.GridSearchCV
+
+    @contextmanager
+    def _drawn(self: Any) -> Iterator[list[dict[str, Any]]]:
+        """Yield the candidates."""
+        yield list(model_selection.ParameterGrid(self.param_grid))
+
+
+class RandomizedSearchCV(_Search, model_selection.RandomizedSearchCV):
+    """``sklearn.model_selection.RandomizedSearchCV``."""
+
+    stands_for = model_selection.RandomizedSearchCV
+
+    @contextmanager
+    def _drawn(self: Any) -> Iterator[list[dict[str, Any]]]:
+        """Yield the candidates; where the search is left to scikit-learn, it draws the same."""
+        generator = check_random_state(self.random_state)
+        before = generator.get_state()
+        sampler = model_selection.ParameterSampler(
+            self.param_distributions, self.n_iter, random_state=generator
+        )
+        try:
+            yield list(sampler)
+        except Exception:
+            generator.set_state(before)
+            raise
+
+
+class _Path(_StandIn):
+    model: ClassVar[type]
+
+    def fit(self: Any, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
+        """Choose the penalty as scikit-learn does, from models that have converged."""
+        call = Call(self.stands_for.__name__, name_of(self))
+        params |= {} if sample_weight is None else {"sample_weight": sample_weight}
+        return _run(
+            call,
+            partial(self._by_engine, X, y, params),
+            partial(self.stands_for.fit, self, X, y, **params),
+            lambda: self.stands_for.fit(clone(self), X, y, **params),
+            lambda found, before: _difference(found.mse_path_, before.mse_path_),
+        )
+
+    @_left_if_it_fails()
+    def _by_engine(self: Any, X: Any, y: Any, params: dict[str, Any], call: Call) -> Any:
+        if params or self.positive:
+            raise LeftToSklearn("positive is True" if self.positive else "fit gets sample_weight")
+        X, y = indexable(X, y)
+        if np.size(X) < _LEAST_NUMBERS:
+            raise LeftToSklearn("X is small, so that paths take no longer")
+        targets = np.asarray(y, np.float64)
+        if targets.ndim == 2 and targets.shape[1] == 1:
+            targets = targets[:, 0]
+        given = self.get_params()
+        same = {name: given[name] for name in self.model().get_params() if name in given}
+        same |= {"precompute": False} if same["precompute"] == "auto" else {}
+        ratios = np.atleast_1d(given.get("l1_ratio", 1.0))
+        alphas = np.array([self._alphas(X, targets, ratio) for ratio in ratios])
+        models = []
+        for ratio, of_ratio in zip(ratios, alphas, strict=True):
+            same |= {"l1_ratio": ratio} if "l1_ratio" in same else {}
+            models += [self.model(**{**same, "alpha": alpha}) for alpha in of_ratio]
+        folds = None, self.cv, self.n_jobs
+        task = _task(models[0], X, targets, *folds, scoring="neg_mean_squared_error")
+        scores = [-result.test_score for result in _results(call, task, models)]
+        of_splits = np.reshape(scores, (*alphas.shape, -1))
+        means = of_splits.mean(axis=2)
+        best = np.unravel_index(np.argmin(means), means.shape)
+        fitted = models[int(np.ravel_multi_index(best, means.shape))].fit(X, targets)
+        vars(self).update({k: v for k, v in vars(fitted).items() if k.endswith("_")})
+        self.mse_path_ = np.squeeze(of_splits)
+        self.alpha_ = alphas[best]
+        self.alphas_ = alphas if len(ratios) > 1 and np.ndim(self.alphas) == 0 else alphas[0]
+        if "l1_ratio" in given:
+            self.l1_ratio_ = ratios[best[0]]
+        return self
+
+    def _alphas(self: Any, X: Any, y: np.ndarray, ratio: float) -> np.ndarray:
+        """Return the penalties, the largest first: from the least without any coefficient."""
+        if np.ndim(self.alphas):
+            return np.sort(np.asarray(self.alphas, np.float64))[::-1]
+        centred = y - y.mean() if self.fit_intercept else y
+        largest = np.abs(np.asarray(X.T @ centred)).max() / (len(y) * ratio)
+        return np.geomspace(largest, largest * self.eps, self.alphas)
+
+
+class LassoCV(_Path, linear_model.LassoCV):
+    """``sklearn.linear_model.LassoCV``."""
+
+    stands_for = linear_model.LassoCV
+    model = linear_model.Lasso
+
+
+class ElasticNetCV(_Path, linear_model.ElasticNetCV):
+    """``sklearn.linear_model.ElasticNetCV``."""
+
+    stands_for = linear_model.ElasticNetCV
+    model = linear_model.ElasticNet
+
+
+_cross_validate = model_selection.cross_validate
+_cross_val_score = model_selection.cross_val_score
+_cross_val_predict = model_selection.cross_val_predict
+
+
+@wraps(_cross_validate)
+def cross_validate(estimator: Any, X: Any, y: Any = None, **options: Any) -> dict[str, Any]:
+    again = partial(_cross_validate, estimator, X, y, **options)
+    return _run(
+        Call("cross_validate", name_of(estimator)),
+        partial(_columns, estimator, X, y, options),
+        again,
+        again,
+        lambda found, before: _largest(found, before, "test_"),
+    )
+
+
+@wraps(_cross_val_score)
+def cross_val_score(estimator: Any, X: Any, y: Any = None, **options: Any) -> np.ndarray:
+    again = partial(_cross_val_score, estimator, X, y, **options)
+    return _run(
+        Call("cross_val_score", name_of(estimator)),
+        lambda call: _columns(estimator, X, y, options, call)["test_score"],
+        again,
+        again,
+        _difference,
+    )
+
+
+def _task_of(estimator: Any, X: Any, y: Any, options: dict[str, Any], **settings: Any) -> Task:
+    """Return the cross-validation of a function, in which weights act in training alone."""
+    weights = _weights(estimator, options.get("params") or {})
+    if weights is not None:
+        settings |= {"sample_weight": weights, "score_weight": None}
+    folds = (options.get(name) for name in ("groups", "cv", "n_jobs"))
+    return _task(estimator, *indexable(X, y), *folds, **settings)
+
+
+@_left_if_it_fails()
+def _columns(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call) -> Any:
+    """Return the columns of ``cross_validate``."""
+    for name in ("return_train_score", "return_estimator", "return_indices"):
+        if options.get(name):
+            raise LeftToSklearn(f"{name} is True")
+    scores = _scores(options.get("scoring"), estimator, y)
+    task = _task_of(estimator, X, y, options, scoring=scores.requested)
+    result = _results(call, task, [clone(estimator)])[0]
+    n_splits = len(result.test_score)
+    found = {
+        "fit_time": np.full(n_splits, result.seconds / n_splits),
+        "score_time": np.zeros(n_splits),
+    }
+    if not scores.is_multiple:
+        return {**found, "test_score": np.array(result.test_score)}
+    by_name = {f"test_{name}": np.array(result.scores[name].test_score) for name in scores.names}
+    return {**found, **by_name}
+
+
+@wraps(_cross_val_predict)
+def cross_val_predict(estimator: Any, X: Any, y: Any = None, **options: Any) -> np.ndarray:
+    again = partial(_cross_val_predict, estimator, X, y, **options)
+    return _run(
+        Call("cross_val_predict", name_of(estimator)),
+        partial(_predictions, estimator, X, y, options),
+        again,
+        again,
+        _difference,
+    )
+
+
+@_left_if_it_fails()
+def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call) -> Any:
+    """Return out-of-fold predictions."""
+    task = _task_of(estimator, X, y, options)
+    with warnings.catch_warnings(action="ignore"):
+        job = job_for(task, clone(estimator), is_scored=False)
+        call.method = _checked([job])
+    return job.predict(options.get("method", "predict"))

@@ -1,0 +1,263 @@
+"""scikit-learn's searches and cross-validations, accelerated: the same results, or left alone."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import loguniform
+from sklearn import linear_model
+from sklearn import model_selection
+from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_diabetes
+from sklearn.datasets import make_regression
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeCV
+from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import KFold
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from test_sklearn_search import cases_with
+
+from optuna_treecv import accelerate
+from optuna_treecv.search import stand_ins
+from optuna_treecv.search.stand_ins import RECORD
+
+X, Y = load_breast_cancer(return_X_y=True)
+D, T = load_diabetes(return_X_y=True)
+LOGISTIC = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-9, max_iter=1000))
+ERRORS = ["r2", "neg_mean_absolute_error"]
+
+
+@pytest.fixture
+def calls():
+    """The calls that were noted, while names of scikit-learn are those of this package."""
+    accelerate.install()
+    yield RECORD.calls
+    accelerate.uninstall()
+
+
+# --- scikit-learn's own tests ---
+
+TestGridSearch = type("TestGridSearch", (), cases_with(stand_ins.GridSearchCV))
+TestRandomizedSearch = type("TestRandomizedSearch", (), cases_with(stand_ins.RandomizedSearchCV))
+
+
+# --- The same results ---
+
+SEARCHES = [
+    ("newton", LOGISTIC, {"logisticregression__C": [0.01, 1.0, 10.0]}, {}),
+    ("newton", LOGISTIC, {"logisticregression__C": [0.1, 1.0]}, {"scoring": "roc_auc"}),
+    (
+        "exact",
+        Ridge(),
+        {"alpha": [0.01, 0.1, 1.0]},
+        {"cv": KFold(4, shuffle=True, random_state=1)},
+    ),
+    (
+        "exact",
+        Ridge(),
+        {"alpha": [0.1, 1.0]},
+        {"scoring": ["r2", "neg_mean_absolute_error"], "refit": "r2"},
+    ),
+    ("exact", Ridge(), {"alpha": [0.1, 1.0]}, {"scoring": ["r2"], "refit": False}),
+    ("neighbors", KNeighborsClassifier(), {"n_neighbors": [1, 5], "weights": ["uniform"]}, {}),
+    ("bagging", RandomForestClassifier(random_state=0), {"n_estimators": [3, 5]}, {"n_jobs": 2}),
+]
+
+
+@pytest.mark.parametrize(("method", "estimator", "grid", "options"), SEARCHES)
+def test_a_search_has_the_same_results(method, estimator, grid, options, calls):
+    rows = (D, T) if isinstance(estimator, Ridge) else (X, Y)
+    ours = model_selection.GridSearchCV(estimator, grid, **options).fit(*rows)
+    assert [(call.name, call.method) for call in calls] == [("GridSearchCV", method)]
+    theirs = stand_ins.GridSearchCV.stands_for(estimator, grid, **options).fit(*rows)
+    assert isinstance(ours, type(theirs))
+    assert repr(ours) == repr(theirs)
+    assert {n for n in vars(ours) if n != "_checked_cv_orig"} == {
+        n for n in vars(theirs) if n != "_checked_cv_orig"
+    }
+    assert list(ours.cv_results_) == list(theirs.cv_results_)
+    for name, column in theirs.cv_results_.items():
+        if "test" in name and "rank" not in name:
+            np.testing.assert_allclose(ours.cv_results_[name], column, rtol=1e-5, atol=1e-7)
+        elif name == "params":
+            assert ours.cv_results_[name] == column
+    if options.get("refit", True):
+        assert ours.best_params_ == theirs.best_params_
+        assert np.array_equal(ours.predict(rows[0]), theirs.predict(rows[0]))
+        assert ours.score(*rows) == pytest.approx(theirs.score(*rows))
+
+
+def test_points_are_drawn_as_scikit_learn_draws_them(calls):
+    space = {"alpha": loguniform(1e-3, 1e2)}
+    for estimator, method in ((Ridge(), "exact"), (linear_model.HuberRegressor(), "")):
+        np.random.seed(3)  # noqa: NPY002  # what random_state=None means
+        ours = model_selection.RandomizedSearchCV(estimator, space, n_iter=3).fit(D, T)
+        np.random.seed(3)  # noqa: NPY002
+        theirs = stand_ins.RandomizedSearchCV.stands_for(estimator, space, n_iter=3).fit(D, T)
+        assert ours.cv_results_["params"] == theirs.cv_results_["params"]
+        assert calls[-1].method == method
+
+
+def test_cross_validations_have_the_same_results(calls):
+    scoring = {"a": "accuracy", "b": "neg_log_loss"}
+    for name in ("cross_val_score", "cross_validate", "cross_val_predict"):
+        of_call = {"cross_validate": {"scoring": scoring}, "cross_val_predict": {}}
+        for options in (of_call.get(name, {}), {"cv": KFold(3)}):
+            ours = getattr(model_selection, name)(LOGISTIC, X, Y, **options)
+            theirs = getattr(stand_ins, f"_{name}")(LOGISTIC, X, Y, **options)
+            assert calls[-1].method == "newton"
+            if name == "cross_validate":
+                assert list(ours) == list(theirs)
+                ours, theirs = ours[[*ours][-1]], theirs[[*theirs][-1]]
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    weights = np.where(T > 150, 3.0, 1.0)
+    for model, params in ((Ridge(), {"sample_weight": weights}),):
+        ours = model_selection.cross_val_score(model, D, T, params=params)
+        assert calls[-1].method == "exact"
+        np.testing.assert_allclose(ours, stand_ins._cross_val_score(model, D, T, params=params))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("LassoCV", {}), ("ElasticNetCV", {"l1_ratio": [0.5, 0.9]})]
+)
+def test_paths_have_the_same_penalties(name, options, calls, monkeypatch):
+    monkeypatch.setattr(stand_ins, "_LEAST_NUMBERS", 0)
+    Z, z = make_regression(300, 8, n_informative=3, noise=5.0, random_state=0)
+    for more in ({}, {"alphas": [0.01, 1.0, 0.1]}, {"fit_intercept": False, "cv": 3}):
+        options |= {"alphas": 20, "tol": 1e-9, **more}
+        ours = getattr(linear_model, name)(**options).fit(Z, z)
+        assert calls[-1].method == "exact"
+        theirs = getattr(stand_ins, name).stands_for(**options).fit(Z, z)
+        assert {n for n in vars(ours) if n.endswith("_")} == {
+            n for n in vars(theirs) if n.endswith("_")
+        }
+        for attribute in ("alphas_", "mse_path_", "alpha_", "coef_", "intercept_"):
+            found, right = getattr(ours, attribute), getattr(theirs, attribute)
+            assert np.shape(found) == np.shape(right)
+            np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-8)
+
+
+def test_ridge_cv_searches_by_exact_folds(calls):
+    ours = RidgeCV([0.01, 0.1, 1.0], cv=5).fit(D, T)
+    assert [(call.name, call.method) for call in calls] == [("GridSearchCV", "exact")]
+    accelerate.uninstall()
+    theirs = RidgeCV([0.01, 0.1, 1.0], cv=5).fit(D, T)
+    assert ours.alpha_ == theirs.alpha_
+    assert ours.best_score_ == pytest.approx(theirs.best_score_)
+
+
+# --- What is left alone ---
+
+
+@pytest.mark.parametrize(
+    ("estimator", "why"),
+    [
+        (SVC(), "do not follow from sums"),
+        (SGDClassifier(max_iter=1, tol=None, random_state=0), "has partial_fit"),
+        (GaussianNB(), "has partial_fit"),
+        (RandomForestClassifier(3), "random_state is None"),
+    ],
+)
+def test_models_without_a_promise_are_left_to_scikit_learn(estimator, why, calls):
+    scores = model_selection.cross_val_score(estimator, X, Y)
+    assert calls[-1].method == ""
+    assert why in calls[-1].why
+    if estimator.get_params().get("random_state", 0) is not None:
+        assert np.array_equal(scores, stand_ins._cross_val_score(estimator, X, Y))
+
+
+def test_what_an_engine_cannot_do_is_left_to_scikit_learn(calls):
+    def score(estimator, X, y):
+        return float(estimator.coef_[0])
+
+    grid = {"alpha": [0.1, 1.0]}
+    weights = np.ones(len(T))
+    search = model_selection.GridSearchCV(Ridge(), grid, return_train_score=True).fit(D, T)
+    assert "mean_train_score" in search.cv_results_
+    own = model_selection.GridSearchCV(Ridge(), grid, scoring=score).fit(D, T)
+    expected = stand_ins.GridSearchCV.stands_for(Ridge(), grid, scoring=score).fit(D, T)
+    assert np.array_equal(
+        own.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"]
+    )
+    found = model_selection.cross_validate(Ridge(), D, T, return_estimator=True)
+    assert len(found["estimator"]) == 5
+    linear_model.LassoCV().fit(D, T, sample_weight=weights)
+    linear_model.LassoCV().fit(D, T)
+    assert [call.why for call in calls if call.method == ""] == [
+        "return_train_score is True",
+        *[call.why for call in calls[1:2]],
+        "return_estimator is True",
+        "fit gets sample_weight",
+        "X is small, so that paths take no longer",
+    ]
+    with pytest.raises(ValueError, match="error"):
+        model_selection.cross_val_score(Ridge(), D, T, scoring="error")
+
+
+# --- Patching ---
+
+
+def test_names_are_put_back():
+    accelerate.install()
+    assert model_selection.GridSearchCV is stand_ins.GridSearchCV
+    accelerate.uninstall()
+    assert model_selection.GridSearchCV is stand_ins.GridSearchCV.stands_for
+    assert model_selection.cross_val_score is stand_ins._cross_val_score
+    assert linear_model.LassoCV is stand_ins.LassoCV.stands_for
+
+
+def test_a_fitted_search_is_pickled_as_that_of_scikit_learn(calls):
+    search = model_selection.GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}).fit(D, T)
+    again = pickle.loads(pickle.dumps(search))
+    assert type(again) is stand_ins.GridSearchCV.stands_for
+    assert again.get_params().keys() == search.get_params().keys()
+    assert np.array_equal(again.predict(D), search.predict(D))
+
+
+SCRIPT = """
+import sys
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.svm import SVR
+import beside
+
+X, y = load_diabetes(return_X_y=True)
+if __name__ == "__main__":
+    print(sys.argv[1:], beside.VALUE)
+    search = GridSearchCV(Ridge(), {"alpha": [0.01, 0.1, 1.0]}).fit(X, y)
+    print(type(search).__name__, search.best_params_)
+    cross_val_score(SVR(), X, y)
+    raise SystemExit(3)
+"""
+
+
+@pytest.mark.slow  # a process
+def test_a_script_runs_and_the_report_says_what_was_replaced(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "beside.py").write_text("VALUE = 7")
+    command = [sys.executable, "-m", "optuna_treecv.accelerate", "--check"]
+    ran = subprocess.run(
+        [*command, str(tmp_path / "script.py"), "--fast", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 3, ran.stderr
+    assert ran.stdout == "['--fast', '2'] 7\nGridSearchCV {'alpha': 0.01}\n"
+    assert "By optuna_treecv:\n  GridSearchCV of Ridge: " in ran.stderr
+    assert "largest difference of a score: " in ran.stderr
+    assert "method='exact'\nBy scikit-learn, as before:\n  cross_val_score of SVR: " in ran.stderr
+    ran = subprocess.run([*command, "none.py"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "script must be a Python file, got 'none.py'." in ran.stderr
