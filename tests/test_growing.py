@@ -43,6 +43,7 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import pooled
 from optuna_treecv import RacingPruner
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.learners.growing.growth import kind_of
@@ -1021,3 +1022,25 @@ def test_xgboost_refuses_labels_that_its_fit_refuses() -> None:
     """Otherwise a study ends with a winner that cannot be fitted."""
     with pytest.raises(ValueError, match="Invalid classes inferred"):
         tree_cross_validate(sized(xgboost(), 3), X, LABELS, cv=FOLDS, scoring="accuracy")
+
+
+# --- Several estimators ---
+
+
+def test_several_ensembles_that_form_a_grid_grow_once():
+    depths, sizes = (2, 4), (3, 9, 6)
+    models = [
+        RandomForestClassifier(size, max_depth=depth, random_state=0)
+        for size in sizes
+        for depth in depths
+    ]
+    together = tree_cross_validate_many(models, X, LABELS, cv=FOLDS)
+    alone = [tree_cross_validate(model, X, LABELS, cv=FOLDS) for model in models]
+    for one, other in zip(together, alone, strict=True):
+        assert np.array_equal(one.test_score, other.test_score)
+        assert one.method == "bagging"
+    largest = [result.n_updates for result in alone[2:4]]  # of nine trees
+    assert sum(result.n_updates for result in together) == sum(largest)
+    # Those that form no grid grow alone, no farther than they must.
+    some = tree_cross_validate_many(models[1:], X, LABELS, cv=FOLDS)
+    assert [r.n_updates for r in some] == [r.n_updates for r in alone[1:]]

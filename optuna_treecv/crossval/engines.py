@@ -3,7 +3,9 @@
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from copy import copy
+from math import prod
 from typing import Any
 
 from sklearn.base import is_classifier
@@ -25,6 +27,7 @@ from optuna_treecv.crossval.passes import Progressive
 from optuna_treecv.crossval.passes import Standard
 from optuna_treecv.crossval.placed import Placed
 from optuna_treecv.crossval.placed_sums import PlacedExact
+from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.trained import NO_PARTIAL_FIT
 from optuna_treecv.crossval.trained import why_not_trained_further
@@ -44,6 +47,7 @@ from optuna_treecv.learners.steps.decisions import IN_ROW
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import first_key
 from optuna_treecv.sharing.keys import lasting_key
@@ -90,6 +94,26 @@ def job_for(task: Task, estimator: Any, n_epochs: int | None = None, **options: 
         ``searched``, ``of_class`` and ``is_scored`` of a ``Job``.
     """
     return Job(task, estimator, n_epochs, choose=choose, **options)
+
+
+def task_for(X: Any, y: Any, settings: Settings, estimators: Sequence[Any]) -> Task:
+    """Return a task for several estimators; ensembles that form a grid will grow once for it."""
+    if not any(one.grows and one.concerns(each) for one in ENGINES for each in estimators):
+        return Task(X, y, settings)
+    task = Task(X, y, settings, cache=ModelCache())
+    task.grid = task.searched = _grid_of(estimators)
+    return task
+
+
+def _grid_of(estimators: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of parameters in which estimators differ; empty if they form no grid."""
+    params = [one.get_params() for one in estimators]
+    grid: dict[str, tuple[Any, ...]] = {}
+    for name, value in params[0].items():
+        if all(name in one for one in params) and isinstance(value, int | float | str | None):
+            values = tuple(dict.fromkeys(one[name] for one in params))
+            grid |= {name: values} if len(values) > 1 else {}
+    return grid if prod(map(len, grid.values())) == len(estimators) else {}
 
 
 def jobs_for(task: Task, estimators: Iterable[Any]) -> list[Job]:
@@ -291,12 +315,12 @@ def explain(task: Task, estimator: Any, n_epochs: int | None = None) -> str:
     how = f"{name_of(job.estimator)} is evaluated by method={job.engine.name!r}{why}."
     epochs = f" Models are trained for {job.n_epochs} epochs." if job.n_epochs > 1 else ""
     first = f"{how}{epochs} {job.engine.cost(job)}{_readings(job)}{_alternative(job)}"
-    others = [
-        f"  not by method={engine.name!r}: {why_not}"
-        for engine, why_not in answers_of(job)
-        if job.why and why_not and engine.concerns(job.estimator)
-    ]
-    return "\n".join([first, *_steps(job), *others])
+    by_reason: dict[str, str] = {}
+    for engine, why_not in answers_of(job):
+        if why_not not in ("", job.why) and engine.concerns(job.estimator):
+            by_reason.setdefault(why_not, engine.name)
+    others = [f"  not by method={name!r}: {why_not}" for why_not, name in by_reason.items()]
+    return "\n".join([first, *_steps(job), *(others if job.why else [])])
 
 
 def _readings(job: Job) -> str:

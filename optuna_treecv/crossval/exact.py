@@ -279,6 +279,10 @@ class Exact(WholeRepeat):
         job.effort.seconds_prepare = scores.seconds_prepare
         return self.events(job, repeat, scores)
 
+    def concerns(self, estimator: Any) -> bool:
+        """Return whether the estimator is of a kind that is evaluated here."""
+        return bool(self.parameters_beside(estimator))
+
     def parameters_beside(self, estimator: Any) -> tuple[str, ...]:
         """Return the parameters in which estimators may differ."""
         parts = self._divide(estimator)

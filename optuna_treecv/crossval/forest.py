@@ -23,6 +23,7 @@ from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.whole_repeat import WholeRepeat
 from optuna_treecv.crossval.whole_repeat import why_not_scored
+from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.learners.trees.estimators import HistTreeClassifier
@@ -49,13 +50,18 @@ class Forest(WholeRepeat):
     reason = "the trees of all folds are grown together"
     why_one_epoch = "its trees are grown from all rows at once"
 
+    def concerns(self, estimator: Any) -> bool:
+        """Return whether it is a decision tree of this package."""
+        return isinstance(last_step(estimator), HistTree)
+
     def why_not(self, job: Job) -> str:
         """Return why an estimator's trees are not grown together, a clause."""
         cut, estimator = job.task.repeats[0].cut, job.estimator
         if not isinstance(estimator, HistTree):
             return f"{name_of(estimator)} is neither a HistTreeClassifier nor a HistTreeRegressor"
         if not isinstance(cut, Folds):
-            return f"the folds must be a partition of the rows: {cut.why_no_tree}"
+            why = cut.why_no_tree or "the training sets of its folds grow"
+            return f"the folds must be a partition of the rows: {why}"
         if cut.n_tested == cut.n_folds:
             return "each node would be searched once per row that is left out"
         return job.metadata.why_not_by_sums(estimator) or why_not_scored(job)

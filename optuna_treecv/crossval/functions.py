@@ -10,6 +10,7 @@ import numpy as np
 from optuna_treecv.crossval.engines import evaluate_together
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import jobs_for
+from optuna_treecv.crossval.engines import task_for
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Arguments
 from optuna_treecv.crossval.settings import check_choice
@@ -154,10 +155,10 @@ def tree_cross_validate_many(
     >>> [round(result.mean, 3) for result in results]
     [0.039, 0.04, 0.039, 0.032]
     """
-    task = Task(X, y, Settings(**settings))
     if not isinstance(estimators, Iterable):
         raise ValueError(f"estimators must be a list of estimators, got {estimators!r}.")
-    jobs = jobs_for(task, estimators)
+    estimators = list(estimators)
+    jobs = jobs_for(task_for(X, y, Settings(**settings), estimators), estimators)
     if len({job.engine.trains_further for job in jobs}) == 2:
         warn_caller(
             "method='auto' fits some estimators and trains others by passes of partial_fit, which "

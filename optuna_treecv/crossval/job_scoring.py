@@ -73,8 +73,8 @@ def scoring_of(job: Job, of_class: bool = False) -> Scoring:
         _check_takes_weights(metric, job)
     if settings.order == "random" and not job.engine.trains_further:
         raise ValueError(
-            "order must be 'fixed' where folds are fitted, since fit of "
-            f"{name_of(estimator)} gets the rows in their own order, got 'random'."
+            f"order must be 'fixed' for {name_of(estimator)} with method={job.engine.name!r}, "
+            "which does not train models further, so that their rows have no order, got 'random'."
         )
     if task.n_repeats > 1 and not takes_seed(estimator):
         _check_repeats_differ(job)

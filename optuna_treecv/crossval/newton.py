@@ -56,7 +56,7 @@ class Newton(Exact):
         """Return that one solution serves all folds."""
         parts, task = self._parts(job), job.task
         return (
-            f"The solution of all {task.data.n_rows:,} rows serves all {task.folds_in_words}, and "
-            f"one call all values of {' and '.join(parts.parameters)}."
+            f"All {task.folds_in_words} begin at the solution for all {task.data.n_rows:,} rows, "
+            f"and all values of {' and '.join(parts.parameters)} are solved for in one call."
             f"{idle_words(parts.family.idle)}"
         )

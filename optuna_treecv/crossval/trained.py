@@ -81,6 +81,10 @@ class Trained(Engine):
 
     trains_further = True
 
+    def concerns(self, estimator: Any) -> bool:
+        """Return whether it can be trained further."""
+        return is_incremental(last_step(estimator))
+
     def why(self, job: Job) -> str:
         """Return why "auto" trains an estimator further."""
         front = job.front

@@ -107,8 +107,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         The folds, see ``treecv_objective``; None means 5, as for ``GridSearchCV``. Those of an int
         are shuffled.
     shuffle : bool, default=True
-        Whether an int or a share as ``cv`` cuts a permutation of the rows. False makes the folds
-        of ``GridSearchCV``.
+        Whether an int or a share as ``cv`` cuts a permutation of the rows. ``KFold(5)`` or
+        ``StratifiedKFold(5)`` as ``cv`` makes the folds of ``GridSearchCV``.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         Scorers of scikit-learn, or losses of this package, of which the negative is taken, so that
         larger scores are better. A callable may return a dict of scores. None means the
@@ -139,8 +139,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         (study, trial) -> None, called after each trial.
     order : {"fixed", "random"}, default="fixed"
         The order of the rows in a training phase, see ``treecv_objective``.
-    method : {"auto", "exact", "newton", "neighbors", "forest", "treecv", "fit", "standard", \
-            "holdout", "progressive"}
+    method : {"auto", "exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", \
+            "fit", "standard", "holdout", "progressive"}
         How the folds are evaluated, see ``treecv_objective``.
     n_repeats : int, default=1
         Cross-validate each trial this many times.

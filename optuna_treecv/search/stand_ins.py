@@ -33,6 +33,7 @@ from sklearn.utils import indexable
 from optuna_treecv.crossval.engines import evaluate_together
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import jobs_for
+from optuna_treecv.crossval.engines import task_for
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Settings
@@ -174,15 +175,15 @@ def _scores(scoring: Any, estimator: Any, y: Any) -> Scores:
     return scores
 
 
-def _task(
-    estimator: Any, X: Any, y: Any, groups: Any, cv: Any, n_jobs: Any, **options: Any
-) -> Task:
-    """Return a cross-validation on the splits of scikit-learn."""
+def _settings(
+    estimator: Any, y: Any, groups: Any, cv: Any, n_jobs: Any, **options: Any
+) -> Settings:
+    """Return the settings of a cross-validation on the splits of scikit-learn."""
     if get_config()["enable_metadata_routing"]:
         raise LeftToSklearn("metadata routing is enabled")
     if hasattr(cv, "__next__"):
         raise LeftToSklearn("cv is a generator, which yields its splits once")
-    settings = Settings(
+    return Settings(
         cv=model_selection.check_cv(cv, y, classifier=is_classifier(estimator)),
         shuffle=False,
         groups=groups,
@@ -190,13 +191,14 @@ def _task(
         random_state=0,
         **options,
     )
-    return Task(X, y, settings, estimator)
 
 
-def _results(call: Call, task: Task, estimators: list[Any]) -> list[CVResult]:
+def _results(
+    call: Call, X: Any, y: Any, settings: Settings, estimators: list[Any]
+) -> list[CVResult]:
     """Return the results of estimators by engines that promise them."""
     with warnings.catch_warnings(action="ignore"):  # scikit-learn may do it in the end
-        jobs = jobs_for(task, estimators)
+        jobs = jobs_for(task_for(X, y, settings, estimators), estimators)
         call.method = _checked(jobs)
     evaluate_together(jobs)
     return [job.finish() for job in jobs]
@@ -238,13 +240,13 @@ class _Search(_StandIn):
         scores = _scores(self.scoring, self.estimator, y)
         folds = groups, self.cv, self.n_jobs
         options = {"sample_weight": weights, "scoring": scores.requested}
-        task = _task(self.estimator, X, y, *folds, **options)
+        settings = _settings(self.estimator, y, *folds, **options)
         with self._drawn() as candidates:
             with_params = [
                 clone(self.estimator).set_params(**clone(one, safe=False)) for one in candidates
             ]
-            results = _results(call, task, with_params)
-        self.n_splits_ = task.n_folds * task.n_repeats
+            results = _results(call, X, y, settings, with_params)
+        self.n_splits_ = len(results[0].test_score)
         out = [
             {"fit_time": result.seconds / self.n_splits_, "score_time": 0.0, "test_scores": one}
             for result in results
@@ -364,8 +366,9 @@ class _Path(_StandIn):
             same |= {"l1_ratio": ratio} if "l1_ratio" in same else {}
             models += [self.model(**{**same, "alpha": alpha}) for alpha in of_ratio]
         folds = None, self.cv, self.n_jobs
-        task = _task(models[0], X, targets, *folds, scoring="neg_mean_squared_error")
-        scores = [-result.test_score for result in _results(call, task, models)]
+        settings = _settings(models[0], targets, *folds, scoring="neg_mean_squared_error")
+        results = _results(call, X, targets, settings, models)
+        scores = [-result.test_score for result in results]
         of_splits = np.reshape(scores, (*alphas.shape, -1))
         means = of_splits.mean(axis=2)
         best = np.unravel_index(np.argmin(means), means.shape)
@@ -430,13 +433,13 @@ def cross_val_score(estimator: Any, X: Any, y: Any = None, **options: Any) -> np
     )
 
 
-def _task_of(estimator: Any, X: Any, y: Any, options: dict[str, Any], **settings: Any) -> Task:
-    """Return the cross-validation of a function, in which weights act in training alone."""
+def _settings_of(estimator: Any, y: Any, options: dict[str, Any], **settings: Any) -> Settings:
+    """Return the settings of a function, in which weights act in training alone."""
     weights = _weights(estimator, options.get("params") or {})
     if weights is not None:
         settings |= {"sample_weight": weights, "score_weight": None}
     folds = (options.get(name) for name in ("groups", "cv", "n_jobs"))
-    return _task(estimator, *indexable(X, y), *folds, **settings)
+    return _settings(estimator, y, *folds, **settings)
 
 
 @_left_if_it_fails()
@@ -446,8 +449,9 @@ def _columns(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call
         if options.get(name):
             raise LeftToSklearn(f"{name} is True")
     scores = _scores(options.get("scoring"), estimator, y)
-    task = _task_of(estimator, X, y, options, scoring=scores.requested)
-    result = _results(call, task, [clone(estimator)])[0]
+    X, y = indexable(X, y)
+    settings = _settings_of(estimator, y, options, scoring=scores.requested)
+    result = _results(call, X, y, settings, [clone(estimator)])[0]
     n_splits = len(result.test_score)
     found = {
         "fit_time": np.full(n_splits, result.seconds / n_splits),
@@ -474,7 +478,8 @@ def cross_val_predict(estimator: Any, X: Any, y: Any = None, **options: Any) -> 
 @_left_if_it_fails()
 def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call) -> Any:
     """Return out-of-fold predictions."""
-    task = _task_of(estimator, X, y, options)
+    X, y = indexable(X, y)
+    task = Task(X, y, _settings_of(estimator, y, options), estimator)
     with warnings.catch_warnings(action="ignore"):
         job = job_for(task, clone(estimator), is_scored=False)
         call.method = _checked([job])
