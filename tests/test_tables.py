@@ -498,6 +498,30 @@ def test_models_that_newton_finds(front, learner, tight, scoring):
     np.testing.assert_allclose(result.test_score, of_fits, atol=2e-6)
 
 
+@pytest.mark.parametrize("strategy", ["mean", "median"])
+@pytest.mark.parametrize("cv", ["mixed", "time"])
+def test_sparse_columns_beside_scaled_numbers_are_made_dense_for_newton(strategy, cv):
+    numbers = make_pipeline(SimpleImputer(strategy=strategy), StandardScaler())
+    front = columns(numbers, OneHotEncoder(handle_unknown="ignore")).set_params(sparse_threshold=1)
+    model = make_pipeline(front, LogisticRegression(solver="newton-cholesky", tol=1e-12))
+    y = (Y > 2).astype(int)
+    result = evaluated(model, X, y, CVS[cv], "neg_log_loss")
+    assert result.method == "newton"
+    of_fits = expected(model, X, y, CVS[cv], "neg_log_loss")
+    np.testing.assert_allclose(result.test_score, of_fits, atol=2e-6)
+    # Ridge has its own way with sparse rows, and other solvers there.
+    ridge = evaluated(make_pipeline(front, Ridge(tol=1e-13)), X, Y, CVS[cv])
+    assert ridge.method == "exact"
+
+
+def test_sparse_columns_of_many_words_stay_sparse():
+    words = X.assign(letter=[f"word {i % 60}" for i in range(N)])
+    front = columns(make_pipeline(SimpleImputer(), StandardScaler()), OneHotEncoder())
+    model = make_pipeline(front, LogisticRegression())
+    result = evaluated(model, words, (Y > 2).astype(int), KFold(2))
+    assert (result.method, result.why) == ("fit", "a step fills in or scales sparse rows by fold")
+
+
 def test_explain_says_which_step_costs_what():
     model = make_pipeline(FRONTS["median and range"], Ridge())
     lines = treecv_objective(model, X, Y, param_grid={"ridge__alpha": [1.0]}).explain()

@@ -155,8 +155,9 @@ class Steps:
             return _NO_NAME
         X, y, _ = self._arguments
         cuts = [repeat.cut for repeat in repeats]
-        name = digest(b"table", name, encode(has_one_form))
-        return self._kept(name, partial(Table, steps, kinds, X, y, cuts, has_one_form, name))
+        forms = has_one_form, parts.family.maps_dense_rows
+        name = digest(b"table", name, *map(encode, forms))
+        return self._kept(name, partial(Table, steps, kinds, X, y, cuts, *forms, name))
 
     def _kept(self, name: bytes, make: Callable[[], T]) -> T | str:
         """Return fitted steps, made if they are not kept, or why there are none, a clause."""

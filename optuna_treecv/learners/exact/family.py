@@ -107,12 +107,15 @@ class Family(ABC):
         The parameters of iterative solvers, which do not act on models that have converged.
     is_slow_left_out : bool
         Whether each row that is left out takes a search.
+    maps_dense_rows : bool
+        Whether steps that do something else in each fold need dense rows.
     n_points : int
     """
 
     parameters: tuple[str, ...]
     idle: tuple[str, ...] = ()
     is_slow_left_out = False
+    maps_dense_rows = False
 
     def __init__(
         self,

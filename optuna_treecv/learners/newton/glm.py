@@ -80,6 +80,7 @@ class GLMFolds(Family):
     """Generalised linear models of one class, which differ in one parameter, bound to rows."""
 
     idle: tuple[str, ...] = ("solver", "max_iter", "tol")
+    maps_dense_rows = True
 
     #: Whether the penalty stands beside a mean of losses, and not beside a sum.
     has_mean_loss = False

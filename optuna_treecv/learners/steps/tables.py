@@ -46,6 +46,9 @@ _ROWS = 16 * BLOCK
 # The most numbers of the maps of all folds: 400 MB.
 _MOST_NUMBERS = 2**24
 
+# Sparse rows are made dense where that takes at most so many times their memory.
+_MOST_TIMES = 8
+
 
 class Table:
     """The steps before a model, fitted on all rows, and the rows after them.
@@ -62,6 +65,8 @@ class Table:
     cuts : sequence of Folds or Splits
     has_one_form : bool
         Whether each training set must get rows in the form of all rows, sparse or dense.
+    may_be_dense : bool
+        Whether sparse rows may be made dense where the steps of each fold fill in or scale.
     name : bytes
         Tells the steps from others.
 
@@ -87,6 +92,7 @@ class Table:
         y: Any,
         cuts: Sequence[Cut],
         has_one_form: bool,
+        may_be_dense: bool,
         name: bytes,
     ) -> None:
         self.name = name
@@ -103,6 +109,9 @@ class Table:
             raise NotAheadError(why)
         self._running = columns_of_placeholders(self._fitted, X, after)
         self._lay_out(after)
+        if may_be_dense and self.is_sparse and self.has_maps and _is_narrow(after):
+            self.is_sparse = False
+            self._lay_out(after.toarray())
         n_folds = max(cut.n_folds for cut in cuts)
         if self.has_maps and n_folds * self.n_features > _MOST_NUMBERS:
             raise NotAheadError(f"its steps have other numbers in each of {n_folds:,} folds")
@@ -156,7 +165,8 @@ class Table:
         if shared is None:
             with foreign_code():
                 after = _numbers(self._fitted.transform(unshared(self._fitted, X)))
-            shared = self._shared(after)
+            is_made_dense = sparse.issparse(after) and not self.is_sparse
+            shared = self._shared(after.toarray() if is_made_dense else after)
         return shared
 
     def maps(self, rows: PreparedRows, chunks: Chunks) -> ColumnMaps:
@@ -195,6 +205,12 @@ class Table:
         wide[1] = 1
         wide[:, :, columns] = centre, scale
         return ColumnMaps(self._filled, fill[:, filled] - self._near, *wide)
+
+
+def _is_narrow(after: Any) -> bool:
+    """Return whether sparse rows take little more memory if they are dense."""
+    size = after.dtype.itemsize
+    return bool(size * np.prod(after.shape) <= _MOST_TIMES * (size + 4) * after.nnz)
 
 
 def _fills(part: TablePlaceholder) -> bool:
