@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from importlib.metadata import version
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -13,10 +14,13 @@ from ids import said
 import numpy as np
 import optuna
 import pytest
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import Ridge
 import sqlalchemy
 from sqlalchemy import create_engine
 from sqlalchemy import inspect
 
+from optuna_treecv import treecv_objective
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.reporting.cli import main
 from optuna_treecv.storage.database import Database
@@ -251,3 +255,67 @@ def test_bad_options(arguments, reason, tmp_path, capsys):
 def test_a_store_that_others_are_writing_to(filled):
     with Database(filled).reading():
         assert main(["store", filled]) == 0
+
+
+# --- A study in words and figures ---
+
+
+@pytest.fixture
+def studied(tmp_path):
+    """Return the paths of a study and of its store."""
+    X, y = load_diabetes(return_X_y=True)
+    storage, store = tmp_path / "study.db", tmp_path / "folds.db"
+    objective = treecv_objective(
+        Ridge(), X, y, param_grid={"alpha": [0.01, 0.1, 1.0]}, store=f"sqlite:///{store}"
+    )
+    study = optuna.create_study(
+        study_name="ridges", storage=f"sqlite:///{storage}", sampler=objective.grid_sampler()
+    )
+    study.optimize(objective)
+    return storage, store
+
+
+def test_explain_says_what_was_found_and_at_what_cost(studied, capsys):
+    storage, store = map(str, studied)
+    for prefix in ("", "sqlite:///"):
+        assert main(["explain", f"{prefix}{storage}", "--store", f"{prefix}{store}"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert re.fullmatch("## Best: trial [0-9], squared_error [0-9]+ ± [0-9]+", lines[0])
+        assert any(line.startswith("method       exact (all folds from") for line in lines)
+        assert any(line.startswith("time ") for line in lines)
+        head = next(line for line in lines if line.startswith("trial "))
+        rule = lines[lines.index(head) + 1]
+        assert set(rule) == {"-", " "}
+        assert "&emsp;" not in "".join(lines)
+        assert not any(line.startswith("|") for line in lines)
+
+
+def test_report_is_one_file_with_all_figures(studied, tmp_path, capsys):
+    storage, store = map(str, studied)
+    path = tmp_path / "report.html"
+    assert main(["report", storage, "--store", store, "--html", str(path)]) == 0
+    assert capsys.readouterr().out == f"written: {path}\n"
+    html = path.read_text()
+    assert html.count("plotly-graph-div") == 5  # all but the trees of ensembles
+    assert "squared_error" in html
+    assert "src=" not in re.sub("<script[^>]*>.*?</script>", "", html, flags=re.DOTALL)
+
+
+def test_refusals_of_explain(studied, tmp_path, capsys):
+    storage, store = map(str, studied)
+    none = str(tmp_path / "none.db")
+
+    def refused(*arguments):
+        assert main(["explain", *arguments]) == 2
+        assert not (tmp_path / "none.db").exists()
+        return capsys.readouterr().err
+
+    error = refused(storage, "--store", store, "--study-name", "other")
+    assert "study-name must be the name of a study: 'ridges', got 'other'." in error
+    optuna.create_study(study_name="second", storage=f"sqlite:///{storage}")
+    error = refused(storage, "--store", store)
+    assert "a study: 'ridges', 'second', got None." in error
+    assert main(["explain", storage, "--store", store, "--study-name", "second"]) == 0
+    assert capsys.readouterr().out == "No trial has finished yet.\n"
+    assert "there is no such file" in refused(none, "--store", store)
+    assert "none.db" in refused(storage, "--store", none)

@@ -41,6 +41,7 @@ from optuna_treecv.history import load_fold_scores  # noqa: E402
 from optuna_treecv.reporting import dashboard  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
 from optuna_treecv.reporting.evaluations import Evaluations  # noqa: E402
+from optuna_treecv.reporting.note import METHODS_IN_WORDS  # noqa: E402
 from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE  # noqa: E402
 
 STORE = "the store"
@@ -207,7 +208,7 @@ def test_the_note_says_what_pruning_saves_of_fits(binary, tmp_path):
 
 
 def test_every_method_has_words():
-    assert set(dashboard.METHODS_IN_WORDS) == {*METHODS, "chain"} - {"auto"}
+    assert set(METHODS_IN_WORDS) == {*METHODS, "chain"} - {"auto"}
 
 
 def figures_of(study):
@@ -326,7 +327,7 @@ def plain(tmp_path_factory):
 def test_names_are_shown_and_not_read_as_markdown(name, plain, tmp_path, monkeypatch):
     """Outside of code nothing of a hostile name is left, and no name begins a line."""
     if name not in FEW_WITH_FIGURES:  # they take most of the time
-        monkeypatch.setattr(dashboard, "FIGURES", {})
+        monkeypatch.setattr(report, "FIGURES", {})
     note = published(tmp_path, name)
     assert len(note.splitlines()) == len(plain.splitlines())
     assert [line[:5] for line in note.splitlines()] == [line[:5] for line in plain.splitlines()]
@@ -359,7 +360,7 @@ def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
     figures = figures_of(study)
     assert set(figures) == set(FIGURES)
     for name in FIGURES:  # without the curve of ensembles
-        plot = dashboard.FIGURES[name]
+        plot = report.FIGURES[name.removeprefix("treecv-")]
         assert figures[name] == plot(study, filled.store).to_json()
 
 

@@ -1,8 +1,10 @@
-"""The command ``optuna-treecv``, which shows what a store holds and deletes from it."""
+"""The command ``optuna-treecv``: what a study has found, and what a store holds."""
 
 import argparse
 from collections.abc import Iterable
+from collections.abc import Iterator
 from contextlib import closing
+from contextlib import contextmanager
 from datetime import datetime
 from datetime import UTC
 from importlib.metadata import version
@@ -13,6 +15,9 @@ import sys
 import optuna
 from optuna.exceptions import OptunaError
 
+from optuna_treecv.reporting.explain import explained
+from optuna_treecv.reporting.explain import study_of
+from optuna_treecv.reporting.explain import write_html
 from optuna_treecv.reporting.history import forget
 from optuna_treecv.reporting.history import runs_of
 from optuna_treecv.storage.database import Database
@@ -45,8 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(arguments: list[str] | None) -> int:
     options = _parser().parse_args(arguments)
     try:
-        with closing(Database(options.url, create=False)) as database:
-            _store(database, options)
+        options.run(options)
     except BrokenPipeError:
         raise
     except (ValueError, ImportError, *FAILURES) as error:
@@ -60,8 +64,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version", action="version", version=f"%(prog)s {version('optuna-treecv')}"
     )
-    commands = parser.add_subparsers(required=True, metavar="store")
+    commands = parser.add_subparsers(required=True, metavar="{explain,report,store}")
+    explain = commands.add_parser(
+        "explain",
+        help="say what a study has found, how sure that is, what it cost, and what to try next",
+    )
+    explain.set_defaults(run=_explain)
+    report = commands.add_parser("report", help="write the same with all figures into a file")
+    report.add_argument("--html", required=True, metavar="FILE", help="such as report.html")
+    report.set_defaults(run=_explain)
+    for one in (explain, report):
+        one.add_argument("storage", help="the study's Optuna storage: a URL, or a SQLite file")
+        one.add_argument("--study-name", metavar="NAME", help="needed if there are several")
+        one.add_argument(
+            "--store", required=True, metavar="URL", help="the store of its fold scores, likewise"
+        )
     store = commands.add_parser("store", help="show what is in a store, or delete from it")
+    store.set_defaults(run=_store)
     store.add_argument(
         "url", help="such as sqlite:///treecv_store.db or postgresql://user@host/name"
     )
@@ -96,7 +115,30 @@ def _bytes(text: str) -> int:
     return int(float(number) * 1000 ** _UNITS.index(unit or "b"))
 
 
-def _store(database: Database, options: argparse.Namespace) -> None:
+def _explain(options: argparse.Namespace) -> None:
+    with (
+        _studies_of(_url(options.storage)) as storage,
+        closing(Database(_url(options.store), create=False)) as store,
+    ):
+        study = study_of(storage, options.study_name)
+        if getattr(options, "html", None) is None:
+            print(explained(study, store))
+        else:
+            write_html(study, store, options.html)
+            print(f"written: {options.html}")
+
+
+def _url(text: str) -> str:
+    """Return the URL of a database; a text without a scheme is the path of a SQLite file."""
+    return text if "://" in text else f"sqlite:///{text}"
+
+
+def _store(options: argparse.Namespace) -> None:
+    with closing(Database(options.url, create=False)) as database:
+        _show_or_delete(database, options)
+
+
+def _show_or_delete(database: Database, options: argparse.Namespace) -> None:
     n_deleted = 0
     prunes = options.action == "prune" or options.max_bytes is not None
     if prunes:
@@ -136,16 +178,23 @@ def _forget_unnamed(database: Database, storage: str) -> int:
 
 def _named_in(storage: str) -> set[str]:
     """Return the runs that the trials of an Optuna storage name; the storage is only read."""
-    try:
-        if is_missing(storage):
-            raise FileNotFoundError("there is no such file")
-        rdb = optuna.storages.RDBStorage(storage, skip_table_creation=True)
+    with _studies_of(storage) as url:
+        rdb = optuna.storages.RDBStorage(url, skip_table_creation=True)
         names = optuna.get_all_study_names(rdb)
         return {
             run
             for name in names
             for run in runs_of(optuna.load_study(study_name=name, storage=rdb))
         }
+
+
+@contextmanager
+def _studies_of(storage: str) -> Iterator[str]:
+    """Yield the URL of an Optuna storage; what is wrong with it is said in one sentence."""
+    try:
+        if is_missing(storage):
+            raise FileNotFoundError("there is no such file")
+        yield storage
     except (DatabaseError, OSError, ImportError, RuntimeError, OptunaError) as error:
         # The cause of Optuna's own errors is more specific than their message.
         cause = error.__cause__ if isinstance(error, OptunaError) else None

@@ -776,3 +776,21 @@ def _message(title: str, of: Evaluations, text: str = "") -> go.Figure:
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
     return _finish(figure, title, "", of)
+
+
+FIGURES: dict[str, Callable[..., go.Figure]] = {
+    "parameters": plot_parameters,
+    "choice": plot_choice,
+    "fold-scores": plot_fold_scores,
+    "sharing": plot_sharing,
+    "time": plot_time,
+    "trees": plot_trees,
+}
+
+
+def figures_of(study: optuna.Study, store: Any, of: Evaluations) -> dict[str, go.Figure]:
+    """Return the figures that say something about a study, by name."""
+    left_out = set() if of.frame["n_updates_saved"].any() else {"sharing"}
+    if not any("curve" in facts_of_trial(trial.user_attrs) for trial in of.trials.values()):
+        left_out.add("trees")
+    return {name: plot(study, store) for name, plot in FIGURES.items() if name not in left_out}

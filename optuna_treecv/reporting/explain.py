@@ -1,0 +1,69 @@
+"""A study in the terminal, and in one HTML file: its note, and its figures."""
+
+from html import escape
+from pathlib import Path
+import re
+from typing import Any
+
+import optuna
+
+from optuna_treecv.reporting.evaluations import Evaluations
+from optuna_treecv.reporting.note import note_of
+
+
+def study_of(storage: str, name: str | None) -> optuna.Study:
+    """Return the study of this name in an Optuna storage, or its only one.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or it is not said which.
+    """
+    rdb = optuna.storages.RDBStorage(storage, skip_table_creation=True)
+    names = optuna.get_all_study_names(rdb)
+    if name is None and len(names) == 1:
+        (name,) = names
+    if name not in names:
+        which = ", ".join(map(repr, names)) or "none, since the storage is empty"
+        raise ValueError(f"study-name must be the name of a study: {which}, got {name!r}")
+    return optuna.load_study(study_name=name, storage=rdb)
+
+
+def explained(study: optuna.Study, store: Any) -> str:
+    """Return what a study has found, as text: its note with columns one below the other."""
+    text = note_of(Evaluations(study, store)).replace("&emsp;", "").replace("**", "")
+    lines = text.splitlines()
+    tables: dict[int, list[list[str]]] = {}  # by the number of their first line
+    first = 0
+    for number, line in enumerate(lines):
+        if line.startswith("|"):
+            first = number if not lines[number - 1].startswith("|") else first
+            tables.setdefault(first, []).append([one.strip() for one in line.split("|")[1:-1]])
+    for begin, rows in tables.items():
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for number, row in enumerate(rows):
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            lines[begin + number] = "  ".join(cells).rstrip()
+        lines[begin + 1] = "  ".join("-" * width for width in widths)
+        if not lines[begin]:  # a table without a head
+            lines[begin + 1] = ""
+    return re.sub("\n{3,}", "\n\n", "\n".join(lines))
+
+
+def write_html(study: optuna.Study, store: Any, path: str) -> None:
+    """Write what a study has found, with all figures, into one file that needs no other."""
+    from optuna_treecv.reporting.figures import figures_of  # needs plotly, and takes a second
+
+    figures = figures_of(study, store, Evaluations(study, store)).values()
+    parts = [
+        figure.to_html(full_html=False, include_plotlyjs=number == 0)
+        for number, figure in enumerate(figures)
+    ]
+    title = escape(study.study_name)
+    Path(path).write_text(
+        f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
+        "<body style='font-family: sans-serif; max-width: 60em; margin: auto'>"
+        f"<h1>{title}</h1>{''.join(parts)}"
+        f"<pre style='overflow-x: auto'>{escape(explained(study, store))}</pre></body></html>\n",
+        encoding="utf-8",
+    )

@@ -1,0 +1,310 @@
+"""What a study has found, in Markdown: for optuna-dashboard, and for ``optuna-treecv explain``."""
+
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import suppress
+import re
+from typing import Any
+
+import numpy as np
+from optuna.trial import FrozenTrial
+
+from optuna_treecv.reporting.evaluations import compare_trials
+from optuna_treecv.reporting.evaluations import Compared
+from optuna_treecv.reporting.evaluations import Evaluations
+from optuna_treecv.reporting.evaluations import Frame
+from optuna_treecv.reporting.evaluations import interval_in_words
+from optuna_treecv.reporting.evaluations import plus_minus
+from optuna_treecv.study.advice import advice_of
+from optuna_treecv.study.attributes import scores_of_trial
+from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.choice import edges_of
+from optuna_treecv.study.honest import corrected_by_folds
+
+# Text that means nothing in Markdown. Addresses need a point or a colon to become links.
+_WORDS = re.compile(r"(?:[^\W_]|(?<=[^\W_])_+(?=[^\W_])|[ ,()=+%/|-])*")
+
+#: How the folds were evaluated, in words.
+METHODS_IN_WORDS = {
+    "treecv": "treecv (the trainings of all folds along one tree)",
+    "chain": "chain (one model walks forward through time)",
+    "fit": "fit (the estimator is fitted for each fold)",
+    "exact": "exact (all folds from sums over the rows)",
+    "newton": "newton (the models of all folds are solved for together)",
+    "neighbors": "neighbors (one search serves all values of n_neighbors and weights)",
+    "boosting": "boosting (one growth per fold tells the scores of all numbers of trees)",
+    "bagging": "bagging (one growth per fold tells the scores of all numbers of trees)",
+    "forest": "forest (the decision trees of all folds are grown together)",
+    "standard": "standard (one pass over the training rows of each fold)",
+    "holdout": "holdout (the first fold alone)",
+    "progressive": "progressive (one pass, each row tested before the model learns it)",
+}
+
+# The trials in the table of the best ones.
+_MOST_IN_TABLE = 5
+
+# The most rows in the table of the Pareto front.
+_MOST_ON_FRONT = 10
+
+
+def note_of(of: Evaluations) -> str:
+    """Return the best trials, how sure the choice is, and what was evaluated at what cost."""
+    if not of.trials:
+        return "No trial has finished yet."
+    if of.frame.empty:
+        return f"None of the {len(of.trials)} finished trials is in the store."
+    contest = of.contest()
+    compared = None if contest is None else compare_trials(contest, None, _MOST_IN_TABLE)
+    front: list[FrozenTrial] = []  # of several objectives, by the first score
+    if len(of.study.directions) > 1:
+        front = sorted(of.study.best_trials, key=lambda trial: of.sign * trial.values[0])
+    parts = [
+        _best(of, compared, _luck(of, contest)),
+        _choice(compared),
+        _pareto(front),
+        _use(of, compared, front),
+    ]
+    parts.append(f"### What was evaluated\n\n{_facts(of)}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _luck(of: Evaluations, contest: Contest | None) -> str:
+    """Return by how much the best trial is too good, and what that advises."""
+    luck = f"The best of {len(of.frame)} trials on the same folds looks better than it is"
+    corrected = corrected_by_folds(contest, of.sign)
+    if contest is None or corrected is None:
+        return f"{luck}."
+    luck = (
+        f"{luck}: corrected for the choice, by a bootstrap of the folds, it scores "
+        f"**{_value(corrected)}**."
+    )
+    with suppress(ValueError):  # too few trials
+        luck = f"{luck} {advice_of(contest)}"
+    return luck
+
+
+def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
+    """Return the table of the best trials, with their standard errors."""
+    best, trials = of.best(_MOST_IN_TABLE), of.trials
+    if best.empty:
+        return "No finished trial has a finite value."
+    metric = plain(of.metric)
+    names = sorted({name for number in best["trial_number"] for name in trials[number].params})
+    estimates = [
+        plus_minus(mean, error)
+        for mean, error in zip(best["mean"], best["standard_error"], strict=True)
+    ]
+    best_trial = trials[best["trial_number"].iloc[0]]
+    others = [name for name in scores_of_trial(best_trial.user_attrs) if name != of.metric]
+    intervals = {
+        one.trial.number: interval_in_words(one.difference.interval)
+        for one in ([] if compared is None else compared.next_ones)
+        if one.difference is not None
+    }
+    minus = ["minus the best"] if intervals else []
+    head = ["trial", metric, *minus, *map(plain, others), *map(plain, names)]
+    rows = []
+    for number, estimate in zip(best["trial_number"], estimates, strict=True):
+        difference = [intervals.get(number, "")] if intervals else []
+        scores = _cells(scores_of_trial(trials[number].user_attrs), others)
+        params = _cells(trials[number].params, names)
+        rows.append([number, estimate, *difference, *scores, *params])
+    error = "± is the standard error of the fold mean, std / √folds, as if folds were independent."
+    if of.how_sure != "std / √folds":
+        error = f"± is the standard error, {of.how_sure}."
+    values = {name: {trial.params.get(name) for trial in trials.values()} for name in names}
+    edges = [
+        f" {plain(name)} is {where}; a wider range may hold a better value."
+        for name, where in edges_of(best_trial, {}).items()
+        if len(values[name]) > 2
+    ]
+    if intervals:
+        error += " Differences are paired by folds, with their intervals at level 0.95."
+    return (
+        f"## Best: trial {best_trial.number}, {metric} {estimates[0]}\n\n"
+        f"{_table(head, rows)}\n\n"
+        f"{error} {luck}"
+        f"{''.join(edges)}"
+    )
+
+
+def _choice(compared: Compared | None) -> str:
+    """Return how sure the choice is; empty if folds cannot be compared."""
+    if compared is None:
+        return ""
+    choice = compared.choice
+    lines = []
+    if choice.interval is not None:
+        lines.append(
+            f"With probability 0.95 (Nadeau & Bengio), {choice.interval.target} is "
+            f"**{interval_in_words(choice.interval)}** for trial {choice.trial.number}."
+        )
+    alike = choice.not_distinguishable
+    which = "no other trial"
+    if alike:
+        more = f" and {len(alike) - 8} more" if len(alike) > 8 else ""
+        which = f"{len(alike)} trials ({', '.join(map(str, alike[:8]))}{more})"
+    lines.append(f"Not distinguishable from trial {choice.best.number}, the best one: {which}.")
+    if (simplest := compared.simplest) is not None:
+        params = ", ".join(f"{plain(name)}={_value(x)}" for name, x in simplest.params.items())
+        lines.append(
+            "The simplest one within one standard error of the best: "
+            f"**trial {simplest.number}** ({params})."
+        )
+    listed = "\n".join(f"* {line}" for line in lines)
+    return f"### How sure is the choice?\n\n{listed}"
+
+
+def _pareto(front: Sequence[FrozenTrial]) -> str:
+    """Return the table of the Pareto front; empty for a study with one objective."""
+    if not front:
+        return ""
+    scores = {trial.number: scores_of_trial(trial.user_attrs) for trial in front}
+    names = list(dict.fromkeys(name for one in scores.values() for name in one))
+    params = sorted({name for trial in front for name in trial.params})
+    shown = front[:: -(-len(front) // _MOST_ON_FRONT)]
+    rows = [
+        [trial.number, *_cells(scores[trial.number], names), *_cells(trial.params, params)]
+        for trial in shown
+    ]
+    some = f", of which {len(shown)} are shown" if len(shown) < len(front) else ""
+    return (
+        f"## Pareto front: {len(front)} trial{'s' if len(front) > 1 else ''}{some}\n\n"
+        f"{_table(['trial', *map(plain, names), *map(plain, params)], rows)}\n\n"
+        "No other trial is better in one of the optimised scores and as good in the others."
+    )
+
+
+def _use(of: Evaluations, compared: Compared | None, front: Sequence[FrozenTrial]) -> str:
+    """Return lines of Python that make the model of the best trial."""
+    best, which = of.best(), "study"
+    if front:
+        best = best[best["trial_number"] == front[0].number]
+        which = f"study.trials[{front[0].number}]"
+    if best.empty:
+        return ""
+    number, learner = best[["trial_number", "learner"]].iloc[0]
+    params = ", ".join(f"{name}={value!r}" for name, value in of.trials[number].params.items())
+    simplest = None if compared is None else compared.simplest
+    by_one_se = ""
+    if simplest is not None and simplest.number != number:
+        by_one_se = (
+            'model = objective.best_estimator(study, rule="one_se")  '
+            f"# now trial {simplest.number}\n"
+        )
+    about = _line(f"{learner} with {params or 'no parameters'}")
+    return (
+        "### Use this model\n\n"
+        "With the storage of this study and the objective that it was run with:\n\n"
+        "```python\n"
+        f"study = optuna.load_study(study_name={of.study.study_name!r}, storage=storage)\n"
+        f"model = objective.best_estimator({which})  # fitted on all rows\n"
+        f"# Now trial {number}: {about}\n"
+        f"{by_one_se}"
+        "```"
+    )
+
+
+def _facts(of: Evaluations) -> str:
+    """Return the table of data, learner, folds, trials and work."""
+    frame = of.frame
+    states = Counter(trial.state.name.lower() for trial in of.study.get_trials(deepcopy=False))
+    finished = states["complete"] + states["pruned"]
+    n_infinite = int((~np.isfinite(frame["mean"])).sum())
+    counts = [f"{count:,} {state}" for state, count in sorted(states.items())]
+    counts += [f"{n_infinite:,} of them infinite"] if n_infinite else []
+    counts += [f"{len(frame):,} of {finished:,} in the store"] if finished > len(frame) else []
+    frame = frame.assign(
+        # Not all evaluations have a fingerprint.
+        data=[one and f", fingerprint {_code(one[:12])}" for one in frame["fingerprint"]],
+        learner=frame["learner"].map(_code),
+        cv=[_code(f"cv={cv}") for cv in frame["cv"]],
+        order=[", random order" if order == "random" else "" for order in frame["order"]],
+        method=[METHODS_IN_WORDS.get(one, plain(one)) for one in frame["method"]],
+        seed=frame["random_state"].map(plain),
+        scoring=frame["scoring"].map(plain),
+    )
+    facts = {
+        "data": _each(frame, "{n_rows:,} rows × {n_features:,} features{data}"),
+        "learner": _each(frame, "{learner}"),
+        "folds": _each(frame, "{n_folds:,} × {n_repeats} ({cv}){order}"),
+        "method": _each(frame, "{method}, seed {seed}"),
+        "score": _scores(of) or _each(frame, "{scoring}, {direction}"),
+        "baseline": _baseline(of),
+        "trials": ", ".join(counts),
+        "row updates": of.work,
+        "time": f"{of.time}; {of.clock}",
+    }
+    return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items() if value])
+
+
+def _baseline(of: Evaluations) -> str:
+    """Return the score of a constant prediction, in words; "" if the study has no record of it."""
+    if "baseline" not in of.facts:
+        return ""
+    score, complete = of.facts["baseline"], of.best()
+    better = int((of.sign * complete["mean"] < of.sign * score).sum())
+    beating = f"{better:,} of {len(complete):,} complete trials" if better else "**no trial**"
+    return (
+        f"{score:.4g} on all rows by always predicting {plain(of.facts['baseline_of'])}; "
+        f"better: {beating}"
+    )
+
+
+def _scores(of: Evaluations) -> str:
+    """Return several optimised scores with their directions, as text; "" if there is one."""
+    optimized = of.facts.get("optimize")
+    if not isinstance(optimized, list):
+        return ""
+    directions = [direction.name.lower() for direction in of.study.directions]
+    pairs = zip(optimized, directions, strict=False)
+    return "; ".join(f"{plain(name)}, {direction}" for name, direction in pairs)
+
+
+def _each(frame: Frame, template: str) -> str:
+    """Return a description of all evaluations; if they differ, the first three."""
+    texts = list(dict.fromkeys(template.format(**row) for row in frame.to_dict("records")))
+    more = [f"and {len(texts) - 3} more"] if len(texts) > 3 else []
+    return "; ".join(texts[:3] + more)
+
+
+def _cells(values: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    return [_value(values.get(name, "")) for name in names]
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else plain(value)
+
+
+def plain(text: Any) -> str:
+    """Return Markdown that shows a text as it is: words and numbers plainly, others as code."""
+    line = _line(text)
+    return line if _WORDS.fullmatch(line) else _code(line)
+
+
+def _code(text: Any) -> str:
+    """Return a code span, in which neither HTML nor links nor formulas are read."""
+    line = _line(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    gap = " " if line[:1] == "`" or line[-1:] == "`" else ""
+    return f"{fence}{gap}{line}{gap}{fence}" if line else ""
+
+
+def _line(text: Any) -> str:
+    """Return a text without line breaks."""
+    return " ".join(str(text).split())
+
+
+def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a Markdown table.
+
+    The dashboard leaves no gap between columns, so each cell ends with a wide space.
+    """
+    lines = [[f"{cell}&emsp;" if cell != "" else "" for cell in line] for line in (head, *rows)]
+    lines.insert(1, [":--"] * len(head))
+    return "\n".join(
+        f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in line)} |"
+        for line in lines
+    )
