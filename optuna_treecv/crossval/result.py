@@ -1,12 +1,16 @@
 """What a cross-validation has found, and how sure it is."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
+import warnings
 
 import numpy as np
 
 from optuna_treecv.crossval.curves import Curve
+from optuna_treecv.crossval.html import as_table
+from optuna_treecv.crossval.html import strip_of
 from optuna_treecv.crossval.intervals import difference_by_folds
 from optuna_treecv.crossval.intervals import difference_by_rows
 from optuna_treecv.crossval.intervals import fold_error
@@ -370,6 +374,28 @@ class CVResult:
         if isinstance(self._kfold_estimator, ValueError):
             raise self._kfold_estimator
         return self._kfold_estimator
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show."""
+        names = list(self.scores)
+        rows: dict[str, object] = {}
+        for name, score in self.scores.items():
+            error = "" if score.std_error is None else f" ± {score.std_error:.2g}"
+            rows[name] = f"{score.mean:.6g}{error}"
+        with suppress(ValueError), warnings.catch_warnings(action="ignore"):
+            interval = self.interval()
+            rows["95 % interval"] = f"{interval.low:.6g} to {interval.high:.6g}"
+            rows["it covers"] = interval.target
+        rows["folds"] = f"{self.n_folds:,}"
+        rows["evaluated by"] = f"method={self.method!r}{self.why and f', since {self.why}'}"
+        if self.n_updates and self.n_updates_standard > self.n_updates:
+            rows["rows trained on"] = (
+                f"{self.n_updates:,}; k separate trainings: {self.n_updates_standard:,}"
+            )
+        rows["seconds"] = f"{self.seconds + self.seconds_prepare:.3g}"
+        rows["diverged folds"] = self.diverged_folds or None
+        strip = strip_of(self.test_score, self.mean, self.std_error)
+        return as_table(f"CVResult: {', '.join(names)}", rows, strip)
 
     def __repr__(self) -> str:
         """Return all but the fold scores, which may be half a million."""

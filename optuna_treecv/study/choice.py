@@ -23,6 +23,7 @@ from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
+from optuna_treecv.crossval.html import as_table
 from optuna_treecv.crossval.intervals import check_level
 from optuna_treecv.crossval.intervals import difference_by_folds
 from optuna_treecv.crossval.intervals import difference_by_rows
@@ -170,6 +171,24 @@ class Choice:
     n_trials: int
     left_out: list[int]
     honest: Any = None
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show."""
+        honest, interval = self.honest, self.interval
+        rows = {
+            "trial": f"{self.trial.number} of {self.n_trials}",
+            **self.trial.params,
+            "value": f"{self.trial.values[0]:.6g}",
+            "corrected for the choice": honest
+            and f"{honest.mean:.6g} ({honest.interval.low:.6g} to {honest.interval.high:.6g})",
+            "interval": interval and f"{interval.low:.6g} to {interval.high:.6g}",
+            "it covers": interval and interval.target,
+            "best trial": self.best.number,
+            "within one standard error of it": _few(self.within_one_se),
+            "not distinguishable from it": _few(self.not_distinguishable),
+            "unknown scores": _few(self.left_out) if self.left_out else None,
+        }
+        return as_table(f"Choice: trial {self.trial.number}", rows)
 
     def __repr__(self) -> str:
         """Return the choice in a few lines."""

@@ -26,6 +26,7 @@ from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.engines import explain
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.growing_folds import of_size
+from optuna_treecv.crossval.html import as_table
 from optuna_treecv.crossval.inner_tasks import check_folds
 from optuna_treecv.crossval.intervals import check_level
 from optuna_treecv.crossval.job import Job
@@ -164,6 +165,18 @@ class TreeCVObjective:
         self._known_scores = KnownScores(database)
         self._report_lock = Lock()
         self._planned: _Planned | None = None  # the last one
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: what trials will do."""
+        rows: dict[str, object] = {
+            f"searched: {name}": one for name, one in self.param_distributions.items()
+        }
+        rows["direction"] = ", ".join(self.directions)
+        with suppress(ValueError):  # where a callable makes the estimators, nothing is known yet
+            what, *steps = self.explain().splitlines()
+            rows |= {"folds": self._task.folds_in_words, "each trial": what}
+            rows["steps"] = "; ".join(step.strip() for step in steps)
+        return as_table("TreeCVObjective", rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Its notes on studies and trials hold locks, and are made again.
@@ -405,7 +418,8 @@ class TreeCVObjective:
         Returns
         -------
         str
-            Two or three sentences.
+            A few sentences, a line for each step of a Pipeline, and one for each faster method of
+            this kind of estimator that cannot evaluate it.
 
         Raises
         ------

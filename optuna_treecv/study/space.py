@@ -729,7 +729,7 @@ _OF_TREES: dict[str, BaseDistribution] = {
 }
 
 # The search spaces of ``param_distributions="auto"``: (package, classes, space);
-# docs/user_guide/spaces.rst shows the same.
+# docs/reference/spaces.rst shows the same.
 TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
     (
         "optuna_treecv",

@@ -1,0 +1,61 @@
+"""What notebooks show of a result: a small table, and the scores of folds as a strip."""
+
+from collections.abc import Mapping
+from html import escape
+
+import numpy as np
+
+# The most folds that are drawn one by one; of more, so many quantiles are.
+_MOST_FOLDS = 200
+_WIDTH, _HEIGHT = 480, 28
+
+
+def as_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
+    """Return a heading, and names and values below it; what is empty or None is left out.
+
+    ``above`` is HTML between the heading and the table.
+    """
+    cells = "".join(
+        f"<tr><th style='text-align: left'>{escape(name)}</th>"
+        f"<td style='text-align: left'>{escape(str(value))}</td></tr>"
+        for name, value in rows.items()
+        if value not in (None, "")
+    )
+    return f"<div><strong>{escape(title)}</strong>{above}<table>{cells}</table></div>"
+
+
+def strip_of(scores: np.ndarray, mean: float, error: float | None) -> str:
+    """Return a picture of the scores of folds: a tick for each, the mean, and a standard error.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_scores,)
+    mean : float
+    error : float or None
+        The standard error of the mean, drawn as a band on both sides.
+    """
+    known = np.sort(scores[np.isfinite(scores)])
+    if len(known) < 2 or not np.isfinite(mean) or known[0] == known[-1]:
+        return ""
+    if len(known) > _MOST_FOLDS:
+        known = np.quantile(known, np.linspace(0, 1, _MOST_FOLDS))
+    low, high = known[0], known[-1]
+
+    def place(value: float) -> float:
+        return float(np.clip(8 + (_WIDTH - 16) * (value - low) / (high - low), 1, _WIDTH - 1))
+
+    ticks = "".join(f"M{place(one):.1f} 6V{_HEIGHT - 6}" for one in known)
+    band = ""
+    if error is not None:
+        left, right = place(mean - error), place(mean + error)
+        band = (
+            f"<rect x='{left:.1f}' y='2' width='{right - left:.1f}' height='{_HEIGHT - 4}' "
+            "fill='#0072B2' opacity='0.2'/>"
+        )
+    return (
+        f"<br><svg role='img' width='{_WIDTH}' height='{_HEIGHT}' style='max-width: 100%' "
+        f"viewBox='0 0 {_WIDTH} {_HEIGHT}'>"
+        f"<title>Scores of folds from {low:.4g} to {high:.4g}, mean {mean:.4g}</title>{band}"
+        f"<path d='{ticks}' stroke='#8C8C8C' opacity='0.6'/>"
+        f"<path d='M{place(mean):.1f} 2V{_HEIGHT - 2}' stroke='#0072B2' stroke-width='3'/></svg>"
+    )
