@@ -46,9 +46,7 @@ html_theme_options = {
     "pygments_light_style": "tango",
 }
 # Pages without sections of their own have no navigation at the left.
-html_sidebars = {
-    page: [] for page in ("index", "getting_started", "performance", "contributing", "changelog")
-}
+html_sidebars = {page: [] for page in ("index", "performance", "contributing", "changelog")}
 
 autosummary_generate = True
 toc_object_entries_show_parents = "hide"

@@ -35,7 +35,7 @@ from optuna_treecv.storage.tables import EVALUATIONS
 from optuna_treecv.storage.tables import FOLD_SCORE_BLOCKS
 from optuna_treecv.storage.tables import FOLD_SCORES
 
-SQL_PAGE = Path(__file__).resolve().parents[1] / "docs" / "sql.rst"
+SQL_PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "sql.rst"
 
 
 @pytest.fixture

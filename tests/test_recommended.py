@@ -33,7 +33,7 @@ from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.study.space import recommended_space
 from optuna_treecv.study.space import TABLE
 
-PAGE = Path(__file__).parents[1] / "docs" / "user_guide" / "spaces.rst"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "spaces.rst"
 ENTRIES = [(package, name) for package, names, _ in TABLE for name in names.split()]
 
 

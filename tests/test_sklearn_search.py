@@ -3,7 +3,7 @@
 The tests are those of the installed scikit-learn. ``GridSearchCV``, and in a second run
 ``RandomizedSearchCV``, is replaced by a subclass of ``TreeCVSearchCV`` that maps the signature.
 ``EXPECTED`` says which cases fail, and why. A case that fails and is not there is an error, and so
-is one that passes and is there. The user guide (``docs/user_guide/search.rst``) has the reasons.
+is one that passes and is there.
 """
 
 from __future__ import annotations

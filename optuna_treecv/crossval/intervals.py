@@ -1,6 +1,6 @@
 r"""Confidence intervals of cross-validated scores, each with the quantity that it covers.
 
-The three methods answer different questions. ``docs/user_guide/uncertainty.rst`` shows where each
+The three methods answer different questions. ``docs/user_guide/being_sure.rst`` shows where each
 of them fails.
 """
 

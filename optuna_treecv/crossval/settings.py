@@ -120,10 +120,11 @@ class Settings:
         order. The random order takes longer (1.6 times on Covertype).
     method : {"auto", "exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", \
             "fit", "standard", "holdout", "progressive"}
-        "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier`` and
-        discriminant analysis of scikit-learn, alone or after row-wise steps or a
-        ``StandardScaler``. "newton" solves for the models of all folds together, for
-        ``LogisticRegression``, ``PoissonRegressor``, ``LinearSVC`` and others in the same places.
+        "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
+        ``Lasso``, ``ElasticNet``, ``LinearRegression`` and discriminant analysis of scikit-learn,
+        alone or after encoders, imputers and scalers. "newton" solves for the models of all folds
+        together, for ``LogisticRegression``, ``PoissonRegressor``, ``LinearSVC`` and others in the
+        same places.
         "neighbors" searches once per fold for the neighbours of ``KNeighborsClassifier`` and
         ``KNeighborsRegressor``.
         "boosting" and "bagging" grow the ensembles of LightGBM, XGBoost and scikit-learn tree by

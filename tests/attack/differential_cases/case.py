@@ -10,7 +10,7 @@ import numpy as np
 
 #: Refusals of calls that scikit-learn answers: what they say, and the page that explains them.
 DOCUMENTED = {
-    "is undefined": "user_guide/scoring, Scores that are undefined",
+    "is undefined": "user_guide/your_metric, Scores of small folds",
 }
 
 

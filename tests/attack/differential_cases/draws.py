@@ -259,7 +259,7 @@ def partition(rng: Rng, given: Problem) -> Cut:
     shuffled = {"shuffle": True, "random_state": seed}
     made: list[tuple[Any, bool]] = [(ms.KFold(k), False), (ms.KFold(k, **shuffled), False)]
     made += [(ms.GroupKFold(2 + k % 3), True), (ms.LeaveOneGroupOut(), True)]
-    # Folds of an int nest, so their sizes are not those of KFold (user_guide/folds).
+    # Folds of an int nest, so their sizes are not those of KFold (user_guide/your_folds).
     plain = np.repeat(np.arange(k), np.diff(np.arange(k + 1) * n // k))
     cuts = [Cut(ids, ms.PredefinedSplit(ids), None), Cut(k, ms.PredefinedSplit(plain), None)]
     if given.codes is not None:

@@ -90,7 +90,7 @@ def fits(case: Case) -> None:
 def fold_scores(scoring: Any, estimator: Any, X: Any, y: Any, **options: Any) -> list[Any]:
     """Return the fold scores of ``cross_validate`` by each score alone.
 
-    Together, scores of other positive labels share one response there (user_guide/scoring).
+    Together, scores of other positive labels share one response there (user_guide/your_metric).
     """
     several = list(scoring.values()) if isinstance(scoring, dict) else scoring
     several = several if isinstance(several, list) else [several]
@@ -178,7 +178,7 @@ def sums(case: Case) -> None:
 def forest(case: Case) -> None:
     """Grow the trees of all folds together, and compare them with direct fits.
 
-    The edges of bins come from all rows (user_guide/trees), so training sets have every value.
+    The edges of bins come from all rows (user_guide/methods), so training sets have every value.
     """
     rng = case.rng
     given = draws.problem(rng, ("levels",))

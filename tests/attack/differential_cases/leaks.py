@@ -89,7 +89,7 @@ def leaks(case: Case) -> None:
         return
     case.note(chosen=before.method)
     case.compare("methods", before.method, after.method)
-    # Categories of test rows alone change the order of sums (user_guide/pipelines).
+    # Categories of test rows alone change the order of sums (user_guide/your_table).
     is_rounded = before.method == "exact" or (before.method == "treecv" and steps)
     if is_probed:
         rtol = 1e-9 if is_rounded else 0.0

@@ -182,5 +182,5 @@ def compare(case: Case, ours: Any, theirs: Any, is_exact: bool) -> None:
     if isinstance(ours, Exception) or isinstance(theirs, Exception):
         case.compare("scores", ours, theirs)
         return
-    for name in ours:  # exact folds: user_guide/exact_folds, Bits
+    for name in ours:  # exact folds: user_guide/methods, Pitfalls
         case.compare(name, ours[name], theirs[name], 1e-10 if is_exact else 0.0)
