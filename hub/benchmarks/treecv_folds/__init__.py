@@ -1,0 +1,4 @@
+from .treecv_folds import Problem
+
+
+__all__ = ["Problem"]
