@@ -128,7 +128,8 @@ def cases_with(replacement: type) -> dict[str, Any]:
     """Return scikit-learn's tests of a search, which another class replaces."""
     name = replacement.__name__
     origin = importlib.util.find_spec(TESTS).origin
-    spec = importlib.util.spec_from_file_location(f"searches_beside_{name}", origin)
+    own_name = f"searches_by_{replacement.__module__}_{name}".replace(".", "_")
+    spec = importlib.util.spec_from_file_location(own_name, origin)
     module: ModuleType = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where pickle finds its classes
     pattern = rf"\b{name}\b|_searchcv_callback_test_cases"
