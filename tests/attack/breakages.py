@@ -50,6 +50,37 @@ class Breakage(NamedTuple):
 
 
 BREAKAGES = [
+    # scikit-learn's searches by engines.
+    Breakage(
+        "accelerated: a model without a promise goes through an engine",
+        'if name not in PROMISED and (name != "fit" or not promised):',
+        'if name not in PROMISED | {"treecv"} and (name != "fit" or not promised):',
+        "test_accelerate::test_models_without_a_promise_are_left_to_scikit_learn",
+    ),
+    Breakage(
+        "accelerated: the rows are shuffled, which scikit-learn does not do",
+        "classifier=is_classifier(estimator)),\n        shuffle=False,",
+        "classifier=is_classifier(estimator)).get_n_splits(),\n        shuffle=True,",
+        "test_accelerate::test_a_search_has_the_same_results",
+    ),
+    Breakage(
+        "accelerated: points that were drawn are drawn on from",
+        "generator.set_state(before)",
+        "generator.get_state()",
+        "test_accelerate::test_points_are_drawn_as_scikit_learn_draws_them",
+    ),
+    Breakage(
+        "ensembles: estimators that form no grid grow as one",
+        "return grid if prod(map(len, grid.values())) == len(estimators) else {}",
+        "return grid",
+        "test_growing::test_several_ensembles_that_form_a_grid_grow_once",
+    ),
+    Breakage(
+        "tables: rows that were made dense keep their sparse form afterwards",
+        "shared = self._shared(after.toarray() if is_made_dense else after)",
+        "shared = self._shared(after)",
+        "test_tables::test_sparse_columns_beside_scaled_numbers_are_made_dense_for_newton",
+    ),
     # Rows elsewhere.
     Breakage(
         "rows elsewhere: a call that is made twice trains the same state twice",
