@@ -499,7 +499,7 @@ def test_models_that_newton_finds(front, learner, tight, scoring):
 
 
 @pytest.mark.parametrize("strategy", ["mean", "median"])
-@pytest.mark.parametrize("cv", ["mixed", "time"])
+@pytest.mark.parametrize("cv", ["mixed", "time", "repeated"])  # the last makes rows again
 def test_sparse_columns_beside_scaled_numbers_are_made_dense_for_newton(strategy, cv):
     numbers = make_pipeline(SimpleImputer(strategy=strategy), StandardScaler())
     front = columns(numbers, OneHotEncoder(handle_unknown="ignore")).set_params(sparse_threshold=1)
