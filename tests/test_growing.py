@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
 from sklearn.ensemble import BaggingClassifier
 from sklearn.ensemble import BaggingRegressor
 from sklearn.ensemble import ExtraTreesClassifier
@@ -1044,3 +1045,24 @@ def test_several_ensembles_that_form_a_grid_grow_once():
     # Those that form no grid grow alone, no farther than they must.
     some = tree_cross_validate_many(models[1:], X, LABELS, cv=FOLDS)
     assert [r.n_updates for r in some] == [r.n_updates for r in alone[1:]]
+
+
+@pytest.mark.parametrize(
+    "ensemble",
+    [RandomForestClassifier(4, random_state=0), HistGradientBoostingClassifier(max_iter=4)],
+)
+def test_trials_share_the_fitted_steps_before_an_ensemble(ensemble, monkeypatch):
+    fits = []
+    fit_transform = PCA.fit_transform
+    monkeypatch.setattr(PCA, "fit_transform", lambda *a: fits.append(1) or fit_transform(*a))
+    model = make_pipeline(StandardScaler(), PCA(3), ensemble)
+    name = f"{type(ensemble).__name__.lower()}__max_depth"
+    space = {name: IntDistribution(1, 9)}
+    objective = treecv_objective(model, X, LABELS, param_distributions=space, cv=FOLDS)
+    values = [objective.evaluate({name: depth}).mean for depth in (2, 5, 3)]
+    assert len(fits) == FOLDS.n_splits
+    alone = [
+        tree_cross_validate(clone(model).set_params(**{name: depth}), X, LABELS, cv=FOLDS).mean
+        for depth in (2, 5, 3)
+    ]
+    assert values == alone

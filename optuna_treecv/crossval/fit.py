@@ -356,13 +356,21 @@ class Fits:
 
 
 def fold_task_of(
-    job: Job, repeat: Repeat, metrics: tuple[Metric, ...] = (), kept: tuple[str, ...] = ()
+    job: Job,
+    repeat: Repeat,
+    metrics: tuple[Metric, ...] = (),
+    kept: tuple[str, ...] = (),
+    shares_steps: bool = False,
 ) -> FoldTask:
-    """Return what the fits of the folds have in common; without metrics they only respond."""
+    """Return what the fits of the folds have in common; without metrics they only respond.
+
+    Fits that are scored share fitted steps of Pipelines, and so do others with ``shares_steps``.
+    """
     task, metadata, cache = job.task, job.metadata, job.task.shared.cache
     estimator = seeded(clone(job.estimator), (task.settings.seed + repeat.number) % 2**32)
     beginnings = None
-    if metrics and isinstance(estimator, Pipeline) and cache is not None:
+    shares_steps |= bool(metrics)
+    if shares_steps and isinstance(estimator, Pipeline) and cache is not None:
         room = cache.max_bytes // task.settings.n_threads
         beginnings = Beginnings(cache.memory, room)
     return FoldTask(

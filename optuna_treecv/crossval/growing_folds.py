@@ -155,7 +155,7 @@ class GrowingFolds:
     def __init__(self, engine: WholeRepeat, job: Job, repeat: Repeat) -> None:
         self._engine, self._job, self._repeat = engine, job, repeat
         self._cut = repeat.cut
-        self._fold_task = fold_task_of(job, repeat)
+        self._fold_task = fold_task_of(job, repeat, shares_steps=True)
         prefix, last = divided(self._fold_task.estimator)
         kind = kind_of(last)
         assert kind is not None
@@ -419,7 +419,9 @@ class GrowingFolds:
             estimator.set_params(**{divided(estimator)[0].removesuffix("__"): Taking()})
         train, test = self._cut.split(chunk).train_rows(), self._cut.test_rows(chunk)
         folds = replace(self._fold_task, estimator=estimator)
-        fitted, X, _ = folds.fitted(b"", train, test)
+        rows = self._job.task.data_name()[0]
+        name = digest(rows, self._folds_name, encode(chunk))
+        fitted, X, _ = folds.fitted(name, train, test)
         while isinstance(fitted, Pipeline):
             for _, step in fitted.steps[:-1]:
                 X = X if is_passed(step) else step.transform(X)
