@@ -16,6 +16,7 @@ import sklearn.datasets  # noqa: E402
 # The examples in the order of the gallery, with arguments that cut long runs short.
 ARGUMENTS = {
     "quickstart.py": [],
+    "table.py": [],
     "covertype.py": [],
     "rare_class.py": ["20"],
     "bike_sharing.py": ["2"],
