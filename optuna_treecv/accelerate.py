@@ -5,7 +5,8 @@
 ``LassoCV``, ``ElasticNetCV`` and ``RidgeCV`` with ``cv`` go through an engine wherever it
 promises the scores of the estimator's own fits; all else runs as before. At the end it prints what
 was replaced. With ``--check``, scikit-learn runs each of them too, and the largest difference of a
-score is printed.
+score is printed. Iterative solvers of scikit-learn stop before they have converged, so that their
+scores, and with them the best parameters, may differ a little.
 
 In a notebook, call ``install`` before the first import from scikit-learn.
 """
@@ -114,7 +115,8 @@ def _lines(calls: Iterable[Call]) -> Iterable[str]:
             apart = max(call.difference for call in alike if call.difference is not None)
             took += f"; largest difference of a score: {apart:.1e})"
         how = f"method={method!r}" if method else f"since {why}"
-        yield f"  {name} of {estimator}{times}: {took}, {how}"
+        remarks = "".join(f"; {call.remark}" for call in alike if call.remark)
+        yield f"  {name} of {estimator}{times}: {took}, {how}{remarks}"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -122,7 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = ArgumentParser(
         prog="python -m optuna_treecv.accelerate",
         description="Run a script whose searches and cross-validations go through optuna_treecv "
-        "where its results are promised equal.",
+        "where its results are those of fits that have converged.",
     )
     parser.add_argument(
         "--check", action="store_true", help="let scikit-learn run each call too, and compare"

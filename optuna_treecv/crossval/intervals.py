@@ -303,10 +303,10 @@ def _why_not_bayle(scores: Scores) -> str | None:
             "which takes all scores of rows as independent."
         )
     if scores.spreads is not None and not np.all(np.isfinite(scores.spreads)):
+        other = "" if scores.tested.goes_forward else " or method='nadeau_bengio'"
         return (
             f"method='bayle' needs the scores of rows, which {scores.name!r} does not give with "
-            f"method={scores.tested.method!r}; row_losses=True, a loss such as 'error', or "
-            "method='nadeau_bengio' would be right."
+            f"method={scores.tested.method!r}; row_losses=True{other} would be right."
         )
     if np.isnan(row_error(scores)):
         return "method='bayle' needs two or more tested rows."

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "explain",
         help="say what a study has found, how sure that is, what it cost, and what to try next",
     )
-    explain.set_defaults(run=_explain)
+    explain.set_defaults(run=_explain, html=None)
     report = commands.add_parser("report", help="write the same with all figures into a file")
     report.add_argument("--html", required=True, metavar="FILE", help="such as report.html")
     report.set_defaults(run=_explain)
@@ -121,11 +121,12 @@ def _explain(options: argparse.Namespace) -> None:
         closing(Database(_url(options.store), create=False)) as store,
     ):
         study = study_of(storage, options.study_name)
-        if getattr(options, "html", None) is None:
-            print(explained(study, store))
+        if options.html is None:
+            text = explained(study, store)
         else:
             write_html(study, store, options.html)
-            print(f"written: {options.html}")
+            text = f"written: {options.html}"
+    print(text)
 
 
 def _url(text: str) -> str:

@@ -72,6 +72,8 @@ def note_of(of: Evaluations) -> str:
 
 def _luck(of: Evaluations, contest: Contest | None) -> str:
     """Return by how much the best trial is too good, and what that advises."""
+    if len(of.frame) == 1:
+        return ""
     luck = f"The best of {len(of.frame)} trials on the same folds looks better than it is"
     corrected = corrected_by_folds(contest, of.sign)
     if contest is None or corrected is None:

@@ -76,6 +76,8 @@ class Call:
         Those of scikit-learn, where both have run.
     difference : float or None
         The largest difference of a score, where both have run.
+    remark : str
+        What else differs.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Call:
     seconds: float = 0.0
     seconds_before: float | None = None
     difference: float | None = None
+    remark: str = ""
 
 
 @dataclass
@@ -223,7 +226,7 @@ class _Search(_StandIn):
             partial(self._by_engine, X, y, params),
             partial(self.stands_for.fit, self, X, y, **params),
             lambda: self.stands_for.fit(clone(self), X, y, **params),
-            lambda found, before: _largest(found.cv_results_, before.cv_results_, "split"),
+            partial(_compared, call),
         )
 
     @_left_if_it_fails()
@@ -278,6 +281,14 @@ def _by_split(result: CVResult, scores: Scores) -> list[Any]:
         return [float(one) for one in result.test_score]
     columns = [result.scores[name].test_score.tolist() for name in scores.names]
     return [dict(zip(scores.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _compared(call: Call, found: Any, before: Any) -> float:
+    """Return the largest difference of two searches; the call gets a remark on their choices."""
+    ours, theirs = (repr(getattr(one, "best_params_", None)) for one in (found, before))
+    if ours != theirs:
+        call.remark = f"best_params_ are {ours}, and by scikit-learn {theirs}"
+    return _largest(found.cv_results_, before.cv_results_, "split")
 
 
 def _largest(found: Mapping[str, Any], before: Mapping[str, Any], prefix: str) -> float:

@@ -363,10 +363,11 @@ def honest_of(
     chosen = [trial.number for trial in known].index(choice.trial.number)
     mean = mean_elsewhere(losses, rule_of_draws, chosen, job.task.settings.seed)
     interval = interval_around(job, losses, chosen, mean, "the chosen trial", level)
-    note = _note(losses)
+    numbers = {trial.number for trial in known}
+    left_out = [trial.number for trial in near if trial.number not in numbers]
+    note = " ".join(filter(None, [_note_of_left_out(left_out), _note(losses)]))
     if note:
         warn_caller(f"honest: {note[:1].lower()}{note[1:]}")
-    numbers = {trial.number for trial in known}
     return Honest(
         mean=sign_of(job) * mean,
         interval=interval,
@@ -374,8 +375,19 @@ def honest_of(
         trial=choice.trial,
         by=losses.by,
         n_trials=len(known),
-        left_out=[trial.number for trial in near if trial.number not in numbers],
+        left_out=left_out,
         note=note,
+    )
+
+
+def _note_of_left_out(numbers: list[int]) -> str:
+    """Return a sentence about trials whose scores are not known; "" if there are none."""
+    if not numbers:
+        return ""
+    few = f"{', '.join(map(str, numbers[:8]))}{', ...' if len(numbers) > 8 else ''}"
+    return (
+        f"The scores of rows or folds of trials {few} are not known, so that too little is "
+        "corrected for the choice; a store, or row_losses=True, keeps them."
     )
 
 
