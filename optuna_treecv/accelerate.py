@@ -44,8 +44,12 @@ _PLACES: list[tuple[Any, str]] = [
     (linear_model, "LassoCV"),
     (_ridge, "GridSearchCV"),
 ]
-# What was there before ``install``.
-_BEFORE = {(module.__name__, name): getattr(module, name) for module, name in _PLACES}
+
+
+def _before(name: str) -> Any:
+    """Return what scikit-learn has under a name."""
+    ours: Any = getattr(stand_ins, name)
+    return ours.stands_for if hasattr(ours, "stands_for") else ours.__wrapped__
 
 
 def install(*, check: bool = False) -> None:
@@ -83,7 +87,7 @@ def install(*, check: bool = False) -> None:
 def uninstall() -> None:
     """Put back what was there before ``install``."""
     for module, name in _PLACES:
-        setattr(module, name, _BEFORE[module.__name__, name])
+        setattr(module, name, _before(name))
 
 
 def report() -> str:

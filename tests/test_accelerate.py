@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -204,6 +206,70 @@ def test_what_an_engine_cannot_do_is_left_to_scikit_learn(calls):
         model_selection.cross_val_score(Ridge(), D, T, scoring="error")
 
 
+@pytest.mark.parametrize("is_seeded", [True, False])
+def test_random_splits_are_those_that_scikit_learn_draws(is_seeded, calls):
+    def scores(module, model):
+        np.random.seed(5)  # noqa: NPY002  # what random_state=None means
+        state = np.random.RandomState(3) if is_seeded else None  # noqa: NPY002
+        folds = KFold(3, shuffle=True, random_state=state)
+        first = module.cross_val_score(model, D, T, cv=folds)
+        search = module.GridSearchCV(model, {"fit_intercept": [True, False]}, cv=folds).fit(D, T)
+        of_search = search.cv_results_["split1_test_score"]
+        return [*first, *of_search, np.random.random()]  # noqa: NPY002
+
+    for model, method in ((Ridge(tol=1e-8), "exact"), (linear_model.HuberRegressor(), "")):
+        accelerate.install(check=True)
+        ours = scores(model_selection, model)
+        assert {call.method for call in calls} == {method}
+        assert all(call.difference < 1e-8 for call in calls if method)
+        accelerate.uninstall()
+        np.testing.assert_allclose(ours, scores(model_selection, model), atol=1e-8)
+
+
+def test_subclasses_search_in_their_own_way(calls):
+    class Twice(stand_ins.GridSearchCV):
+        def _run_search(self, evaluate_candidates):
+            evaluate_candidates([{"alpha": 1.0}])
+            evaluate_candidates([{"alpha": 5.0}])
+
+    search = Twice(Ridge(), {"alpha": [0.1]}).fit(D, T)
+    assert search.cv_results_["params"] == [{"alpha": 1.0}, {"alpha": 5.0}]
+    assert type(copy.copy(search)) is Twice
+
+
+def test_solvers_that_are_stopped_early_are_left_to_scikit_learn(calls):
+    models = [
+        (LogisticRegression(max_iter=1), {"C": [1.0, 10.0]}, X, Y),
+        (linear_model.Lasso(tol=0.5), {"alpha": [0.1]}, D, T),
+    ]
+    for model, grid, rows, y in models:
+        with warnings.catch_warnings(action="ignore"):
+            model_selection.GridSearchCV(model, grid).fit(rows, y)
+        assert calls[-1].method == ""
+        assert "may end fits before they have converged" in calls[-1].why
+    with pytest.warns(UserWarning, match="best_estimator_ has not converged, and the models"):
+        model_selection.GridSearchCV(LogisticRegression(), {"C": [1e4]}).fit(X, Y)
+    assert calls[-1].method == "newton"
+
+
+def test_wrong_arguments_raise_what_scikit_learn_raises(calls):
+    for name, options in (
+        ("cross_val_predict", {"scoring": "r2"}),
+        ("cross_validate", {"foo": 1}),
+        ("cross_validate", {"error_score": "a"}),
+        ("cross_validate", {"verbose": -1}),
+        ("cross_val_score", {"scoring": ["r2"]}),
+    ):
+        with pytest.raises((TypeError, ValueError)) as expected:
+            getattr(stand_ins, f"_{name}")(Ridge(), D, T, **options)
+        with pytest.raises(type(expected.value)) as found:
+            getattr(model_selection, name)(Ridge(), D, T, **options)
+        assert str(found.value) == str(expected.value)
+        assert found.value.__context__ is None or expected.value.__context__ is not None
+    with pytest.raises(ValueError, match="MultiTask"):
+        linear_model.LassoCV().fit(D, np.column_stack([T, T]))
+
+
 # --- Patching ---
 
 
@@ -220,6 +286,8 @@ def test_a_fitted_search_is_pickled_as_that_of_scikit_learn(calls):
     search = model_selection.GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}).fit(D, T)
     again = pickle.loads(pickle.dumps(search))
     assert type(again) is stand_ins.GridSearchCV.stands_for
+    assert isinstance(again, model_selection.GridSearchCV)
+    assert not isinstance(again, model_selection.RandomizedSearchCV)
     assert again.get_params().keys() == search.get_params().keys()
     assert np.array_equal(again.predict(D), search.predict(D))
 

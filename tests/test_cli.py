@@ -301,6 +301,20 @@ def test_report_is_one_file_with_all_figures(studied, tmp_path, capsys):
     assert "src=" not in re.sub("<script[^>]*>.*?</script>", "", html, flags=re.DOTALL)
 
 
+def test_explain_leaves_names_as_they_are(tmp_path, capsys):
+    X, y = load_diabetes(return_X_y=True)
+    storage, store = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/f.db"
+    objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]}, store=store)
+    name = "**v**|&emsp;"
+    study = optuna.create_study(study_name=name, storage=storage, sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert main(["explain", storage, "--store", store]) == 0
+    assert f"study_name={name!r}" in capsys.readouterr().out
+    no_folder = str(tmp_path / "none" / "report.html")
+    assert main(["report", storage, "--store", store, "--html", no_folder]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+
+
 def test_refusals_of_explain(studied, tmp_path, capsys):
     storage, store = map(str, studied)
     none = str(tmp_path / "none.db")
@@ -318,4 +332,4 @@ def test_refusals_of_explain(studied, tmp_path, capsys):
     assert main(["explain", storage, "--store", store, "--study-name", "second"]) == 0
     assert capsys.readouterr().out == "No trial has finished yet.\n"
     assert "there is no such file" in refused(none, "--store", store)
-    assert "none.db" in refused(storage, "--store", none)
+    assert "none.db" in refused(storage, "--store", none, "--study-name", "second")

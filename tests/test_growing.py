@@ -1042,6 +1042,13 @@ def test_several_ensembles_that_form_a_grid_grow_once():
         assert one.method == "bagging"
     largest = [result.n_updates for result in alone[2:4]]  # of nine trees
     assert sum(result.n_updates for result in together) == sum(largest)
+    # Values of all kinds may differ.
+    weights = [{"no": 1, "yes": 2}, None]
+    forests = [RandomForestClassifier(3, random_state=0, class_weight=w) for w in weights]
+    for several in (forests, forests[::-1]):
+        found = tree_cross_validate_many(several, X, LABELS, cv=FOLDS)
+        expected = [tree_cross_validate(model, X, LABELS, cv=FOLDS).mean for model in several]
+        assert [result.mean for result in found] == expected
     # Those that form no grid grow alone, no farther than they must.
     some = tree_cross_validate_many(models[1:], X, LABELS, cv=FOLDS)
     assert [r.n_updates for r in some] == [r.n_updates for r in alone[1:]]

@@ -91,7 +91,7 @@ def test_a_choice_shows_the_trial_and_how_sure_it_is():
     choice = select(study, objective, rule="one_se")
     shown = rows(choice._repr_html_())
     assert shown["trial"] == f"{choice.trial.number} of 3"
-    assert shown["alpha"] == str(choice.trial.params["alpha"])
+    assert shown["params"] == f"alpha={choice.trial.params['alpha']!r}"
     assert shown["corrected for the choice"].startswith(f"{choice.honest.mean:.6g} (")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from copy import copy
 from math import prod
+from types import NoneType
 from typing import Any
 
 from sklearn.base import is_classifier
@@ -105,14 +106,18 @@ def task_for(X: Any, y: Any, settings: Settings, estimators: Sequence[Any]) -> T
     return task
 
 
+# The types of values that tell points of a grid apart.
+_PLAIN = (int, float, str, NoneType)
+
+
 def _grid_of(estimators: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
     """Return the values of parameters in which estimators differ; empty if they form no grid."""
     params = [one.get_params() for one in estimators]
     grid: dict[str, tuple[Any, ...]] = {}
-    for name, value in params[0].items():
-        if all(name in one for one in params) and isinstance(value, int | float | str | None):
-            values = tuple(dict.fromkeys(one[name] for one in params))
-            grid |= {name: values} if len(values) > 1 else {}
+    for name in params[0]:
+        values = dict.fromkeys(one[name] for one in params if isinstance(one.get(name), _PLAIN))
+        if len(values) > 1:
+            grid[name] = tuple(values)
     return grid if prod(map(len, grid.values())) == len(estimators) else {}
 
 

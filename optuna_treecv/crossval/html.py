@@ -11,7 +11,7 @@ _WIDTH, _HEIGHT = 480, 28
 
 
 def as_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
-    """Return a heading, and names and values below it; what is empty or None is left out.
+    """Return a heading, and names and values below it; what is None or "" is left out.
 
     ``above`` is HTML between the heading and the table.
     """
@@ -19,7 +19,7 @@ def as_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
         f"<tr><th style='text-align: left'>{escape(name)}</th>"
         f"<td style='text-align: left'>{escape(str(value))}</td></tr>"
         for name, value in rows.items()
-        if value not in (None, "")
+        if value is not None and str(value)
     )
     return f"<div><strong>{escape(title)}</strong>{above}<table>{cells}</table></div>"
 
@@ -35,7 +35,7 @@ def strip_of(scores: np.ndarray, mean: float, error: float | None) -> str:
         The standard error of the mean, drawn as a band on both sides.
     """
     known = np.sort(scores[np.isfinite(scores)])
-    if len(known) < 2 or not np.isfinite(mean) or known[0] == known[-1]:
+    if len(known) < 2 or not np.isfinite(mean) or not 0 < known[-1] - known[0] < np.inf:
         return ""
     if len(known) > _MOST_FOLDS:
         known = np.quantile(known, np.linspace(0, 1, _MOST_FOLDS))
@@ -46,7 +46,7 @@ def strip_of(scores: np.ndarray, mean: float, error: float | None) -> str:
 
     ticks = "".join(f"M{place(one):.1f} 6V{_HEIGHT - 6}" for one in known)
     band = ""
-    if error is not None:
+    if error is not None and np.isfinite(error):
         left, right = place(mean - error), place(mean + error)
         band = (
             f"<rect x='{left:.1f}' y='2' width='{right - left:.1f}' height='{_HEIGHT - 4}' "

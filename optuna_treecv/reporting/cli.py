@@ -116,11 +116,9 @@ def _bytes(text: str) -> int:
 
 
 def _explain(options: argparse.Namespace) -> None:
-    with (
-        _studies_of(_url(options.storage)) as storage,
-        closing(Database(_url(options.store), create=False)) as store,
-    ):
+    with _studies_of(_url(options.storage)) as storage:
         study = study_of(storage, options.study_name)
+    with closing(Database(_url(options.store), create=False)) as store:
         if options.html is None:
             text = explained(study, store)
         else:

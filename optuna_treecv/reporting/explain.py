@@ -31,14 +31,14 @@ def study_of(storage: str, name: str | None) -> optuna.Study:
 
 def explained(study: optuna.Study, store: Any) -> str:
     """Return what a study has found, as text: its note with columns one below the other."""
-    text = note_of(Evaluations(study, store)).replace("&emsp;", "").replace("**", "")
-    lines = text.splitlines()
+    lines = _plain_lines(note_of(Evaluations(study, store)))
     tables: dict[int, list[list[str]]] = {}  # by the number of their first line
     first = 0
     for number, line in enumerate(lines):
         if line.startswith("|"):
             first = number if not lines[number - 1].startswith("|") else first
-            tables.setdefault(first, []).append([one.strip() for one in line.split("|")[1:-1]])
+            row = [one.strip().removesuffix("&emsp;") for one in line.split("|")[1:-1]]
+            tables.setdefault(first, []).append(row)
     for begin, rows in tables.items():
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for number, row in enumerate(rows):
@@ -48,6 +48,18 @@ def explained(study: optuna.Study, store: Any) -> str:
         if not lines[begin]:  # a table without a head
             lines[begin + 1] = ""
     return re.sub("\n{3,}", "\n\n", "\n".join(lines))
+
+
+def _plain_lines(note: str) -> list[str]:
+    """Return the lines of a note without marks of bold text, but for those in code."""
+    lines, is_code = [], False
+    for line in note.splitlines():
+        is_code ^= line.startswith("```")
+        parts: list[str] = re.split(r"(`+[^`].*?`+)", line)
+        plain = [re.sub(r"\*\*([^*]+)\*\*", r"\1", one) for one in parts[::2]]
+        parts[::2] = plain
+        lines.append(line if is_code else "".join(parts))
+    return lines
 
 
 def write_html(study: optuna.Study, store: Any, path: str) -> None:

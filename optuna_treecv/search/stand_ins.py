@@ -5,7 +5,9 @@ same arguments and results. Where no engine promises the scores of the estimator
 hands the call back.
 """
 
+from abc import ABCMeta
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -13,6 +15,9 @@ from dataclasses import dataclass
 from dataclasses import field
 from functools import partial
 from functools import wraps
+from inspect import signature
+from numbers import Real
+import operator
 from time import perf_counter
 from typing import Any
 from typing import ClassVar
@@ -25,6 +30,7 @@ from sklearn import linear_model
 from sklearn import model_selection
 from sklearn.base import clone
 from sklearn.base import is_classifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
@@ -37,20 +43,23 @@ from optuna_treecv.crossval.engines import task_for
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Settings
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
+from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
 
-# What the scores of each engine equal: those of fits up to rounding ("exact"), of fits that have
-# converged ("newton"), or of fits ("neighbors", and ensembles that grow once).
+# What the scores of each engine equal: those of fits that have converged ("exact", "newton"), or
+# of fits ("neighbors", and ensembles that grow once).
 _GROWN = frozenset({"boosting", "bagging"})
-PROMISED = frozenset({"exact", "newton", "neighbors"}) | _GROWN
+_CONVERGED = frozenset({"exact", "newton"})
+PROMISED = frozenset({"neighbors"}) | _CONVERGED | _GROWN
 
 # With fewer numbers in X, the paths of ``LassoCV`` are sooner than exact folds.
-_LEAST_NUMBERS = 2**22
+_LEAST_NUMBERS = 2**23
 
 
 class LeftToSklearn(Exception):
@@ -107,26 +116,43 @@ def _run(
     as_before: Callable[[], Any],
     again: Callable[[], Any],
     difference: Callable[[Any, Any], float],
+    *random: Any,
 ) -> Any:
     """Return what an engine finds, or else what scikit-learn does, and note which it was.
 
-    ``again`` lets scikit-learn do what an engine has done, to compare both.
+    ``again`` lets scikit-learn do what an engine has done, to compare both. It draws the same
+    random numbers, from NumPy's generator and those among ``random``.
     """
-    began = perf_counter()
+    began, states = perf_counter(), _states(random)
     try:
         found = by_engine(call)
     except LeftToSklearn as why:
         call.method, call.why = "", str(why)
+    if not call.method:
+        _restore(states)
         began = perf_counter()
         found = as_before()
     call.seconds = perf_counter() - began
     if call.method and RECORD.is_checked:
+        _restore(states)
         began = perf_counter()
         before = again()
         call.seconds_before = perf_counter() - began
         call.difference = difference(found, before)
     RECORD.calls.append(call)
     return found
+
+
+def _states(random: tuple[Any, ...]) -> list[tuple[np.random.RandomState, Any]]:
+    """Return the states of NumPy's own generator and of those that are given."""
+    given = [getattr(one, "random_state", one) for one in random]
+    generators = [one for one in given if isinstance(one, np.random.RandomState)]
+    return [(one, one.get_state()) for one in (check_random_state(None), *generators)]
+
+
+def _restore(states: list[tuple[np.random.RandomState, Any]]) -> None:
+    for generator, state in states:
+        generator.set_state(state)
 
 
 @contextmanager
@@ -149,7 +175,20 @@ def _checked(jobs: list[Job]) -> str:
             raise LeftToSklearn(job.why or f"method={name!r} makes other models than fit")
         if name in _GROWN and _is_random(job.estimator):
             raise LeftToSklearn("random_state is None, so that no two runs have equal results")
+        if name in _CONVERGED:
+            _check_converges(job.estimator)
     return ", ".join(promised)
+
+
+def _check_converges(estimator: Any) -> None:
+    """Leave a solver that is told to stop earlier than by default, as ours does not."""
+    last = last_step(estimator)
+    by_default = type(last)().get_params()
+    for name, is_early in (("max_iter", operator.lt), ("tol", operator.gt)):
+        value: Any = getattr(last, name, None)
+        usual: Any = by_default.get(name)
+        if None not in (value, usual) and is_early(value, usual):
+            raise LeftToSklearn(f"{name}={value!r} may end fits before they have converged")
 
 
 def _is_random(estimator: Any) -> bool:
@@ -184,6 +223,8 @@ def _settings(
     """Return the settings of a cross-validation on the splits of scikit-learn."""
     if get_config()["enable_metadata_routing"]:
         raise LeftToSklearn("metadata routing is enabled")
+    if np.ndim(y) == 2 and np.shape(y)[1] == 1:
+        raise LeftToSklearn("y has one column, of which scikit-learn warns")
     if hasattr(cv, "__next__"):
         raise LeftToSklearn("cv is a generator, which yields its splits once")
     return Settings(
@@ -200,6 +241,10 @@ def _results(
     call: Call, X: Any, y: Any, settings: Settings, estimators: list[Any]
 ) -> list[CVResult]:
     """Return the results of estimators by engines that promise them."""
+    if getattr(getattr(X, "dtype", None), "kind", "f") in "SU":
+        raise LeftToSklearn("X holds strings")
+    if len({isinstance(name, str) for name in getattr(X, "columns", ())}) > 1:
+        raise LeftToSklearn("some names of columns are no strings")
     with warnings.catch_warnings(action="ignore"):  # scikit-learn may do it in the end
         jobs = jobs_for(task_for(X, y, settings, estimators), estimators)
         call.method = _checked(jobs)
@@ -207,12 +252,22 @@ def _results(
     return [job.finish() for job in jobs]
 
 
-class _StandIn:
+class _Kind(ABCMeta):
+    """The type of stand-ins: an object of the class that one stands for counts as its own."""
+
+    def __instancecheck__(cls: Any, instance: Any) -> bool:
+        own = vars(cls).get("stands_for")
+        return super().__instancecheck__(instance) or (own and isinstance(instance, own))
+
+
+class _StandIn(metaclass=_Kind):
     """Pickled, it is what it stands in for, so that a model needs no other package."""
 
     stands_for: ClassVar[type]
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        if "stands_for" not in vars(type(self)):  # a subclass
+            return super().__reduce_ex__(protocol)
         state = {**self.__getstate__(), "_sklearn_version": sklearn.__version__}
         return object.__new__, (self.stands_for,), state
 
@@ -227,10 +282,13 @@ class _Search(_StandIn):
             partial(self.stands_for.fit, self, X, y, **params),
             lambda: self.stands_for.fit(clone(self), X, y, **params),
             partial(_compared, call),
+            *(self.cv, getattr(self, "random_state", None)),
         )
 
     @_left_if_it_fails()
     def _by_engine(self: Any, X: Any, y: Any, params: dict[str, Any], call: Call) -> Any:
+        if type(self)._run_search is not self.stands_for._run_search:
+            raise LeftToSklearn("a subclass searches in a way of its own")
         if self.return_train_score:
             raise LeftToSklearn("return_train_score is True")
         if getattr(self, "_skl_callbacks", None) or self.verbose > 2:
@@ -244,11 +302,11 @@ class _Search(_StandIn):
         folds = groups, self.cv, self.n_jobs
         options = {"sample_weight": weights, "scoring": scores.requested}
         settings = _settings(self.estimator, y, *folds, **options)
-        with self._drawn() as candidates:
-            with_params = [
-                clone(self.estimator).set_params(**clone(one, safe=False)) for one in candidates
-            ]
-            results = _results(call, X, y, settings, with_params)
+        candidates = list(self._drawn())
+        with_params = [
+            clone(self.estimator).set_params(**clone(one, safe=False)) for one in candidates
+        ]
+        results = _results(call, X, y, settings, with_params)
         self.n_splits_ = len(results[0].test_score)
         out = [
             {"fit_time": result.seconds / self.n_splits_, "score_time": 0.0, "test_scores": one}
@@ -265,7 +323,10 @@ class _Search(_StandIn):
         if self.refit:
             began = perf_counter()
             best = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
-            self.best_estimator_ = best.fit(*((X,) if y is None else (X, y)), **params)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                self.best_estimator_ = best.fit(*((X,) if y is None else (X, y)), **params)
+            _tell(caught)
             self.refit_time_ = perf_counter() - began
             if hasattr(best, "feature_names_in_"):
                 self.feature_names_in_ = best.feature_names_in_
@@ -273,6 +334,18 @@ class _Search(_StandIn):
         self.scorer_ = getattr(scorers, "_scorers", scorers)
         self.cv_results_ = found
         return self
+
+
+def _tell(caught: list[warnings.WarningMessage]) -> None:
+    """Give the warnings of the last fit, and say what they mean beside scores of folds."""
+    for one in caught:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if any(issubclass(one.category, ConvergenceWarning) for one in caught):
+        warn_caller(
+            "best_estimator_ has not converged, and the models behind cv_results_ have: their "
+            "scores may be better than its own; a larger max_iter, or scaled columns, would be "
+            "right."
+        )
 
 
 def _by_split(result: CVResult, scores: Scores) -> list[Any]:
@@ -316,10 +389,9 @@ class GridSearchCV(_Search, model_selection.GridSearchCV):
 
     stands_for = model_selection.GridSearchCV
 
-    @contextmanager
-    def _drawn(self: Any) -> Iterator[list[dict[str, Any]]]:
-        """Yield the candidates."""
-        yield list(model_selection.ParameterGrid(self.param_grid))
+    def _drawn(self: Any) -> Iterable[dict[str, Any]]:
+        """Return the candidates."""
+        return model_selection.ParameterGrid(self.param_grid)
 
 
 class RandomizedSearchCV(_Search, model_selection.RandomizedSearchCV):
@@ -327,19 +399,10 @@ class RandomizedSearchCV(_Search, model_selection.RandomizedSearchCV):
 
     stands_for = model_selection.RandomizedSearchCV
 
-    @contextmanager
-    def _drawn(self: Any) -> Iterator[list[dict[str, Any]]]:
-        """Yield the candidates; where the search is left to scikit-learn, it draws the same."""
-        generator = check_random_state(self.random_state)
-        before = generator.get_state()
-        sampler = model_selection.ParameterSampler(
-            self.param_distributions, self.n_iter, random_state=generator
-        )
-        try:
-            yield list(sampler)
-        except Exception:
-            generator.set_state(before)
-            raise
+    def _drawn(self: Any) -> Iterable[dict[str, Any]]:
+        """Return the candidates."""
+        of_search = self.param_distributions, self.n_iter
+        return model_selection.ParameterSampler(*of_search, random_state=self.random_state)
 
 
 class _Path(_StandIn):
@@ -355,6 +418,7 @@ class _Path(_StandIn):
             partial(self.stands_for.fit, self, X, y, **params),
             lambda: self.stands_for.fit(clone(self), X, y, **params),
             lambda found, before: _difference(found.mse_path_, before.mse_path_),
+            self.cv,
         )
 
     @_left_if_it_fails()
@@ -365,8 +429,8 @@ class _Path(_StandIn):
         if np.size(X) < _LEAST_NUMBERS:
             raise LeftToSklearn("X is small, so that paths take no longer")
         targets = np.asarray(y, np.float64)
-        if targets.ndim == 2 and targets.shape[1] == 1:
-            targets = targets[:, 0]
+        if targets.ndim != 1:
+            raise LeftToSklearn("y has several columns")
         given = self.get_params()
         same = {name: given[name] for name in self.model().get_params() if name in given}
         same |= {"precompute": False} if same["precompute"] == "auto" else {}
@@ -429,6 +493,7 @@ def cross_validate(estimator: Any, X: Any, y: Any = None, **options: Any) -> dic
         again,
         again,
         lambda found, before: _largest(found, before, "test_"),
+        options.get("cv"),
     )
 
 
@@ -437,20 +502,38 @@ def cross_val_score(estimator: Any, X: Any, y: Any = None, **options: Any) -> np
     again = partial(_cross_val_score, estimator, X, y, **options)
     return _run(
         Call("cross_val_score", name_of(estimator)),
-        lambda call: _columns(estimator, X, y, options, call)["test_score"],
+        partial(_one_column, estimator, X, y, options),
         again,
         again,
         _difference,
+        options.get("cv"),
     )
 
 
-def _settings_of(estimator: Any, y: Any, options: dict[str, Any], **settings: Any) -> Settings:
+def _settings_of(
+    function: Any, estimator: Any, y: Any, options: dict[str, Any], **settings: Any
+) -> Settings:
     """Return the settings of a function, in which weights act in training alone."""
+    score, verbose = options.get("error_score", np.nan), options.get("verbose", 0)
+    if (
+        not options.keys() <= signature(function).parameters.keys()
+        or isinstance(options.get("scoring"), set | frozenset)
+        or not (isinstance(score, Real) or score == "raise")
+        or not (isinstance(verbose, int) and verbose >= 0)
+    ):
+        raise LeftToSklearn("an argument is unknown or wrong")
     weights = _weights(estimator, options.get("params") or {})
     if weights is not None:
         settings |= {"sample_weight": weights, "score_weight": None}
     folds = (options.get(name) for name in ("groups", "cv", "n_jobs"))
     return _settings(estimator, y, *folds, **settings)
+
+
+def _one_column(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call) -> Any:
+    scoring = options.get("scoring")
+    if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
+        raise LeftToSklearn("scoring is no single score")
+    return _columns(estimator, X, y, options, call)["test_score"]
 
 
 @_left_if_it_fails()
@@ -461,7 +544,7 @@ def _columns(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call
             raise LeftToSklearn(f"{name} is True")
     scores = _scores(options.get("scoring"), estimator, y)
     X, y = indexable(X, y)
-    settings = _settings_of(estimator, y, options, scoring=scores.requested)
+    settings = _settings_of(_cross_validate, estimator, y, options, scoring=scores.requested)
     result = _results(call, X, y, settings, [clone(estimator)])[0]
     n_splits = len(result.test_score)
     found = {
@@ -483,6 +566,7 @@ def cross_val_predict(estimator: Any, X: Any, y: Any = None, **options: Any) -> 
         again,
         again,
         _difference,
+        options.get("cv"),
     )
 
 
@@ -490,7 +574,10 @@ def cross_val_predict(estimator: Any, X: Any, y: Any = None, **options: Any) -> 
 def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call) -> Any:
     """Return out-of-fold predictions."""
     X, y = indexable(X, y)
-    task = Task(X, y, _settings_of(estimator, y, options), estimator)
+    settings = _settings_of(_cross_val_predict, estimator, y, options)
+    if getattr(X, "dtype", None) == np.float32:
+        raise LeftToSklearn("predictions would have another dtype")
+    task = Task(X, y, settings, estimator)
     with warnings.catch_warnings(action="ignore"):
         job = job_for(task, clone(estimator), is_scored=False)
         call.method = _checked([job])

@@ -177,7 +177,7 @@ class Choice:
         honest, interval = self.honest, self.interval
         rows = {
             "trial": f"{self.trial.number} of {self.n_trials}",
-            **self.trial.params,
+            "params": ", ".join(f"{name}={value!r}" for name, value in self.trial.params.items()),
             "value": f"{self.trial.values[0]:.6g}",
             "corrected for the choice": honest
             and f"{honest.mean:.6g} ({honest.interval.low:.6g} to {honest.interval.high:.6g})",

@@ -64,10 +64,10 @@ BREAKAGES = [
         "test_accelerate::test_a_search_has_the_same_results",
     ),
     Breakage(
-        "accelerated: points that were drawn are drawn on from",
-        "generator.set_state(before)",
-        "generator.get_state()",
-        "test_accelerate::test_points_are_drawn_as_scikit_learn_draws_them",
+        "accelerated: splits that were drawn are drawn on from",
+        "        generator.set_state(state)",
+        "        generator.get_state()",
+        "test_accelerate::test_random_splits_are_those_that_scikit_learn_draws",
     ),
     Breakage(
         "ensembles: estimators that form no grid grow as one",
