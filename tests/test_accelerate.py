@@ -197,7 +197,7 @@ def test_what_an_engine_cannot_do_is_left_to_scikit_learn(calls):
     linear_model.LassoCV().fit(D, T)
     assert [call.why for call in calls if call.method == ""] == [
         "return_train_score is True",
-        *[call.why for call in calls[1:2]],
+        calls[1].why,
         "return_estimator is True",
         "fit gets sample_weight",
         "X is small, so that paths take no longer",
@@ -241,6 +241,7 @@ def test_solvers_that_are_stopped_early_are_left_to_scikit_learn(calls):
     models = [
         (LogisticRegression(max_iter=1), {"C": [1.0, 10.0]}, X, Y),
         (linear_model.Lasso(tol=0.5), {"alpha": [0.1]}, D, T),
+        (Ridge(solver="lsqr", max_iter=1), {"alpha": [0.1]}, D, T),
     ]
     for model, grid, rows, y in models:
         with warnings.catch_warnings(action="ignore"):
@@ -320,12 +321,15 @@ def test_a_script_runs_and_the_report_says_what_was_replaced(tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        cwd=tmp_path,  # where a checkout is not found
     )
     assert ran.returncode == 3, ran.stderr
     assert ran.stdout == "['--fast', '2'] 7\nGridSearchCV {'alpha': 0.01}\n"
     assert "By optuna_treecv:\n  GridSearchCV of Ridge: " in ran.stderr
     assert "largest difference of a score: " in ran.stderr
     assert "method='exact'\nBy scikit-learn, as before:\n  cross_val_score of SVR: " in ran.stderr
-    ran = subprocess.run([*command, "none.py"], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [*command, "none.py"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert ran.returncode == 2
     assert "script must be a Python file, got 'none.py'." in ran.stderr

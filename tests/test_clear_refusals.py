@@ -11,8 +11,12 @@ import pytest
 from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.base import RegressorMixin
+from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
+from sklearn.metrics import get_scorer
+from sklearn.metrics import make_scorer
+from sklearn.model_selection import cross_val_score
 
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import ModelCache
@@ -236,3 +240,25 @@ def test_figures_need_a_study(store):
     ):
         with pytest.raises(ValueError, match="^study must be an optuna.Study, got 3"):
             function(3, store)
+
+
+@pytest.mark.parametrize("scoring", ["f1", "average_precision", "precision"])
+def test_labels_without_the_positive_one(scoring):
+    """The error comes with the objective, and not in the first trial."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    words = np.where(X[:, 0] > 0, "yes", "no")
+    space = {"C": FloatDistribution(0.1, 1.0)}
+    model = LogisticRegression()
+    with pytest.raises(ValueError, match=rf"^scoring='{scoring}' needs pos_label, since .* 'yes'"):
+        treecv_objective(model, X, words, param_distributions=space, scoring=scoring)
+    with pytest.raises(ValueError, match="pos_label"):
+        cross_val_score(model, X, words, scoring=scoring, error_score="raise")
+    scorer = get_scorer(scoring)
+    right = make_scorer(
+        scorer._score_func, pos_label="yes", response_method=scorer._response_method
+    )
+    assert np.isfinite(tree_cross_validate(model, X, words, scoring=right).mean)
+    for others in ("f1_macro", "roc_auc", "accuracy"):
+        assert np.isfinite(tree_cross_validate(model, X, words, scoring=others).mean)
+    for codes in (words == "yes", np.where(words == "yes", 1, -1)):
+        assert np.isfinite(tree_cross_validate(model, X, codes, scoring=scoring).mean)

@@ -271,6 +271,10 @@ def test_decision_values_of_pairs_of_classes_are_refused(scoring):
 
 
 def test_a_scorer_that_refuses_labels_says_so_of_all_rows(data):
+    def numbers_only(y_true, y_predicted):
+        return float(np.mean(y_true.astype(float) == y_predicted.astype(float)))
+
     X, y = data
-    with pytest.raises(ValueError, match="^scoring='f1' cannot score all tested rows together: "):
-        tree_cross_validate(PegasosClassifier(), X, np.array(["a", "b"])[y], scoring=pooled("f1"))
+    scoring = pooled(make_scorer(numbers_only))
+    with pytest.raises(ValueError, match="cannot score all tested rows together: could not"):
+        tree_cross_validate(PegasosClassifier(), X, np.array(["a", "b"])[y], scoring=scoring)

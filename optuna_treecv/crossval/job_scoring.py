@@ -7,6 +7,7 @@ of the root mean squared error over folds of one row is the mean absolute error.
 from __future__ import annotations
 
 from functools import partial
+from inspect import signature
 from typing import Any
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.dummy import DummyClassifier
 from sklearn.dummy import DummyRegressor
+from sklearn.metrics import average_precision_score
 
 from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
 from optuna_treecv.learners.from_estimator import check_methods
@@ -69,6 +71,7 @@ def scoring_of(job: Job, of_class: bool = False) -> Scoring:
         raise ValueError(f"y must be given for a {kind}, got None.")
     for metric in scoring.metrics:
         _check_takes_columns(metric, job)
+        _check_positive_label(metric, job)
         check_methods(estimator, metric.methods, f"scoring={metric.name!r}", of_class)
         _check_takes_weights(metric, job)
     if settings.order == "random" and not job.engine.trains_further:
@@ -117,6 +120,27 @@ def _check_takes_columns(metric: Metric, job: Job) -> None:
         raise ValueError(
             "scoring must be a scorer(estimator, X, y), or the name of one such as 'accuracy' "
             f"for columns of classes, for y of shape {data.y.shape}, got {metric.name!r}."
+        )
+
+
+def _check_positive_label(metric: Metric, job: Job) -> None:
+    """Refuse a scorer of scikit-learn whose positive label is none of two classes."""
+    scorer = metric.of if isinstance(metric, Pooled) else metric
+    function = getattr(getattr(scorer, "score", None), "_score_func", None)
+    if function is None or job.classes is None or len(job.classes) != 2:
+        return
+    defaults = {name: one.default for name, one in signature(function).parameters.items()}
+    of_score = defaults | scorer.score._kwargs  # type: ignore[union-attr]
+    # Other averages ignore the label, but for that of average_precision.
+    is_binary = of_score.get("average", "binary") == "binary"
+    is_used = is_binary or function is average_precision_score
+    label, classes = of_score.get("pos_label"), job.classes.tolist()
+    if is_used and label is not None and label not in classes:
+        raise ValueError(
+            f"scoring={metric.name!r} needs pos_label, since its default {label!r} is none of the "
+            f"labels {classes[0]!r} and {classes[1]!r}; make_scorer({function.__name__}, "
+            f"pos_label={classes[1]!r}, response_method={scorer.methods!r}), for example, would "
+            "be right."
         )
 
 

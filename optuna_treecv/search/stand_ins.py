@@ -6,6 +6,7 @@ hands the call back.
 """
 
 from abc import ABCMeta
+from collections import deque
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -58,6 +59,9 @@ _GROWN = frozenset({"boosting", "bagging"})
 _CONVERGED = frozenset({"exact", "newton"})
 PROMISED = frozenset({"neighbors"}) | _CONVERGED | _GROWN
 
+# The calls that are noted, those that came last.
+_MOST_CALLS = 10_000
+
 # With fewer numbers in X, the paths of ``LassoCV`` are sooner than exact folds.
 _LEAST_NUMBERS = 2**23
 
@@ -101,10 +105,10 @@ class Call:
 
 @dataclass
 class Record:
-    """The calls so far, and whether scikit-learn runs each of them too."""
+    """The last calls, and whether scikit-learn runs each of them too."""
 
     is_checked: bool = False
-    calls: list[Call] = field(default_factory=list)
+    calls: deque[Call] = field(default_factory=partial(deque, maxlen=_MOST_CALLS))
 
 
 RECORD = Record()
@@ -187,7 +191,7 @@ def _check_converges(estimator: Any) -> None:
     for name, is_early in (("max_iter", operator.lt), ("tol", operator.gt)):
         value: Any = getattr(last, name, None)
         usual: Any = by_default.get(name)
-        if None not in (value, usual) and is_early(value, usual):
+        if value is not None and (usual is None or is_early(value, usual)):
             raise LeftToSklearn(f"{name}={value!r} may end fits before they have converged")
 
 
