@@ -75,7 +75,8 @@ def write_html(study: optuna.Study, store: Any, path: str) -> None:
     Path(path).write_text(
         f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
         "<body style='font-family: sans-serif; max-width: 60em; margin: auto'>"
-        f"<h1>{title}</h1>{''.join(parts)}"
-        f"<pre style='overflow-x: auto'>{escape(explained(study, store))}</pre></body></html>\n",
+        f"<h1>{title}</h1>"
+        f"<pre style='white-space: pre-wrap'>{escape(explained(study, store))}</pre>"
+        f"{''.join(parts)}</body></html>\n",
         encoding="utf-8",
     )
