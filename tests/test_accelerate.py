@@ -293,6 +293,13 @@ def test_a_fitted_search_is_pickled_as_that_of_scikit_learn(calls):
     assert np.array_equal(again.predict(D), search.predict(D))
 
 
+def test_functions_are_found_where_they_are():
+    for name in ("cross_validate", "cross_val_score", "cross_val_predict"):
+        function = getattr(stand_ins, name)
+        assert pickle.loads(pickle.dumps(function)) is function
+        assert function.__doc__ == getattr(stand_ins, f"_{name}").__doc__
+
+
 SCRIPT = """
 import sys
 from sklearn.datasets import load_diabetes

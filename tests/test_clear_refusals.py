@@ -249,7 +249,9 @@ def test_labels_without_the_positive_one(scoring):
     words = np.where(X[:, 0] > 0, "yes", "no")
     space = {"C": FloatDistribution(0.1, 1.0)}
     model = LogisticRegression()
-    with pytest.raises(ValueError, match=rf"^scoring='{scoring}' needs pos_label, since .* 'yes'"):
+    with pytest.raises(
+        ValueError, match=rf"^scoring='{scoring}' needs another pos_label, since .* 'yes'"
+    ):
         treecv_objective(model, X, words, param_distributions=space, scoring=scoring)
     with pytest.raises(ValueError, match="pos_label"):
         cross_val_score(model, X, words, scoring=scoring, error_score="raise")

@@ -126,18 +126,19 @@ def _check_takes_columns(metric: Metric, job: Job) -> None:
 def _check_positive_label(metric: Metric, job: Job) -> None:
     """Refuse a scorer of scikit-learn whose positive label is none of two classes."""
     scorer = metric.of if isinstance(metric, Pooled) else metric
-    function = getattr(getattr(scorer, "score", None), "_score_func", None)
+    score: Any = getattr(scorer, "score", None)
+    function = getattr(score, "_score_func", None)
     if function is None or job.classes is None or len(job.classes) != 2:
         return
     defaults = {name: one.default for name, one in signature(function).parameters.items()}
-    of_score = defaults | scorer.score._kwargs  # type: ignore[union-attr]
+    of_score = defaults | score._kwargs
     # Other averages ignore the label, but for that of average_precision.
     is_binary = of_score.get("average", "binary") == "binary"
     is_used = is_binary or function is average_precision_score
     label, classes = of_score.get("pos_label"), job.classes.tolist()
     if is_used and label is not None and label not in classes:
         raise ValueError(
-            f"scoring={metric.name!r} needs pos_label, since its default {label!r} is none of the "
+            f"scoring={metric.name!r} needs another pos_label, since {label!r} is none of the "
             f"labels {classes[0]!r} and {classes[1]!r}; make_scorer({function.__name__}, "
             f"pos_label={classes[1]!r}, response_method={scorer.methods!r}), for example, would "
             "be right."

@@ -488,32 +488,6 @@ _cross_val_score = model_selection.cross_val_score
 _cross_val_predict = model_selection.cross_val_predict
 
 
-@wraps(_cross_validate)
-def cross_validate(estimator: Any, X: Any, y: Any = None, **options: Any) -> dict[str, Any]:
-    again = partial(_cross_validate, estimator, X, y, **options)
-    return _run(
-        Call("cross_validate", name_of(estimator)),
-        partial(_columns, estimator, X, y, options),
-        again,
-        again,
-        lambda found, before: _largest(found, before, "test_"),
-        options.get("cv"),
-    )
-
-
-@wraps(_cross_val_score)
-def cross_val_score(estimator: Any, X: Any, y: Any = None, **options: Any) -> np.ndarray:
-    again = partial(_cross_val_score, estimator, X, y, **options)
-    return _run(
-        Call("cross_val_score", name_of(estimator)),
-        partial(_one_column, estimator, X, y, options),
-        again,
-        again,
-        _difference,
-        options.get("cv"),
-    )
-
-
 def _settings_of(
     function: Any, estimator: Any, y: Any, options: dict[str, Any], **settings: Any
 ) -> Settings:
@@ -561,19 +535,6 @@ def _columns(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call
     return {**found, **by_name}
 
 
-@wraps(_cross_val_predict)
-def cross_val_predict(estimator: Any, X: Any, y: Any = None, **options: Any) -> np.ndarray:
-    again = partial(_cross_val_predict, estimator, X, y, **options)
-    return _run(
-        Call("cross_val_predict", name_of(estimator)),
-        partial(_predictions, estimator, X, y, options),
-        again,
-        again,
-        _difference,
-        options.get("cv"),
-    )
-
-
 @_left_if_it_fails()
 def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call) -> Any:
     """Return out-of-fold predictions."""
@@ -586,3 +547,26 @@ def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: 
         job = job_for(task, clone(estimator), is_scored=False)
         call.method = _checked([job])
     return job.predict(options.get("method", "predict"))
+
+
+def _in_place_of(
+    original: Callable[..., Any],
+    by_engine: Callable[..., Any],
+    difference: Callable[[Any, Any], float],
+) -> Any:
+    """Return a function with the name of one of scikit-learn's, which evaluates by an engine."""
+
+    @wraps(original)
+    def stand_in(estimator: Any, X: Any, y: Any = None, **options: Any) -> Any:
+        again = partial(original, estimator, X, y, **options)
+        call = Call(original.__name__, name_of(estimator))
+        evaluate = partial(by_engine, estimator, X, y, options)
+        return _run(call, evaluate, again, again, difference, options.get("cv"))
+
+    stand_in.__module__ = __name__  # where pickle finds it
+    return stand_in
+
+
+cross_validate = _in_place_of(_cross_validate, _columns, partial(_largest, prefix="test_"))
+cross_val_score = _in_place_of(_cross_val_score, _one_column, _difference)
+cross_val_predict = _in_place_of(_cross_val_predict, _predictions, _difference)
