@@ -1,6 +1,8 @@
 """Memory of prepared rows, which the process keeps and uses again."""
 
 import gc
+import mmap
+import sys
 import tracemalloc
 
 import numpy as np
@@ -11,15 +13,15 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv.rows import memory
 from optuna_treecv.rows import row_file
+from optuna_treecv.rows.memory import empty_parts
 from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.rows.memory import MOST_KEPT
 
 SHAPE = (10_000, 64)
+LOOKS = [lambda rows: rows[5:7], memoryview, lambda rows: rows.ravel().view("u1")]
 
 
-@pytest.mark.parametrize(
-    "look", [lambda rows: rows[5:7], memoryview, lambda rows: rows.ravel().view("u1")]
-)
+@pytest.mark.parametrize("look", LOOKS)
 def test_memory_is_used_again_when_nobody_looks_at_it(look):
     rows = empty_rows(SHAPE, np.float64)
     address = rows.ctypes.data
@@ -70,6 +72,41 @@ def test_an_evaluation_in_used_memory_has_the_same_bits():
     memory._kept[0][:] = 255  # NaN
     again = tree_cross_validate(PegasosClassifier(), X, y, cv=5)
     assert np.array_equal(first.test_score, again.test_score)
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("look", LOOKS)
+def test_parts_of_memory_go_one_by_one(look):
+    n_bytes = 2**25 + 24  # parts end within pages
+    whole, parts = empty_parts(4, n_bytes)
+    assert [len(part) for part in parts] == 4 * [n_bytes]
+    whole.reshape(4, n_bytes)[:] = np.array([[1], [2], [3], [4]])
+    del whole
+    before = resident_bytes()
+    last = look(parts.pop(1))
+    gc.collect()
+    assert before - resident_bytes() < n_bytes // 2
+    assert np.all(np.asarray(last) == 2)
+    del last
+    assert before - resident_bytes() > n_bytes * 9 // 10
+    for part, number in zip(parts, (1, 3, 4), strict=True):
+        assert np.all(part == number)
+    del part
+    parts.clear()
+    assert before - resident_bytes() > 4 * n_bytes * 9 // 10
+
+
+def test_small_parts_share_pages():
+    whole, parts = empty_parts(3, 100)
+    whole[:] = 7
+    del whole
+    del parts[1]
+    assert np.all(np.concatenate(parts) == 7)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ cdef class Kernel:
     cdef Py_ssize_t n_classes               # 0: y does not hold class codes
     cdef bint is_weighed
     cdef readonly Py_ssize_t n_models       # 1, or the number of models in lanes
+    cdef readonly Py_ssize_t out_rows       # of a model in the array of outputs: n_rows or more
     cdef readonly Py_ssize_t n_outputs
     cdef readonly Py_ssize_t itemsize
     cdef readonly Py_ssize_t state_bytes

@@ -15,6 +15,7 @@ class Memory:
 class Kernel:
     n_rows: int
     n_models: int
+    out_rows: int
     n_outputs: int
     itemsize: int
     state_bytes: int

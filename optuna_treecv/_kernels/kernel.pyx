@@ -76,7 +76,7 @@ cdef int set_tree(
         for i in range(n_folds):
             if bounds[i] >= bounds[i + 1] or bounds[0] < 0:
                 raise ValueError("bounds must rise, from 0 or more.")
-    if out.shape[0] != learner.n_models * learner.n_rows or out.shape[1] != learner.n_outputs * learner.itemsize:
+    if out.shape[0] != learner.n_models * learner.out_rows or out.shape[1] != learner.n_outputs * learner.itemsize:
         raise ValueError("out must have room for the outputs of all rows.")
     if model.shape[0] != learner.model_bytes:
         raise ValueError(f"a model has {learner.model_bytes} bytes, got {model.shape[0]}.")
@@ -150,6 +150,7 @@ cdef class Kernel:
             self.learner.y = &y_bytes[0]
             self.keep_alive.append(y_bytes)
         self.n_models = 1
+        self.out_rows = self.n_rows
         self.learner.width = X.shape[1]
         self.learner.n_outputs = n_outputs
         self.learner.itemsize = X.dtype.itemsize
@@ -359,7 +360,7 @@ cdef class Kernel:
         unsigned char [::1] model,                   # OUT, room for one model
         Py_ssize_t start,
         Py_ssize_t stop,
-        unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
+        unsigned char [:, ::1] out,                  # OUT, (n_models * out_rows, output bytes)
     ):
         """Write the outputs of the model of ``state`` for the rows start..stop-1 to the same rows of
         ``out``.
@@ -369,7 +370,7 @@ cdef class Kernel:
             raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
         if model.shape[0] != self.model_bytes:
             raise ValueError(f"a model has {self.model_bytes} bytes, got {model.shape[0]}.")
-        if out.shape[0] != self.n_models * self.n_rows or out.shape[1] != self.n_outputs * self.itemsize:
+        if out.shape[0] != self.n_models * self.out_rows or out.shape[1] != self.n_outputs * self.itemsize:
             raise ValueError("out must have room for the outputs of all rows.")
         with nogil:
             self.learner.test(&self.learner, &state[0], &model[0], start, stop, &out[start, 0])
@@ -379,7 +380,7 @@ cdef class Kernel:
         plan,
         node,
         Memory memory not None,
-        unsigned char [:, ::1] out,                  # OUT, (n_rows, output bytes)
+        unsigned char [:, ::1] out,                  # OUT, (n_models * out_rows, output bytes)
         unsigned char [:, ::1] kept=None,            # OUT, (n_nodes, state_bytes), the states of the nodes that hold
                                                      # out at least least_folds chunks, parents first; None: no states
         Py_ssize_t least_folds=1,

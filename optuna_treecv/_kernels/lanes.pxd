@@ -191,7 +191,7 @@ cdef struct LaneSettings:
     Py_ssize_t n_lanes          # they fill whole vectors
     Py_ssize_t n_used           # lanes that belong to a model: n_models * n_outputs
     Py_ssize_t n_outputs        # per model
-    Py_ssize_t n_rows
+    Py_ssize_t out_rows         # per model in the array of outputs
     int32_t classes[MOST_LANES]  # the class that a lane separates from the rest
     Py_ssize_t common_bytes     # bytes of a state that all lanes share
     Py_ssize_t n_numbers        # per lane

@@ -6,6 +6,7 @@ VECTOR_BYTES: int
 MOST: int
 
 class LanesKernel(Kernel):
+    def leave_room(self, n_rows: int) -> None: ...
     def start(self, state: np.ndarray) -> None: ...
     def take(
         self,

@@ -65,7 +65,7 @@ cdef inlined test_dense(
     cdef Py_ssize_t i
     for i in range(start, stop):
         dot_lanes(learner, i, i, weights, settings.n_lanes, <floating *> NULL, outputs, weights)
-        write_outputs(settings, settings.n_rows, outputs, out)
+        write_outputs(settings, settings.out_rows, outputs, out)
         out += learner.n_outputs
 
 
@@ -111,7 +111,7 @@ cdef inlined test_sparse(
             outputs[lane] = ((s[0] + s[4 * n_lanes]) + (s[2 * n_lanes] + s[6 * n_lanes])) + (
                 (s[n_lanes] + s[5 * n_lanes]) + (s[3 * n_lanes] + s[7 * n_lanes])
             )
-        write_outputs(settings, settings.n_rows, outputs, out)
+        write_outputs(settings, settings.out_rows, outputs, out)
         out += learner.n_outputs
 
 
@@ -162,7 +162,7 @@ cdef void gather(
 
 cdef class LanesKernel(Kernel):
     """Several linear models over the same prepared rows, where ``LinearKernel`` has one. Outputs are
-    (n_models, n_rows, n_outputs).
+    (n_models, out_rows, n_outputs).
     """
 
     cdef int bind_lanes(
@@ -185,7 +185,7 @@ cdef class LanesKernel(Kernel):
         settings.n_lanes = (settings.n_used + a_vector - 1) // a_vector * a_vector
         if not 0 < settings.n_used <= settings.n_lanes <= MOST_LANES:
             raise ValueError(f"there must be 1 to {MOST_LANES} lanes, got {settings.n_used}.")
-        settings.n_rows = self.n_rows
+        settings.out_rows = self.out_rows
         for lane in range(settings.n_lanes):
             settings.classes[lane] = first_class + lane % self.n_outputs
         settings.weights = weights
@@ -220,6 +220,13 @@ cdef class LanesKernel(Kernel):
             (self.learner.width * a_number if has_sums else 0) + n_vectors * a_vector,
             a_vector,
         )
+
+    def leave_room(self, Py_ssize_t n_rows):
+        """Leave so many rows free after the outputs of each model."""
+        if n_rows < 0:
+            raise ValueError(f"n_rows must be 0 or more, got {n_rows}.")
+        self.out_rows = self.n_rows + n_rows
+        (<LaneSettings *> self.learner.settings).out_rows = self.out_rows
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row: each scale, the first number of a lane, is 1."""

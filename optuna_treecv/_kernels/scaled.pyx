@@ -440,6 +440,7 @@ cdef class Scaled(Kernel):
         self.own.behind = &behind.learner
         self.own.y_bytes = 4 if behind.n_classes > 0 else behind.itemsize
         self.n_rows, self.n_classes, self.n_models = behind.n_rows, behind.n_classes, behind.n_models
+        self.out_rows = behind.out_rows
         self.n_outputs, self.itemsize = behind.n_outputs, behind.itemsize
         self.is_weighed = True
         self.learner = behind.learner

@@ -58,6 +58,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
+from optuna_treecv.scoring.at_leaves import COUNT_BYTES
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.sharing.caches import AnyCache
@@ -310,22 +311,21 @@ def _evaluate_group(
     ahead = [Ahead() for _ in members]
     if first.task.settings.is_early and number == 0:
         lanes = EarlyLanes(repeat.plan, learners, first.scoring.first, n_threads, watch)
-        out, tested = lanes.evaluate()
+        outputs, tested = lanes.evaluate()
         ahead = lanes.ahead
     else:
-        plan, learner = repeat.plan, Lanes(learners)
-        shape = len(members) * plan.n_rows, learner.n_outputs
-        out = learner.rows.empty(shape, learner.dtype)
+        plan, learner = repeat.plan, Lanes(learners, COUNT_BYTES)
+        out, outputs = _room(plan, learner, len(members))
         n_updates = walk_lanes(plan, learner, out, repeat.blocks, n_threads)
         tested = list(range(len(members)))
         for one in ahead:
             one.n_updates = n_updates
     seconds = (perf_counter() - began) / len(members)
-    counts = [ahead[i].n_updates for i in tested]
-    are_leased &= out.flags.owndata
-    for i, outputs in zip(tested, _cut(out, counts), strict=True):
+    for i, of_model in zip(tested, outputs, strict=True):
+        of_model.n_updates = ahead[i].n_updates
         if ahead[i].lost_at is None:
-            ahead[i].outputs, ahead[i].since = outputs, since if are_leased else None
+            are_leased &= not of_model.was_kept  # but in a file
+            ahead[i].outputs, ahead[i].since = of_model, since if are_leased else None
     for results, (job, _) in zip(ahead, members, strict=True):
         results.seconds = seconds
         job.ahead[number] = results
@@ -341,21 +341,13 @@ def _evaluate_group(
         )
 
 
-def _cut(array: np.ndarray, counts: list[int]) -> list[ArrayThenCount]:
-    """Copy an array into equal parts that can go one by one, each with its count.
-
-    The array shrinks meanwhile to nothing, so that this takes the memory of one more part. What is
-    in a file is not copied.
-    """
-    if not array.flags.owndata:
-        each = array.reshape(len(counts), -1, array.shape[1])
-        return [ArrayThenCount.view(*one) for one in zip(each, counts, strict=True)]
-    parts = []
-    for number in range(len(counts) - 1, -1, -1):
-        begin = number * (len(array) // (number + 1))
-        parts.append(ArrayThenCount.of(array[begin:], counts[number]))
-        array.resize((begin, *array.shape[1:]), refcheck=False)
-    return parts[::-1]
+def _room(plan: Plan, lanes: Lanes, n_models: int) -> tuple[np.ndarray, list[ArrayThenCount]]:
+    """Return room for the outputs of all learners, and for those of each with their count."""
+    shape = plan.n_rows, lanes.n_outputs
+    whole, each = ArrayThenCount.side_by_side(
+        n_models, shape, lanes.dtype, lanes.out_rows, lanes.rows
+    )
+    return whole.reshape(-1, lanes.n_outputs), each
 
 
 class FirstPass:
@@ -468,7 +460,7 @@ class EarlyLanes:
     watch: Watch | None
 
     def __post_init__(self) -> None:
-        self._lanes = Lanes(self.learners)
+        self._lanes = Lanes(self.learners, COUNT_BYTES)
         self._members = list(range(len(self.learners)))  # the learners on the lanes
         self._alive = set(self._members)
         self._states: dict[Node, np.ndarray] = {}
@@ -476,13 +468,13 @@ class EarlyLanes:
         scores = partial(empty_scores, self.metric, max(ends), self.learners[0].rows, ends)
         self.ahead = [Ahead(scores()) for _ in self.learners]
 
-    def evaluate(self) -> tuple[np.ndarray, list[int]]:
+    def evaluate(self) -> tuple[list[ArrayThenCount], list[int]]:
         """Walk the tree; return the outputs of those whose folds are tested, and who they are.
 
         Returns
         -------
-        outputs : ndarray of shape (n_members * n_rows, n_outputs)
-            All rows for the first of them, then all rows for the second.
+        outputs : list of ArrayThenCount
+            Those of each, without their count.
         members : list of int
             Some of them may have lost, if fewer than half have.
         """
@@ -491,20 +483,14 @@ class EarlyLanes:
         if self.plan.n_folds >= FEWEST_FOLDS and self._alive:
             pending = self._walk_to_nested()
         if not self._alive:
-            return np.empty((0, self._lanes.n_outputs), self._lanes.dtype), []
+            return [], []
         plan, lanes = self.plan, self._lanes
         if pending is None:
             pending = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
-        out = self._empty()
+        out, outputs = _room(plan, lanes, len(self._members))
         blocks = divided(plan, [one.node for one in pending], self.n_jobs)
         self._count(walk_lanes(plan, lanes, out, blocks, self.n_jobs, pending))
-        return out, self._members
-
-    def _empty(self) -> np.ndarray:
-        """Return room for the outputs of all lanes."""
-        lanes = self._lanes
-        shape = len(self._members) * self.plan.n_rows, lanes.n_outputs
-        return lanes.rows.empty(shape, lanes.dtype)
+        return outputs, self._members
 
     def _first_pass(self) -> None:
         steps, n_before = steps_of_spine(self.plan), 0
@@ -536,7 +522,8 @@ class EarlyLanes:
         """
         plan, lanes = self.plan, self._lanes
         nodes = plan.blocks(NESTED_FOLDS)
-        out = self._empty()
+        shape = len(self._members) * lanes.out_rows, lanes.n_outputs
+        out = lanes.rows.empty(shape, lanes.dtype)
         pending = beside_the_spine(plan, self._states, plan.root, nodes[0])
         held, n_updates = _models_at(nodes, plan, lanes, out, self.n_jobs, pending)
         self._count(n_updates)
@@ -545,7 +532,7 @@ class EarlyLanes:
         each: list[Any] = [None for _ in self.learners]
         for number in self._members:
             each[number] = self.ahead[number].nested = empty_scores(self.metric, n_rows, of_rows)
-        by_model = out.reshape(len(self._members), plan.n_rows, -1)[:, start:stop]
+        by_model = out.reshape(len(self._members), lanes.out_rows, -1)[:, start:stop]
         self._add(each, by_model, slice(start, stop), 0, n_rows)
         left = [held[node] for node in nodes[1:]]
         below = [node for node in self._states if node.last <= nodes[0].last]

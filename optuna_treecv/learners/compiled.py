@@ -661,10 +661,21 @@ class Lanes(KernelTrainer):
     """Learners trained side by side; the results are bit for bit those of training them alone.
 
     The learners are of one class and differ only in its ``lane_parameters``. Outputs hold all rows
-    for the first learner, then all rows for the second: (n_learners * n_rows, n_outputs).
+    for the first learner, then all rows for the second: (n_learners * out_rows, n_outputs).
+
+    Parameters
+    ----------
+    learners : list of CompiledLearner
+    free_bytes : int, default=0
+        After the outputs of each learner, at least so many bytes are left free.
+
+    Attributes
+    ----------
+    out_rows : int
+        The rows of outputs for each learner: all rows, and those that are left free.
     """
 
-    def __init__(self, learners: list[CompiledLearner]) -> None:
+    def __init__(self, learners: list[CompiledLearner], free_bytes: int = 0) -> None:
         first: Any = learners[0].settings
         rows = learners[0].rows
         n_classes = None if rows.classes is None else len(rows.classes)
@@ -672,12 +683,14 @@ class Lanes(KernelTrainer):
         self.learners = learners
         kernel = first.make_lanes(rows.X, rows.y, n_classes, settings)
         kernel.weigh(learners[0].weights, first.is_balanced)
+        kernel.leave_room(-(-free_bytes // (kernel.n_outputs * kernel.itemsize)))
+        self._free_bytes, self.out_rows = free_bytes, kernel.out_rows
         before = learners[0].before
         super().__init__(kernel if before is None else before.around(kernel, rows), rows)
 
     def only(self, numbers: list[int]) -> "Lanes":
         """Return some of the learners."""
-        return Lanes([self.learners[number] for number in numbers])
+        return Lanes([self.learners[number] for number in numbers], self._free_bytes)
 
     def take(self, lanes: "Lanes", state: np.ndarray, numbers: list[int]) -> np.ndarray:
         """Return the state of these learners, which are some of ``lanes``, from a state of all.

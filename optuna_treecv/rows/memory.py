@@ -1,6 +1,7 @@
 """Memory for rows and states of models."""
 
 from math import prod
+import mmap
 from typing import Any
 from weakref import finalize
 
@@ -51,6 +52,35 @@ def empty_rows(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     lent = memory.view(_Lent)
     finalize(lent, _keep, memory).atexit = False
     return _aligned(lent, n_bytes).view(np.ndarray).view(dtype).reshape(shape)
+
+
+def empty_parts(n_parts: int, n_bytes: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return uninitialised bytes, and the same cut into equal parts that can go one by one.
+
+    The memory of a part, but for at most two pages of it, goes back to the system with the last
+    array in it, if no array in the whole is left. On Windows it goes with the last part.
+
+    Returns
+    -------
+    whole : ndarray of shape (n_parts * n_bytes,), uint8
+    parts : list of n_parts ndarray of shape (n_bytes,), uint8
+    """
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        whole = np.empty(n_parts * n_bytes, np.uint8)
+        return whole, list(whole.reshape(n_parts, n_bytes))
+    pages = mmap.mmap(-1, n_parts * n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # as NumPy does: filling small pages takes thrice as long
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(pages, np.uint8)
+    parts = []
+    for begin in range(0, len(whole), n_bytes):
+        lent = whole[begin : begin + n_bytes].view(_Lent)
+        first, end = -(-begin // mmap.PAGESIZE), (begin + n_bytes) // mmap.PAGESIZE
+        if first < end:
+            within = first * mmap.PAGESIZE, (end - first) * mmap.PAGESIZE
+            finalize(lent, pages.madvise, mmap.MADV_DONTNEED, *within).atexit = False
+        parts.append(lent[:].view(np.ndarray))  # refers to the slice, and that to ``lent``
+    return whole, parts
 
 
 def keep_nothing() -> None:

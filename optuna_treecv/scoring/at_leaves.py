@@ -11,6 +11,7 @@ import numpy as np
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.memory import aligned_bytes
+from optuna_treecv.rows.memory import empty_parts
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import score_of
@@ -214,6 +215,35 @@ class ArrayThenCount:
     def _use(self, memory: np.ndarray) -> None:
         self.memory = memory
         self.array = memory[:-COUNT_BYTES].view(self._dtype).reshape(self._shape)
+
+    @classmethod
+    def side_by_side(
+        cls, n_arrays: int, shape: tuple[int, ...], dtype: Any, room: int, rows: PreparedRows
+    ) -> "tuple[np.ndarray, list[ArrayThenCount]]":
+        """Return an array of several, and each of them with its count; they can go one by one.
+
+        Parameters
+        ----------
+        n_arrays : int
+        shape : tuple of int
+            That of each of them.
+        dtype : dtype
+        room : int
+            The first axis of each of them in the whole array, with at least ``COUNT_BYTES`` after
+            ``shape``.
+        rows : PreparedRows
+            Tell whether they are in a file.
+        """
+        whole_shape = n_arrays, room, *shape[1:]
+        if rows.file is not None:
+            whole = rows.file.empty(whole_shape, dtype)
+            if not whole.flags.owndata:
+                return whole, [cls.view(one[: shape[0]], 0) for one in whole]
+        memory, parts = empty_parts(n_arrays, prod(whole_shape[1:]) * np.dtype(dtype).itemsize)
+        arrays = [cls(shape, dtype) for _ in parts]
+        for one, part in zip(arrays, parts, strict=True):
+            one._use(part[: len(one.memory)])
+        return memory.view(dtype).reshape(whole_shape), arrays
 
     @property
     def n_updates(self) -> int:

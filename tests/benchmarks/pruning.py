@@ -150,10 +150,10 @@ def evaluated(
         rows = jobs[0].rows()
         learners = [job.learner(rows) for job in jobs]
         lanes = EarlyLanes(plan, learners, metric, 1, None)
-        outputs, members = lanes.evaluate()
-        each = outputs.reshape(len(members), -1, outputs.shape[1])
-        for learner, known, out in zip(learners, lanes.ahead, each, strict=True):
-            losses, _ = scored(learner, metric, learner.settings, out, slice(0, plan.n_rows))
+        outputs, _ = lanes.evaluate()
+        for learner, known, out in zip(learners, lanes.ahead, outputs, strict=True):
+            rows = slice(0, plan.n_rows)
+            losses, _ = scored(learner, metric, learner.settings, out.array, rows)
             passes, ends = known.n_updates / plan.n_rows, steps_of_spine(plan)
             score = float(losses.mean())
             found.append(Trial(score, known.progressive, known.nested, ends, passes))
