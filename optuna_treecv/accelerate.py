@@ -2,11 +2,11 @@
 
 ``python -m optuna_treecv.accelerate script.py`` runs a script in which ``GridSearchCV``,
 ``RandomizedSearchCV``, ``cross_val_score``, ``cross_validate``, ``cross_val_predict``,
-``LassoCV``, ``ElasticNetCV`` and ``RidgeCV`` with ``cv`` go through an engine wherever it
-promises the scores of the estimator's own fits; all else runs as before. At the end it prints what
-was replaced. With ``--check``, scikit-learn runs each of them too, and the largest difference of a
-score is printed. Iterative solvers of scikit-learn stop before they have converged, so that their
-scores, and with them the best parameters, may differ a little.
+``LassoCV``, ``ElasticNetCV``, ``LogisticRegressionCV`` and ``RidgeCV`` with ``cv`` go through an
+engine wherever it promises the scores of the estimator's own fits; all else runs as before. At the
+end it prints what was replaced. With ``--check``, scikit-learn runs each of them too, and the
+largest difference of a score is printed. Iterative solvers of scikit-learn stop before they have
+converged, so that their scores, and with them the best parameters, may differ a little.
 
 In a notebook, call ``install`` before the first import from scikit-learn.
 """
@@ -42,6 +42,7 @@ _PLACES: list[tuple[Any, str]] = [
     *((model_selection, name) for name in _IN_MODEL_SELECTION),
     (linear_model, "ElasticNetCV"),
     (linear_model, "LassoCV"),
+    (linear_model, "LogisticRegressionCV"),
     (_ridge, "GridSearchCV"),
 ]
 

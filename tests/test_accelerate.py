@@ -53,6 +53,25 @@ TestGridSearch = type("TestGridSearch", (), cases_with(stand_ins.GridSearchCV))
 TestRandomizedSearch = type("TestRandomizedSearch", (), cases_with(stand_ins.RandomizedSearchCV))
 
 
+class _Seeded:
+    @pytest.fixture
+    def global_random_seed(self):
+        return 42
+
+
+TestLogistic = pytest.mark.slow(
+    type(
+        "TestLogistic",
+        (_Seeded,),
+        cases_with(
+            stand_ins.LogisticRegressionCV,
+            linear_model,
+            "sklearn.linear_model.tests.test_logistic",
+        ),
+    )
+)
+
+
 # --- The same results ---
 
 SEARCHES = [
@@ -147,6 +166,70 @@ def test_paths_have_the_same_penalties(name, options, calls, monkeypatch):
             found, right = getattr(ours, attribute), getattr(theirs, attribute)
             assert np.shape(found) == np.shape(right)
             np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-8)
+
+
+PATHS = [
+    {},
+    {"Cs": [0.01, 1.0], "cv": 3, "scoring": "neg_log_loss", "refit": False},
+    {"use_legacy_attributes": False, "class_weight": "balanced"},
+    {"Cs": 3, "fit_intercept": False, "cv": KFold(4, shuffle=True, random_state=0)},
+]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("options", PATHS)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_logistic_paths_are_those_of_a_solver_that_converges(n_classes, options, calls):
+    rows = (
+        StandardScaler().fit_transform(X),
+        np.digitize(X[:, 0], [12, 16]) if n_classes > 2 else Y,
+    )
+    options = {"Cs": 4, "l1_ratios": (0,), "solver": "newton-cholesky", "tol": 1e-8, **options}
+    ours = linear_model.LogisticRegressionCV(**options).fit(*rows)
+    assert [(call.name, call.method) for call in calls] == [("LogisticRegressionCV", "newton")]
+    theirs = stand_ins.LogisticRegressionCV.stands_for(**options).fit(*rows)
+    assert isinstance(ours, type(theirs))
+    assert vars(ours).keys() == vars(theirs).keys()
+    for name in ("Cs_", "C_", "l1_ratio_", "scores_", "coefs_paths_", "coef_"):
+        found, right = getattr(ours, name), getattr(theirs, name)
+        if isinstance(right, dict):
+            assert found.keys() == right.keys()
+            found, right = (np.array([*one.values()]) for one in (found, right))
+        assert np.shape(found) == np.shape(right)
+        bound = {"rtol": 1e-2, "atol": 1e-2} if name == "coefs_paths_" else {"rtol": 1e-5}
+        np.testing.assert_allclose(found, right, **bound)
+    assert ours.n_iter_.shape == theirs.n_iter_.shape
+    assert not np.any(ours.n_iter_)
+
+
+def test_logistic_paths_with_weights(calls):
+    weights, options = np.where(X[:, 1] > 19, 3.0, 1.0), {"Cs": [0.1, 10.0], "l1_ratios": (0,)}
+    options |= {"scoring": "accuracy", "solver": "newton-cholesky", "use_legacy_attributes": True}
+    rows = StandardScaler().fit_transform(X), Y, weights
+    ours = linear_model.LogisticRegressionCV(**options).fit(*rows)
+    assert calls[-1].method == "newton"
+    theirs = stand_ins.LogisticRegressionCV.stands_for(**options).fit(*rows)
+    np.testing.assert_allclose(ours.scores_[1], theirs.scores_[1])
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_logistic_paths_that_are_left_to_scikit_learn(calls):
+    rows, twice = (X[:, :3], Y), [(np.arange(n), np.arange(400, 569)) for n in (300, 400)]
+    for options, why in (
+        ({"Cs": [0.01], "l1_ratios": (0, 0.5), "solver": "saga"}, "penalty is not l2"),
+        ({"tol": 0.01}, "tol=0.01 may end"),
+        ({"cv": twice}, "same test rows"),
+    ):
+        with warnings.catch_warnings(action="ignore"):
+            linear_model.LogisticRegressionCV(**{"Cs": 2, **options}).fit(*rows)
+        assert not calls[-1].method
+        assert why in calls[-1].why
+
+
+def test_another_version_of_scikit_learn_is_left_alone():
+    with pytest.raises(stand_ins.LeftToSklearn, match="has no _another_name"):
+        stand_ins._with_others(LogisticRegression.fit, _another_name=None)
 
 
 def test_ridge_cv_searches_by_exact_folds(calls):

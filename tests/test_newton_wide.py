@@ -47,7 +47,7 @@ def converged(model: LogisticRegression) -> LogisticRegression:
 
 @pytest.fixture
 def as_if_wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glm, "_MOST_COLUMNS", 20)
+    monkeypatch.setattr(glm, "MOST_COLUMNS", 20)
 
 
 @pytest.mark.usefixtures("as_if_wide")

@@ -124,16 +124,18 @@ EXPECTED: dict[type, dict[str, str]] = {
 }
 
 
-def cases_with(replacement: type) -> dict[str, Any]:
+def cases_with(
+    replacement: type, home: ModuleType = sklearn.model_selection, tests: str = TESTS
+) -> dict[str, Any]:
     """Return scikit-learn's tests of a search, which another class replaces."""
     name = replacement.__name__
-    origin = importlib.util.find_spec(TESTS).origin
+    origin = importlib.util.find_spec(tests).origin
     own_name = f"searches_by_{replacement.__module__}_{name}".replace(".", "_")
     spec = importlib.util.spec_from_file_location(own_name, origin)
     module: ModuleType = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where pickle finds its classes
     pattern = rf"\b{name}\b|_searchcv_callback_test_cases"
-    with patch.object(sklearn.model_selection, name, replacement):
+    with patch.object(home, name, replacement):
         spec.loader.exec_module(module)
     return {
         name: staticmethod(test)

@@ -335,7 +335,7 @@ class Exact(WholeRepeat):
         size = max(1, _MOST_BYTES // (8 * int(n_rows) * n_outputs))
         follow = partial(_follows_from_squares, job, rows, chunks)
         has_squares = not job.needs_rows and job.planned(("squares", repeat.number), follow)
-        with _computing():
+        with computing():
             for begin in range(0, len(jobs), size):
                 scores = every[begin : begin + size]
                 points = [self._parts(one).last for one in jobs[begin : begin + size]]
@@ -413,7 +413,7 @@ class Exact(WholeRepeat):
         self, job: Job, family: Family, rows: PreparedRows, repeat: Repeat, method: str
     ) -> np.ndarray:
         """Return the responses; refuse those that are not finite if "auto" has chosen this."""
-        with _computing():
+        with computing():
             tested = self._said(family, chunks_of(repeat.cut), KeptSums())
             outputs = np.concatenate([outputs[0] for _, outputs in tested])
             prepared = family.response(outputs, method)
@@ -503,7 +503,7 @@ def _after(steps: Sequence[Any], X: Any) -> Any:
 
 
 @contextmanager
-def _computing() -> Generator[None]:
+def computing() -> Generator[None]:
     """Return a context for sums and factors, in which what is not finite has diverged."""
     try:
         with one_blas_thread(), np.errstate(all="ignore"):

@@ -6,12 +6,21 @@ Mean test losses of folds are within 1e-6 of their limits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.crossval.exact import chunks_of
+from optuna_treecv.crossval.exact import computing
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact import idle_words
+from optuna_treecv.crossval.exact import KeptSums
 from optuna_treecv.crossval.exact import table_of
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.newton.glm import FAMILIES
+from optuna_treecv.learners.newton.glm import GLMFolds
 from optuna_treecv.learners.newton.glm import MOST_FOLDS
 from optuna_treecv.learners.steps.tables import Table
 
@@ -51,6 +60,18 @@ class Newton(Exact):
             if why := family.why_not_left_out(parts.last, parts.scaler, facts):
                 return f"there are more than {MOST_FOLDS:,} folds, and {why}"
         return ""
+
+    def models_of_folds(self, jobs: Sequence[Job], repeat: Repeat) -> list[np.ndarray]:
+        """Return the models of each fold, (n_jobs, n_outputs, width), of rows as they are.
+
+        The jobs differ in their points alone, and have no steps. The last column holds the
+        intercepts, if there are any.
+        """
+        points = [self._parts(job).last for job in jobs]
+        family = self._bind(jobs[0], repeat, self._rows(jobs[0], repeat), points)
+        assert isinstance(family, GLMFolds)
+        with computing():
+            return family.models_of(chunks_of(repeat.cut), KeptSums())
 
     def cost(self, job: Job) -> str:
         """Return that one solution serves all folds."""

@@ -20,6 +20,7 @@ from inspect import signature
 from numbers import Real
 import operator
 from time import perf_counter
+from types import FunctionType
 from typing import Any
 from typing import ClassVar
 import warnings
@@ -32,22 +33,26 @@ from sklearn import model_selection
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import _logistic
 from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils import indexable
+from sklearn.utils.parallel import Parallel
 
 from optuna_treecv.crossval.engines import evaluate_together
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import jobs_for
 from optuna_treecv.crossval.engines import task_for
 from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.newton import Newton
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
+from optuna_treecv.learners.newton.glm import MOST_COLUMNS
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.search.scores import Scores
@@ -330,7 +335,7 @@ class _Search(_StandIn):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 self.best_estimator_ = best.fit(*((X,) if y is None else (X, y)), **params)
-            _tell(caught)
+            _tell(caught, "best_estimator_", "cv_results_")
             self.refit_time_ = perf_counter() - began
             if hasattr(best, "feature_names_in_"):
                 self.feature_names_in_ = best.feature_names_in_
@@ -340,15 +345,14 @@ class _Search(_StandIn):
         return self
 
 
-def _tell(caught: list[warnings.WarningMessage]) -> None:
+def _tell(caught: list[warnings.WarningMessage], last: str, of_folds: str) -> None:
     """Give the warnings of the last fit, and say what they mean beside scores of folds."""
     for one in caught:
         warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     if any(issubclass(one.category, ConvergenceWarning) for one in caught):
         warn_caller(
-            "best_estimator_ has not converged, and the models behind cv_results_ have: their "
-            "scores may be better than its own; a larger max_iter, or scaled columns, would be "
-            "right."
+            f"{last} has not converged, and the models behind {of_folds} have: their scores may "
+            "be better than its own; a larger max_iter, or scaled columns, would be right."
         )
 
 
@@ -481,6 +485,121 @@ class ElasticNetCV(_Path, linear_model.ElasticNetCV):
 
     stands_for = linear_model.ElasticNetCV
     model = linear_model.ElasticNet
+
+
+class LogisticRegressionCV(_StandIn, linear_model.LogisticRegressionCV):
+    """``sklearn.linear_model.LogisticRegressionCV``.
+
+    The models of all folds are solved for together. What follows from them, the scores, the choice
+    and the last fit, is scikit-learn's own code, in which ``n_iter_`` is 0 for each fold.
+    """
+
+    stands_for = linear_model.LogisticRegressionCV
+
+    def fit(self: Any, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
+        """Choose the penalty as scikit-learn does, from models that have converged."""
+        call = Call(self.stands_for.__name__, name_of(self))
+        arguments = X, y, sample_weight
+        return _run(
+            call,
+            partial(self._by_engine, arguments, params),
+            partial(self.stands_for.fit, self, *arguments, **params),
+            lambda: self.stands_for.fit(clone(self), *arguments, **params),
+            lambda found, before: _difference(_all_scores(found), _all_scores(before)),
+            self.cv,
+        )
+
+    @_left_if_it_fails()
+    def _by_engine(self: Any, arguments: Any, params: dict[str, Any], call: Call) -> Any:
+        self._validate_params()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fit = _with_others(
+                self.stands_for.fit.__wrapped__,
+                _log_reg_scoring_path=_Paths(self, call),
+                Parallel=lambda **options: Parallel(**{**options, "n_jobs": 1}),
+            )
+            fit(self, *arguments, **params)
+        _tell(caught, "coef_", "scores_")
+        return self
+
+
+@dataclass
+class _Paths:
+    """Answers for scikit-learn's solver along a path of penalties, once for all folds.
+
+    Parameters
+    ----------
+    searcher : LogisticRegressionCV
+    call : Call
+        Receives the method.
+    """
+
+    searcher: Any
+    call: Call
+    _models: dict[bytes, np.ndarray] = field(default_factory=dict, init=False)
+
+    def __call__(self, X: Any, y: Any, train: Any, test: Any, **options: Any) -> Any:
+        """Return the coefficients, penalties, scores and iterations of one fold."""
+        penalties = options["Cs"]
+        if np.ndim(penalties) == 0:
+            penalties = np.logspace(-4, 4, penalties)
+        if not self._models:
+            self._solve(X, y, np.asarray(penalties, np.float64), options)
+        if (models := self._models.get(_named(test))) is None:
+            raise LeftToSklearn("cv makes other splits each time")
+        answer = models, np.asarray(penalties), np.zeros(len(models), np.int32)
+        path = _with_others(
+            _logistic._log_reg_scoring_path, _logistic_regression_path=lambda *_, **__: answer
+        )
+        return path(X, y, train, test, **options)
+
+    def _solve(self, X: Any, y: Any, penalties: np.ndarray, options: dict[str, Any]) -> None:
+        if options["penalty"] != "l2":
+            raise LeftToSklearn("the penalty is not l2 alone")
+        if X.shape[1] > MOST_COLUMNS:
+            raise LeftToSklearn(f"X has more than {MOST_COLUMNS:,} columns")
+        names = ("class_weight", "dual", "fit_intercept", "intercept_scaling")
+        same = {name: options[name] for name in (*names, "max_iter", "solver", "tol")}
+        estimators = [linear_model.LogisticRegression(C=C, **same) for C in penalties]
+        folds = None, self.searcher.cv, self.searcher.n_jobs
+        settings = _settings(estimators[0], y, *folds, sample_weight=options["sample_weight"])
+        task = task_for(X, y, settings, estimators)
+        jobs = jobs_for(task, estimators)
+        self.call.method = _checked(jobs)
+        engine, cut = jobs[0].engine, task.repeats[0].cut
+        if not isinstance(engine, Newton):
+            raise LeftToSklearn(jobs[0].why)
+        for fold, models in enumerate(engine.models_of_folds(jobs, task.repeats[0])):
+            if not np.all(np.isfinite(models)):
+                raise LeftToSklearn("a model of a fold was not found")
+            of_classes = models[:, 0] if models.shape[1] == 1 else models
+            self._models[_named(cut.tested_from(fold, fold + 1))] = of_classes
+        if len(self._models) < cut.n_folds:
+            raise LeftToSklearn("two folds have the same test rows")
+
+
+def _named(rows: np.ndarray) -> bytes:
+    return np.sort(rows).astype(np.int64).tobytes()
+
+
+def _with_others(function: Any, **others: Any) -> Any:
+    """Return a copy of a function of scikit-learn in which some names mean something else.
+
+    There is no public way to give its path of penalties other models. Patching its module would
+    act on other threads.
+    """
+    if missing := others.keys() - set(function.__code__.co_names):
+        raise LeftToSklearn(f"this version of scikit-learn has no {sorted(missing)[0]}")
+    names = {**function.__globals__, **others}
+    copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def _all_scores(found: Any) -> np.ndarray:
+    scores = found.scores_
+    return np.array([*scores.values()] if isinstance(scores, dict) else scores)
 
 
 _cross_validate = model_selection.cross_validate

@@ -57,8 +57,8 @@ from optuna_treecv.rows.sparse_rows import SparseRows
 #: Each fold and value has an inverse Hessian, but in leave-one-out.
 MOST_FOLDS = 1000
 
-# Where there are more columns, fits take less time than Hessians.
-_MOST_COLUMNS = 1500
+#: Where there are more columns, fits take less time than Hessians.
+MOST_COLUMNS = 1500
 
 # Each pair of outputs has a block of a Hessian. Where a model of several has more coefficients, a
 # few fits take less time.
@@ -420,7 +420,7 @@ class LogisticFolds(GLMFolds):
         """Return whether rows are sparse and as they are, and coefficients alone penalised."""
         is_plain = facts.is_sparse and not facts.has_scaler
         is_plain &= cls.intercept_scaling(estimator) == np.inf
-        is_plain &= facts.n_features > _MOST_COLUMNS
+        is_plain &= facts.n_features > MOST_COLUMNS
         return is_plain and (facts.n_trained >= _FEW_ROWS or facts.is_asked)
 
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
@@ -526,8 +526,8 @@ def _why_wide(facts: Facts) -> str:
     n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
     if n_outputs > 1 and facts.n_features * n_outputs > _MOST_COEFFICIENTS:
         return f"a model has more than {_MOST_COEFFICIENTS} coefficients"
-    if facts.n_features > _MOST_COLUMNS:
-        return f"X has more than {_MOST_COLUMNS} columns"
+    if facts.n_features > MOST_COLUMNS:
+        return f"X has more than {MOST_COLUMNS} columns"
     return ""
 
 
