@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Generator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from threading import Lock
 from time import perf_counter
@@ -95,11 +96,17 @@ class SharedLearner:
         self._cache = cache
         self._root = root
         self._breakpoints = learner.breakpoints
-        self._settings = [
-            settings_key(learner, n_seen) for n_seen in (*self._breakpoints, MOST_ROWS)
-        ]
         self._planned: tuple[Plan, bytes] | None = None
         self._counting = Lock()
+
+    @cached_property
+    def _settings(self) -> list[bytes]:
+        """The names of the settings that have acted before each breakpoint, and in the end.
+
+        Trials whose results are there already need none.
+        """
+        ends = *self._breakpoints, MOST_ROWS
+        return [settings_key(self._learner, n_seen) for n_seen in ends]
 
     # The learner protocol of the walk.
 
