@@ -23,6 +23,7 @@ from drift import in_turns
 from drift import walk
 import numpy as np
 import optuna
+from peak import peak_bytes
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -90,17 +91,13 @@ def work() -> dict[str, Callable[[], float]]:
 def first_call(dtype: str) -> None:
     """Print the seconds of the first call of a process, and its peak of memory above X, in X."""
     X, y = rows_of(dtype)
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the peak begins again
-    before = _peak()
-    took = seconds(tree_cross_validate, PegasosClassifier(), X, y, cv=10)
-    print(took, (_peak() - before) / X.nbytes)
+    took: list[float] = []
 
+    def one() -> None:
+        took.append(seconds(tree_cross_validate, PegasosClassifier(), X, y, cv=10))
 
-def _peak() -> int:
-    with open("/proc/self/status") as file:
-        line = next(line for line in file if line.startswith("VmHWM"))
-    return 1024 * int(line.split()[1])
+    grown = peak_bytes(one)
+    print(took[0], grown / X.nbytes)
 
 
 def first_calls(python: str, dtype: str) -> list[float]:

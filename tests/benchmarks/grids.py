@@ -20,13 +20,13 @@ import sys
 from tempfile import TemporaryDirectory
 from threading import Thread
 from time import perf_counter
-import tracemalloc
 from typing import Any
 import warnings
 
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
+from peak import peak_bytes
 from sklearn.datasets import fetch_20newsgroups_vectorized
 from sklearn.datasets import fetch_covtype
 from sklearn.linear_model import SGDClassifier
@@ -316,10 +316,7 @@ def write_attributes(trial: optuna.Trial) -> float:
 def memory(X: np.ndarray, y: np.ndarray) -> None:
     """Return the largest memory allocated in addition to the prepared rows."""
     run = grid_of(X, y, 32, 32, "loo")
-    tracemalloc.start()
-    run()
-    grown = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    grown = peak_bytes(run)
     row(
         "memory of 32 lanes of leave-one-out beside the prepared rows, bytes a row and lane",
         "at most 12",
