@@ -30,7 +30,7 @@ def tree_cross_validate(
     kfold_models: bool = False,
     **settings: Unpack[Arguments],
 ) -> CVResult:
-    r"""Cross-validate an estimator, for about log2(k) trainings if it can be trained further.
+    r"""Cross-validate an estimator, with the work of about log2(k) trainings if it is incremental.
 
     With chunks :math:`Z_1, \dots, Z_k` of the rows and :math:`f_i` the model trained on all but
     :math:`Z_i`, the estimate is
@@ -47,7 +47,7 @@ def tree_cross_validate(
     estimator : estimator or River model
         It is cloned. The tree needs ``partial_fit``; the learners of this package run compiled,
         without the interpreter. Each step of a Pipeline must then have ``partial_fit`` or be
-        stateless. The tree's estimate is that of the model after one pass over the training rows,
+        stateless. The tree's score is that of the model after one pass over the training rows,
         in the order of the tree. Any other estimator is fitted on each fold, also one whose
         ``fit`` makes other passes than ``partial_fit``.
     X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
@@ -55,15 +55,14 @@ def tree_cross_validate(
         in time proportional to the nonzeros, except for mini-batches. Estimators that are fitted
         get slices of X as given, whose arrays are read-only. X may also be the path of a ``.npy``
         or Parquet file or of a folder of Parquet files, a ``pyarrow.dataset.Dataset`` or a lazy
-        frame of polars. Where their numbers take more than ``max_memory``, they are read piece by
-        piece.
+        frame of polars. If such rows take more than ``max_memory``, they are read piece by piece.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
         of a row is the mean over its targets. It may be the name of a column of X, which is then
         no feature, or the path of a ``.npy`` file.
     kfold_models : bool, default=False
-        Average the models of the folds, for ``CVResult.kfold_estimator``. This is for linear
-        learners that are trained along the tree.
+        Average the models of the folds, for ``CVResult.kfold_estimator``. Only linear learners
+        that are trained along the tree allow this.
     **settings
 
     Returns
@@ -113,20 +112,20 @@ def tree_cross_validate_many(
     """Cross-validate several estimators on the same folds, side by side where possible.
 
     Estimators of one class that differ only in certain parameters, such as ``alpha`` of
-    ``PegasosClassifier`` (``lane_parameters`` of the class), are trained together, row by row: the
-    rows are read once for all of them. Each estimator gets the same result as from
-    ``tree_cross_validate``, bit for bit; by exact folds, which go through BLAS, but for rounding
-    errors.
+    ``PegasosClassifier``, are trained together, row by row: the rows are read once for all of
+    them. The attribute ``lane_parameters`` of a learner lists these parameters. Each estimator
+    gets the same result as from ``tree_cross_validate``, bit for bit; exact folds, which use BLAS,
+    may differ by rounding errors.
 
     Parameters
     ----------
     estimators : iterable of estimators
         Any estimators that ``tree_cross_validate`` takes. Those that cannot be trained side by
         side are evaluated one by one.
-    X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
+    X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
         The rows, as for ``tree_cross_validate``.
-    y : array-like of shape (n_rows,) or (n_rows, n_targets), default=None
-        Labels or targets.
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
+        Labels or targets, as for ``tree_cross_validate``.
     **settings
 
     Returns
@@ -187,11 +186,11 @@ def tree_cross_val_predict(
     Parameters
     ----------
     estimator : estimator or River model
-        As for ``tree_cross_validate``, like the rows.
-    X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
-        The rows. Each must be tested once.
-    y : array-like of shape (n_rows,) or (n_rows, n_targets), default=None
-        Labels or targets.
+        As for ``tree_cross_validate``.
+    X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
+        The rows, as for ``tree_cross_validate``. Each must be tested exactly once.
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
+        Labels or targets, as for ``tree_cross_validate``.
     response_method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
             default="predict"
         The method of the estimator whose response is returned. Density estimators have
@@ -206,7 +205,7 @@ def tree_cross_val_predict(
     Raises
     ------
     ValueError
-        If an argument is wrong, or a model diverges whose labels are asked for.
+        If an argument is wrong, or if a model diverges and its labels are asked for.
 
     See Also
     --------

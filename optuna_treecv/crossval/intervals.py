@@ -46,12 +46,12 @@ class Interval:
     ----------
     low, high : float
         Its ends, in the units of the score, and within its range where that is known.
-    method : str
+    method : {"bayle", "nadeau_bengio", "hoeffding", "student", "bootstrap"}
         How it was computed.
     target : str
         The quantity that it covers, in words.
     level : float
-        The probability with which it does, if its assumptions hold.
+        The probability with which it covers it, if its assumptions hold.
     note : str
         Why it may be too narrow; "" if nothing is known that makes it so.
     """
@@ -384,7 +384,7 @@ class PairedDifference:
     interval : Interval
         The interval around it.
     by : {"rows", "folds"}
-        What was paired. Rows give more pairs, so that fewer differences are lost in noise.
+        What was paired. There are more rows than folds, so they show smaller differences.
     n_pairs : int
         The number of pairs.
     """

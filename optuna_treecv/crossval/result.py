@@ -26,7 +26,7 @@ from optuna_treecv.crossval.settings import warn_caller
 
 @dataclass(frozen=True, eq=False)  # arrays have no single ==
 class Score:
-    """What a cross-validation has found by one loss or scorer.
+    """The result of a cross-validation by one loss or scorer.
 
     Attributes
     ----------
@@ -37,8 +37,8 @@ class Score:
     mean : float
         The mean of ``test_score``.
     std : float or None
-        The standard deviation of the fold scores; None if the mean is not finite, or there is a
-        single score, or it is pooled.
+        The standard deviation of the fold scores. None if the mean is not finite, there is a
+        single score, or the score is pooled.
     std_error : float or None
         The standard error of the mean, see ``CVResult``.
     direction : {"minimize", "maximize"}
@@ -124,31 +124,31 @@ class CVResult:
     test_score : ndarray of shape (n_repeats * n_folds,)
         The score of each fold, in the order of the folds, repeat after repeat. Fold i of
         leave-one-out tests row i. A pooled score has one value for each repeat, and no fold
-        scores. Of several scores this is the first
-        optimised one, as are the next four.
+        scores. With several scores, this and the next four are those of the first optimised one.
     mean : float
-        The mean of the fold scores, the paper's R.
+        The mean of ``test_score``, the R of the TreeCV paper.
     std : float or None
-        The standard deviation of the fold scores, as scikit-learn's ``std_test_score``; None if
-        the mean is not finite, or there is a single score, or it is pooled.
+        The standard deviation of the fold scores, as scikit-learn's ``std_test_score``. None if
+        the mean is not finite, there is a single score, or the score is pooled.
     std_error : float or None
-        The standard error of the mean: over rows where a fold's score is a mean over them (Bayle
-        et al. 2020), of a pooled score over rows by the jackknife, and of others over folds. Of
-        several repeats it is that of one, since they have the same rows.
+        The standard error of the mean. It is computed over rows if a fold's score is a mean over
+        its rows (Bayle et al. 2020), over rows by the jackknife if the score is pooled, and
+        otherwise over folds. More repeats do not make it smaller, since they have the same rows.
     std_over_repeats : float or None
         The standard deviation of the means of the repeats: how far the order of the rows moves the
         mean. None for a single repeat, and for hold-outs, whose repeats have other test rows.
     scores : dict of str to Score
-        The result of each score by its name, in the order of ``scoring``.
+        The result of each score by its name, in the order of ``scoring``. Each has
+        ``test_score``, ``mean``, ``std``, ``std_error``, ``direction`` and ``interval``.
     row_losses : ndarray of shape (n_rows,), float32, or None
         With ``row_losses=True``, the score of each row of X by the model that has not seen it,
-        averaged over repeats; NaN for rows that no fold tests.
+        averaged over repeats; NaN for rows that no fold tests. Otherwise None.
     method : {"exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", "chain", \
             "fit", "standard", "holdout", "progressive"}
         How the folds were evaluated. "chain" is what the tree becomes for a splitter of time
         series.
     why : str
-        Why "auto" has chosen this method and not a faster one, a clause; "" if the user chose.
+        Why "auto" has chosen this method and not a faster one; "" if the user chose.
     n_folds : int
         Folds per repeat.
     n_updates : int
@@ -165,8 +165,9 @@ class CVResult:
         Folds whose model or loss was not finite. Such a fold scores 1 for "error", inf for other
         losses and -inf for scorers.
     curve : Curve or None
-        Of an ensemble that grows tree by tree, the mean scores by the number of trees, and the
-        number that was taken; None where the scores were kept from before.
+        For an ensemble that grows tree by tree: ``n_trees``, and ``mean`` and ``std_error`` of the
+        scores for each of these numbers; ``best``, the number with the best mean; and
+        ``oob_score``. None for other estimators, and if an earlier evaluation gave the scores.
     """
 
     test_score: np.ndarray
@@ -214,25 +215,26 @@ class CVResult:
         * "bayle" covers the mean risk of the k models of the folds. It is :math:`R \pm z
           \hat\sigma_n / \sqrt n` with :math:`\hat\sigma_n^2 = \frac{1}{n} \sum_i (\ell_i - R)^2`
           over the losses of all n rows [1]_. It is too narrow for the risk of one model that is
-          trained on all rows, above all for learners that the order of the rows moves far.
-        * "nadeau_bengio" covers the expected risk of a model that is trained on other rows as
-          many. It is Student's interval of the J fold scores with the variance :math:`(1 / J +
+          trained on all rows, above all for learners whose model depends much on the order of
+          the rows.
+        * "nadeau_bengio" covers the expected risk of a model that is trained on as many other
+          rows. It is Student's interval of the J fold scores with the variance :math:`(1 / J +
           n_2 / n_1) S^2` for :math:`n_2` test and :math:`n_1` training rows [2]_. It takes any
           score.
         * "hoeffding" covers the same as "bayle" for any distribution of losses within a range of
           width b: :math:`R \pm b \sqrt{\ln(2 / \delta) / (2 m)}` with the m rows of one fold [3]_.
-          It is narrow for progressive validation and hold-outs alone.
+          It is narrow only for progressive validation and hold-outs.
 
         Parameters
         ----------
         method : {"bayle", "nadeau_bengio", "hoeffding"}, default="bayle"
-            The method. Scores that are no means over rows, such as "roc_auc", have
-            "nadeau_bengio" alone.
+            The method. Scores that are not means over rows, such as "roc_auc", have only
+            "nadeau_bengio".
         level : float, default=0.95
             The probability with which the interval covers its target, between 0 and 1.
         loss_range : (float, float), default=None
-            The least and the largest score of a row, for "hoeffding"; None where it is known, as
-            for errors.
+            The least and the largest score of a row, for "hoeffding"; None if they are known, as
+            for "error".
 
         Returns
         -------
@@ -286,7 +288,7 @@ class CVResult:
         ----------
         other : CVResult
             An evaluation by the same score, with the same folds of the same rows. Its estimator
-            and its features may be others.
+            and its features may differ.
         level : float, default=0.95
             The probability with which the interval covers the difference.
 
@@ -298,8 +300,8 @@ class CVResult:
         Raises
         ------
         ValueError
-            If the evaluations have other folds, rows or scores, or if there is only one fold and
-            no ``row_losses``.
+            If folds, rows or scores of the evaluations differ, if a score is infinite, or if there
+            is only one fold and no ``row_losses``.
 
         Examples
         --------
@@ -340,9 +342,9 @@ class CVResult:
     def kfold_estimator(self) -> Any:
         """Return the average of the models of all folds, as a fitted estimator.
 
-        Its ``coef_`` and ``intercept_`` are the means of those of the fold models. For learners
-        whose last iterate moves far it predicts better than the model that is trained on all
-        rows. The cross-validated score is that of the single fold models.
+        Its ``coef_`` and ``intercept_`` are the means of those of the fold models. Where the last
+        steps of training move the weights far, it predicts better than the model that is trained
+        on all rows. The cross-validated score is that of the single fold models.
 
         Returns
         -------
@@ -353,8 +355,7 @@ class CVResult:
         Raises
         ------
         ValueError
-            If the models were not averaged, for want of ``kfold_models=True``, or if one of them
-            has diverged.
+            If ``kfold_models`` was not True in the cross-validation, or if a model has diverged.
 
         Examples
         --------

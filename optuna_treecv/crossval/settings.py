@@ -100,20 +100,20 @@ class Settings:
         The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
         tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
         of each row, shape (n_rows,), -1 for rows that are only trained on; or pairs of training
-        and test rows. Exact folds and fits take any splitter. The tree takes those that train on
-        all rows which they do not test and test no row twice, or all rows equally often in
-        repetitions; and those whose training sets are growing first parts of the rows, such as
-        ``TimeSeriesSplit``.
+        and test rows. Exact folds and fits take any splitter. The tree takes two kinds. The first
+        kind trains on all rows that it does not test, and tests no row twice, or all rows equally
+        often in repetitions. The second kind trains on growing first parts of the rows, as
+        ``TimeSeriesSplit`` does.
     groups : array-like of shape (n_rows,), default=None
-        The groups, for splitters that need them. With an int, ``cv`` means ``GroupKFold(cv)``, or
-        ``StratifiedGroupKFold(cv)`` where folds are stratified.
+        The groups, for splitters that need them. An int as ``cv`` then means ``GroupKFold(cv)``,
+        or ``StratifiedGroupKFold(cv)`` where folds are stratified.
     stratify : {"auto", True, False}, default="auto"
         For an int or a share: give each fold its share of every class, as ``StratifiedKFold``
         does. "auto" does so for classifiers. Where a class has fewer members than there are folds,
-        the folds are plain, with a warning.
+        the folds are not stratified, with a warning.
     shuffle : bool, default=True
         For an int, a share or "loo", permute the rows once before they are cut into folds.
-        Otherwise permute the order of the folds, and the rows that a model is trained on phase by
+        For any other ``cv``, permute the order of the folds and of the rows in each training
         phase; the folds themselves stay the same. Time series keep their order.
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in the order in which they lie, or in a new random
@@ -128,38 +128,38 @@ class Settings:
         "neighbors" searches once per fold for the neighbours of ``KNeighborsClassifier`` and
         ``KNeighborsRegressor``.
         "boosting" and "bagging" grow the ensembles of LightGBM, XGBoost and scikit-learn tree by
-        tree, so that one growth tells the scores of all numbers of trees.
+        tree, so that one ensemble per fold gives the scores of all smaller ones.
         "forest" grows the trees of all folds together, for ``HistTreeClassifier`` and
         ``HistTreeRegressor``. "treecv" trains models further along a tree; for time series it is a
         chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on each
         fold's training rows. "auto", the default, takes the first of
         these that is possible and makes the models of ``fit``. "standard" is k trainings from
-        scratch of one pass each, the baseline of the paper; of decision trees, k trees that are
+        scratch of one pass each, the baseline of the paper; for decision trees, k trees that are
         grown one by one. "holdout" is "auto" on the first fold alone. "progressive" is progressive
-        validation: one pass, in which each row is tested before the model learns it, but for the
-        first eighth. ``CVResult.method`` says what was done, and ``CVResult.why`` why.
+        validation: one pass, in which each row after the first eighth is tested before the model
+        learns it. ``CVResult.method`` says what was done, and ``CVResult.why`` why.
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int, a share or "loo", in what further calls of ``split`` return for a splitter, in random
         orders, and in every ``random_state=None`` of the estimator. It is refused if nothing makes
         the repeats differ. At most 10,000.
     n_epochs : int, default=None
-        The updates per row, for models that are trained further; None means 1. Where it is given,
-        "auto" trains estimators with ``partial_fit`` further whose ``fit`` makes other passes. In
-        the tree, each new row is followed by ``n_epochs - 1`` replays of rows that the model may
-        see; ``partial_fit`` of other estimators gets as many calls per training phase. "standard"
-        makes as many shuffled passes. The ``n_epochs`` of an estimator of this package may be set
-        or searched instead. At most 10,000.
+        The updates per row, for models that are trained further; None means 1. If it is given,
+        "auto" calls ``partial_fit`` also where ``fit`` makes other passes. In the tree, a learner
+        of this package sees ``n_epochs - 1`` replays after each new row, of rows that the model
+        may see; the ``partial_fit`` of another estimator is called ``n_epochs`` times per training
+        phase. "standard" makes ``n_epochs`` shuffled passes. The ``n_epochs`` of an estimator of
+        this package may be set or searched instead. At most 10,000.
     n_estimators : {"best", None}, default=None
-        "best": an ensemble gets the number of trees whose mean score over the folds is best, of at
-        most those that the estimator asks for. ``CVResult.curve`` has the means. Where the
-        estimator has a parameter for early stopping on rows of its own, such as
-        ``early_stopping_round``, trees stop after so many without a better mean.
+        "best": an ensemble gets the number of trees whose mean score over the folds is best, up to
+        the number that the estimator asks for. ``CVResult.curve`` has the means. A parameter of
+        the estimator for early stopping, such as ``early_stopping_round``, then counts trees
+        without a better mean over the folds.
     truncate : bool, default=False
         Where the ``max_depth`` of a forest is searched: grow its trees once to the largest depth,
-        and cut them for others. The scores have the same distribution as those of a fit, and not
-        the same digits, since a fit to a smaller depth draws other columns for its nodes. It is
-        refused with ``max_leaf_nodes`` or ``ccp_alpha``, which need no opt-in alone.
+        and cut them for smaller ones. The scores have the same distribution as those of fits, but
+        not the same digits, since a fit to a smaller depth draws other columns for its nodes. It
+        is refused with ``max_leaf_nodes`` or ``ccp_alpha``.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
         losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
@@ -199,15 +199,15 @@ class Settings:
         pairs rows. In a study, the best trials keep theirs, so that ``optuna_treecv.select``
         compares trials over rows and not over folds.
     max_memory : int or str, default=None
-        The memory that prepared rows may take, in bytes or as in "2GB". Where they take more, they
-        are written once to a file, in the order of the tree, and read again block by block. Scores
-        do not depend on it, but for estimators of other libraries: their ``partial_fit`` gets a
-        block at a time. None: they are in memory.
+        The memory that prepared rows may take, in bytes or as in "2GB", at least 1 MiB. If they
+        need more, they are written once to a file, in the order of the tree, and read again block
+        by block. Scores of estimators of other libraries may depend on it, since their
+        ``partial_fit`` gets a block at a time; other scores do not. None: rows are in memory.
     spill_dir : str or path, default=None
-        The folder of that file, which goes with the process; None: that of the system for
-        temporary files.
+        The folder of that file, which is deleted when the process ends; None: the system's folder
+        for temporary files.
     verbose : int, default=0
-        1: print every few seconds how far the readings of that file are, and the time left.
+        1: while that file is read, print every few seconds how much is done and the time left.
     report : {None, "auto", "progressive", "blocks", "trees", "folds", "mean"}, default=None
         What to pass to ``trial.report``, for pruning: at most 32 numbers per trial.
         "auto" takes what the pruner of the first trial's study needs; ``.pruner()`` returns a
@@ -216,8 +216,8 @@ class Settings:
         sixteenth of a pass from the second on. Each row is tested before the model learns it.
         "progressive" reports the mean score over the second half of the rows so far, for
         ``RacingPruner``, ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner``;
-        "blocks" that over the rows since the report before, for ``WilcoxonPruner``. With 32 folds
-        or more, step 64 is the mean score of 16 folds. The last report is the trial's value.
+        "blocks" reports that over the rows since the last report, for ``WilcoxonPruner``. With 32
+        folds or more, step 64 is the mean score of 16 folds. The last report is the trial's value.
         "trees" reports while ensembles grow: the best score so far of the first fold after up to
         16 blocks of its trees, and then the best mean of the folds so far, as each one is done.
         "folds" reports the mean score of each part of the tree, or of each fold that is fitted, at

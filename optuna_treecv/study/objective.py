@@ -134,11 +134,10 @@ class TreeCVObjective:
     Attributes
     ----------
     directions : list of {"minimize", "maximize"}
-        What a study must do with the objective's values, one or, if ``optimize`` is a list,
-        several.
+        The directions that a study must have: one, or several if ``optimize`` is a list.
     param_grid : dict of str to list, list of such dicts, or None
-        The grid that was given, as trials hold its values: numbers, strings, bools and None as
-        they are, and texts for other values and for values that only their types tell apart. Each
+        The grid that was given, with the values that trials store: numbers, strings, bools and
+        None as they are, and texts for other values and for values that differ only in type. Each
         of several dicts has a value for every parameter.
     """
 
@@ -223,7 +222,7 @@ class TreeCVObjective:
 
     @property
     def has_fold_scores(self) -> bool:
-        """Whether the optimised score is one of each fold, and there are several folds."""
+        """Whether there are several folds, and the optimised score is computed for each."""
         job = self._job_at(None)
         return not job.is_pooled and self._task.tested(job.method_name).n_folds > 1
 
@@ -242,12 +241,12 @@ class TreeCVObjective:
         return {name: axis.distribution for name, axis in self._space.axes.items()}
 
     def fingerprint(self) -> str:
-        """Return a short name for the data, the folds, the scoring and how folds are evaluated.
+        """Return a short name of the data, the folds, the scoring and the method of evaluation.
 
         Returns
         -------
         str
-            Equal for two objectives if the values of their trials can be compared.
+            The values of two objectives' trials can be compared if their names are equal.
 
         Raises
         ------
@@ -287,7 +286,7 @@ class TreeCVObjective:
         optuna.TrialPruned
             If ``report`` is set and the study's pruner prunes the trial.
         ValueError
-            If the study's direction contradicts the scoring, or an argument proves to be wrong.
+            If the study's direction contradicts the scoring, or an argument is found to be wrong.
         """
         result = self.evaluate_trial(trial)
         scoring = self._task.settings.scored_by
@@ -357,7 +356,7 @@ class TreeCVObjective:
     def check_study(self, study: optuna.Study) -> None:
         """Refuse a study whose values cannot be compared with those of this objective.
 
-        A call only warns of one with other data, folds or scoring.
+        A trial in such a study only warns.
 
         Parameters
         ----------
@@ -367,7 +366,7 @@ class TreeCVObjective:
         Raises
         ------
         ValueError
-            If it has another direction, or trials of another evaluation.
+            If its direction, or the data, folds or scoring of its trials, differ.
         """
         self._study_check.directions(study, self.directions)
         if self._space.axes:
@@ -386,14 +385,19 @@ class TreeCVObjective:
         Returns
         -------
         CVResult
-            The same numbers as a trial with these parameters.
+            The same scores as those of a trial with these parameters.
+
+        Raises
+        ------
+        ValueError
+            If a parameter has no value, or the estimator cannot be evaluated.
         """
         if not isinstance(params, Mapping):
             raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
         return self._job_at(params).finish()
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that the params of a trial mean, for ``set_params``.
+        """Return the parameter values of a trial, for ``set_params`` of the estimator.
 
         Parameters
         ----------
@@ -403,7 +407,7 @@ class TreeCVObjective:
         Returns
         -------
         dict
-            The same, with the values of ``param_grid`` where trials hold texts in their place.
+            The same, but with the values of ``param_grid`` where the trial stores texts.
         """
         return self._space.values_of(params)
 
@@ -418,8 +422,8 @@ class TreeCVObjective:
         Returns
         -------
         str
-            A few sentences, a line for each step of a Pipeline, and one for each faster method of
-            this kind of estimator that cannot evaluate it.
+            A few sentences, a line for each step of a Pipeline, and a line for each faster method
+            that is not possible here, with the reason.
 
         Raises
         ------
@@ -445,9 +449,9 @@ class TreeCVObjective:
         simpler: Simpler | None = None,
         kind: Literal["refit", "kfold_average"] = "refit",
     ) -> Any:
-        """The fitted estimator of a study's best trial, or of another one that a rule chooses.
+        """Return the fitted estimator of a study's best trial, or of one that a rule chooses.
 
-        Where a value of the trial lies at the edge of its range, a warning says so.
+        A warning says if a value of the trial lies at the edge of its range.
 
         Parameters
         ----------
@@ -458,16 +462,16 @@ class TreeCVObjective:
         simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
             For "one_se": what makes a model simpler, see ``optuna_treecv.select``.
         kind : {"refit", "kfold_average"}, default="refit"
-            "refit" trains on all rows, in prepared order. "kfold_average" cross-validates the
-            trial once more, and averages the models of its folds, see
-            ``CVResult.kfold_estimator``; this is for linear learners that are trained along the
-            tree.
+            "refit" trains on all rows, in the order of the tree. "kfold_average" cross-validates
+            the trial once more, and averages the models of its folds, see
+            ``CVResult.kfold_estimator``. Only linear learners that are trained along the tree
+            allow this.
 
         Returns
         -------
         estimator
-            Fitted, with its parameters as given and those of the trial. The objective's seed took
-            the place of each ``random_state=None`` during the training.
+            Fitted, with its parameters as given and those of the trial. During the training, the
+            objective's seed replaced each ``random_state=None``.
 
         Raises
         ------
@@ -498,8 +502,8 @@ class TreeCVObjective:
     ) -> np.ndarray:
         """Return the out-of-fold predictions of a study's best trial, or of another one.
 
-        Each row is predicted by the model that was trained without its fold, on the folds and in
-        the order in which the trial was evaluated. All folds are trained once more.
+        Each row is predicted by the model that was trained without its fold. Folds and orders of
+        rows are those of the trial. All folds are trained once more.
 
         Parameters
         ----------
@@ -517,8 +521,8 @@ class TreeCVObjective:
         Raises
         ------
         ValueError
-            If an argument is wrong, rows are not tested once each, or a model diverges whose
-            labels are asked for.
+            If an argument is wrong, if a row is not tested exactly once, or if a model diverges
+            and its labels are asked for.
 
         See Also
         --------
@@ -549,10 +553,10 @@ class TreeCVObjective:
         level: float = 0.95,
         score: str | None = None,
     ) -> Honest:
-        """Return what the chosen model of a study will score, corrected for the choice.
+        """Return the expected score of the chosen model of a study, corrected for the choice.
 
         The best of many noisy values looks better than it is. The correction needs no training:
-        it chooses again on bootstrap samples of what the objective has kept.
+        the choice is made again on bootstrap samples of the scores that the objective has kept.
 
         Parameters
         ----------
@@ -564,10 +568,10 @@ class TreeCVObjective:
         simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
             For "one_se", see ``optuna_treecv.select``.
         level : float, default=0.95
-            The probability with which the interval covers.
+            The probability with which the interval covers its target.
         score : str, default=None
-            Where ``optimize`` is a list, the name of the score by which the trial is chosen, the
-            best one of the study by that score alone.
+            Required if ``optimize`` is a list: the name of one of these scores. The trial is
+            chosen by this score alone.
 
         Returns
         -------
@@ -616,7 +620,7 @@ class TreeCVObjective:
         kind: Literal["refit", "kfold_average"] = "refit",
         level: float = 0.95,
     ) -> VotingClassifier | VotingRegressor:
-        """Return a fitted ensemble of the trials of a study, which is often better than the best.
+        """Return a fitted ensemble of a study's trials, often better than the best one of them.
 
         The first members are the 5 best trials. Further ones are taken one after another from the
         20 best, each time the trial that makes the mean of the out-of-fold outputs best by the
@@ -628,12 +632,12 @@ class TreeCVObjective:
         study : optuna.Study
             A study of this objective with one value and at least one complete trial.
         size : int, default=25
-            The most members, counting repetitions; at most 1,000.
+            The largest number of members, counting repetitions; at most 1,000.
         kind : {"refit", "kfold_average"}, default="refit"
             Whether members are trained on all rows, or are averages of the models of their folds,
             see ``best_estimator``.
         level : float, default=0.95
-            The probability with which ``honest_interval_`` covers.
+            The probability with which ``honest_interval_`` covers its target.
 
         Returns
         -------
@@ -646,7 +650,7 @@ class TreeCVObjective:
         Raises
         ------
         ValueError
-            If an argument is wrong, or no outputs are known.
+            If an argument is wrong, or no out-of-fold outputs are known.
 
         References
         ----------
@@ -705,7 +709,8 @@ class TreeCVObjective:
         Returns
         -------
         Advice
-            How far trials differ, how far that is noise, and the advice, as text by ``str``.
+            How far trials differ, how much of that is noise, and the advice; ``str`` gives it in
+            words.
 
         Raises
         ------
@@ -780,7 +785,7 @@ class TreeCVObjective:
         return contest_of(study, self._job_of, self._known_scores, number)
 
     def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
-        """Return a sampler of the points of ``param_grid``.
+        """Return a sampler that visits each point of ``param_grid`` once.
 
         Parameters
         ----------
@@ -919,11 +924,11 @@ class TreeCVObjective:
         return self._candidate_of(trial, argument)
 
     def nested(self, study: optuna.Study, resample: bool = False, level: float = 0.95) -> Nested:
-        """Return the score of choosing by cross-validation, by nested cross-validation.
+        """Return the score of choosing among the trials of a study, by nested cross-validation.
 
         ``study.best_value`` looks better than it is, since it is the best of many. Here each fold
-        is left out in turn: the trial with the best mean over the other folds, by models that have
-        not seen this fold either, is scored on it.
+        is left out in turn. Models that have not seen this fold are scored on the other folds, and
+        the trial with the best mean is then scored on the fold that was left out.
 
         Parameters
         ----------
@@ -931,11 +936,11 @@ class TreeCVObjective:
             A study with one objective and at least one complete trial of this objective. The
             distinct params of its complete trials are the candidates.
         resample : bool, default=False
-            Whether a copy of the sampler proposes as many trials again for each fold. By default
-            the candidates are fixed, although they were proposed by scores that include the fold.
-            This takes as long as the study for each fold.
+            Whether a copy of the sampler proposes as many new trials for each fold. This takes
+            the time of the study once per fold. By default the candidates are those of the study,
+            although they were proposed by scores that include the fold.
         level : float, default=0.95
-            The probability with which the interval covers.
+            The probability with which the interval covers its target.
 
         Returns
         -------
@@ -946,8 +951,8 @@ class TreeCVObjective:
         ------
         ValueError
             If an argument is wrong, the study is one of another objective, or its folds cannot be
-            left out in pairs: less than 3 or more than 100, time series, test sets with rows in
-            common, or a pooled score.
+            left out in pairs: fewer than 3 or more than 100 folds, time series, test sets with
+            rows in common, or a pooled score.
 
         Examples
         --------
@@ -1005,22 +1010,21 @@ def treecv_objective(
     estimator : estimator, River model, or callable
         An estimator whose parameters are searched; or a callable ``trial -> estimator`` that
         suggests parameters itself. The parameters of a Pipeline are named ``step__parameter``. The
-        tree needs ``partial_fit``, in a Pipeline for each step that is not stateless. Its estimate
-        is that of the model after one pass over the training rows, in the order of the tree, and a
-        search over parameters that ``partial_fit`` does not use is refused. Any other estimator is
-        fitted on each fold, also one whose ``fit`` makes other passes than ``partial_fit``.
-        Pipelines that differ in later steps only then share the fits of the steps before them.
+        tree needs ``partial_fit``, in a Pipeline for each step that is not stateless. The tree's
+        score is that of the model after one pass over the training rows, in the order of the tree;
+        a search over parameters that ``partial_fit`` does not use is refused. Any other estimator
+        is fitted on each fold, also one whose ``fit`` makes other passes than ``partial_fit``.
+        Pipelines that differ only in later steps then share the fits of the steps before them.
     X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
         The rows, or where they lie, as for ``tree_cross_validate``. They must not be changed while
         the objective is in use.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
-        Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
-        of a row is the mean over its targets.
+        Labels or targets, as for ``tree_cross_validate``.
     param_distributions : dict of str to optuna distribution, "auto" or None, default=None
         The search space, by parameter name. With an estimator, either this or ``param_grid`` is
         required; with a callable, neither may be given. "auto" is the recommended space of a known
         estimator, in a Pipeline of its last step. Parameters that the estimator has at other
-        values than their defaults keep these.
+        values than their defaults keep these values.
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search, as ``GridSearchCV`` takes it; use it with
         ``sampler=objective.grid_sampler()``. Points that several dicts share are visited once, and
@@ -1029,38 +1033,39 @@ def treecv_objective(
         parameters, on a log scale if they are positive and span a factor of more than 100. Other
         lists become categories, of texts where Optuna could not tell values apart.
     batch_size : int, default=32
-        The most configurations that are trained side by side in one reading of the rows. These are
-        points of the grid that have had no trial yet, and trials that run at the same time
-        (``study.optimize(n_jobs=...)``). Each configuration gets the same numbers as alone.
-        Pruning saves no work among them, unless they race: with ``report="progressive"`` and a
-        ``RacingPruner``. 1 means one by one, 1024 is the most.
+        The most configurations that are trained side by side in one pass over the rows, 1 to 1024.
+        These are points of the grid that have had no trial yet, and trials that run at the same
+        time (``study.optimize(n_jobs=...)``). Each configuration gets the same scores as alone.
+        Pruning saves no work among them, except with ``report="progressive"`` and a
+        ``RacingPruner``.
     cache : {"memory", None} or ModelCache, default="memory"
-        Where trials share models. What the trainings of two trials have in common is done once,
-        and no result depends on it. "memory" makes one cache of 256 MiB for this objective; None
-        switches sharing off; one ``ModelCache`` can be given to several objectives.
+        Where trials share models. Training that two trials have in common is done once; no score
+        depends on this. "memory" makes one cache of 256 MiB for this objective; None switches
+        sharing off; one ``ModelCache`` can be given to several objectives.
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
         A SQLite file or a PostgreSQL database, such as ``"sqlite:///treecv_store.db"`` or the URL
         of a study's own PostgreSQL database. It keeps the score of every fold, and the models that
-        took long to train, so that other workers and later runs share them and a killed trial can
-        be resumed: one whose folds are fitted goes on at its next fold. Read it with
-        ``optuna_treecv.history``. If it is lost, trials go on without it.
-        A callable, () -> Engine, keeps a password out of the pickles of the objective.
+        took long to train, for other workers and later runs. A trial that was killed while its
+        folds were fitted can be resumed at the next fold. Read it with ``optuna_treecv.history``.
+        If it is lost, trials go on without it. A callable, () -> Engine, keeps a password out of
+        the pickles of the objective.
     store_max_bytes : int, default=256 MiB
-        Room for shared models in the store. When more is written, the oldest models and those that
-        took the fewest seconds per byte are deleted. Fold scores are never deleted.
+        Bytes for shared models in the store. When more are written, the oldest models and those
+        that took the fewest seconds per byte are deleted. Fold scores are never deleted.
     keep_outputs : {"auto", "all", False}, default="auto"
         Which out-of-fold outputs of trials are held in memory, for ``honest`` and ``ensemble``.
-        "auto" holds the predictions and probabilities that the scores need anyway, "all" also
-        those that only an ensemble needs, for which each fold that is fitted predicts once more.
-        With the scores of trials they take up to 256 MiB: those of the worst trials go first.
+        "auto" holds the predictions and probabilities that the scores need anyway. "all" also
+        holds those that only an ensemble needs; each fitted fold predicts once more for this.
+        Outputs and scores of trials take up to 256 MiB: those of the worst trials are dropped
+        first.
     **settings
 
     Returns
     -------
     TreeCVObjective
-        Callable with a trial. ``.direction`` (``.directions``) is what the study must have,
-        ``.evaluate(params)`` returns a ``CVResult`` without a study, and
-        ``.best_estimator(study)`` returns the best estimator fitted on all rows.
+        Callable with a trial. ``.direction`` is the direction that the study must have (or
+        ``.directions``), ``.evaluate(params)`` returns a ``CVResult`` without a study, and
+        ``.best_estimator(study)`` returns the best estimator, fitted on all rows.
 
     Raises
     ------
@@ -1073,16 +1078,22 @@ def treecv_objective(
 
     Notes
     -----
-    Each trial gets one user attribute, ``treecv``, a dict: ``mean_test_score`` and
-    ``std_test_score`` to 6 digits (in place of the second, a pooled score and a hold-out have
-    ``std_error``), with several scores ``score_<name>`` for each of them, ``folds_scored``,
-    ``n_updates`` (rows trained on), ``method`` (how the folds were evaluated), ``seconds``, with a
-    store ``run`` (the evaluation's name there) and ``seconds_store``, and ``diverged_folds`` if
-    there are any.
+    Each trial gets a user attribute ``treecv``, a dict:
 
-    The first fold of a tree is ready after about one reading of the data. With reports of folds,
-    pruning saves what follows; early reports come before. Where folds are fitted, pruning saves
-    the fits that have not begun; ``n_jobs`` workers begin as many at once.
+    * ``mean_test_score`` and ``std_test_score``, to 6 digits; a pooled score and a hold-out have
+      ``std_error`` in place of the latter;
+    * ``score_<name>`` for each of several scores;
+    * ``folds_scored``, ``n_updates`` (rows trained on), ``method`` and ``seconds``;
+    * with a store, ``run`` (the name of the evaluation there) and ``seconds_store``;
+    * with ``n_estimators="best"``, ``n_estimators`` and ``curve``; of bagging with
+      ``oob_score=True``, ``oob_score``;
+    * ``diverged_folds``, if there are any.
+
+    While rows are read from a file, the attribute ``treecv_progress`` says how much is done.
+
+    The first fold of a tree is ready after about one pass over the data. With reports of folds,
+    pruning saves the work after that; early reports come before. Where folds are fitted, pruning
+    saves the fits that have not begun; ``n_jobs`` workers begin as many at once.
 
     Examples
     --------
@@ -1179,8 +1190,8 @@ def select(
     """Choose a trial of a study, with the comparisons that defend the choice.
 
     All trials of an objective have the same folds, so they are compared in pairs. The standard
-    error of a paired difference is often a quarter of that of a mean: on Covertype by
-    leave-one-out 0.00014, where that of the mean is 0.00056.
+    error of a paired difference is often a quarter of that of a mean: 0.00014 against 0.00056 on
+    Covertype by leave-one-out.
 
     Parameters
     ----------
@@ -1194,15 +1205,15 @@ def select(
         "best" takes the best value. "one_se" takes the simplest of the trials whose paired
         difference from the best one is at most its standard error. A callable gets a list of
         candidates, the best one first, each with its ``trial`` and its ``difference`` from the
-        best one, and returns one of them.
+        best one, and returns one of them or the number of its trial.
     simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
         For "one_se": which values of a parameter make a simpler model, the most important
         parameter first. It may be left out where a single parameter is searched whose name says
-        it, such as ``alpha``. Trials of several families have no such parameter: "n_updates"
-        takes the one that was trained on the fewest rows, and a callable, (params) -> float, that
-        for whose parameters it returns the smallest number.
+        it, such as ``alpha``. For trials of different kinds of estimators: with "n_updates", the
+        simplest trial is the one that was trained on the fewest rows; with a callable,
+        (params) -> float, it is the one with the smallest number.
     level : float, default=0.95
-        The probability with which intervals cover.
+        The probability with which intervals cover their targets.
 
     Returns
     -------
