@@ -2,11 +2,12 @@
 
 ``python -m optuna_treecv.accelerate script.py`` runs a script in which ``GridSearchCV``,
 ``RandomizedSearchCV``, ``cross_val_score``, ``cross_validate``, ``cross_val_predict``,
-``LassoCV``, ``ElasticNetCV``, ``LogisticRegressionCV`` and ``RidgeCV`` with ``cv`` go through an
-engine wherever it promises the scores of the estimator's own fits; all else runs as before. At the
-end it prints what was replaced. With ``--check``, scikit-learn runs each of them too, and the
-largest difference of a score is printed. Iterative solvers of scikit-learn stop before they have
-converged, so that their scores, and with them the best parameters, may differ a little.
+``LassoCV``, ``ElasticNetCV``, ``LogisticRegressionCV``, and ``RidgeCV`` and ``RidgeClassifierCV``
+with ``cv`` use an engine of this package where it gives the scores of the estimator's own fits;
+everything else runs as before. At the end it prints what was replaced. With ``--check``,
+scikit-learn runs each call too, and the largest difference of a score is printed. Iterative solvers
+of scikit-learn stop before they have converged, so that their scores, and with them the best
+parameters, may differ a little.
 
 In a notebook, call ``install`` before the first import from scikit-learn.
 """
@@ -54,9 +55,9 @@ def _before(name: str) -> Any:
 
 
 def install(*, check: bool = False) -> None:
-    """Put the searches and cross-validations of this package in the places of scikit-learn's.
+    """Replace scikit-learn's searches and cross-validations by those of this package.
 
-    Names that were imported before stay those of scikit-learn.
+    Names that were imported before remain those of scikit-learn.
 
     Parameters
     ----------
@@ -86,15 +87,15 @@ def install(*, check: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """Put back what was there before ``install``."""
+    """Restore scikit-learn's searches and cross-validations."""
     for module, name in _PLACES:
         setattr(module, name, _before(name))
 
 
 def report() -> str:
-    """Return what was replaced since ``install``, and what was not, and why.
+    """Return which calls were replaced since ``install``, and which were not, and why.
 
-    It knows the last 10,000 calls.
+    Only the last 10,000 calls are kept.
 
     Returns
     -------
@@ -130,8 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a script as the command line says."""
     parser = ArgumentParser(
         prog="python -m optuna_treecv.accelerate",
-        description="Run a script whose searches and cross-validations go through optuna_treecv "
-        "where its results are those of fits that have converged.",
+        description="Run a script with the searches and cross-validations of optuna_treecv in "
+        "place of scikit-learn's, where they give the scores of fits that have converged.",
     )
     parser.add_argument(
         "--check", action="store_true", help="let scikit-learn run each call too, and compare"

@@ -54,11 +54,11 @@ _MOST_TRIES = 10
 
 
 class DaskRows(PlacedRows):
-    """Rows on a cluster of Dask, to be given as X to a cross-validation.
+    """Rows on a Dask cluster, to be given as X to a cross-validation.
 
     The rows are shuffled once for each order of folds, that is for each ``cv`` and
-    ``random_state``, and then stay where they are. One thread of a worker has one block of them.
-    Only models and scores travel. The scores are those of rows in memory: bit for bit for the
+    ``random_state``, and then stay where they are. Each thread of a worker has one block of them.
+    Only models and scores are sent. The scores are those of rows in memory: bit for bit for the
     learners of this package, and to about 12 digits behind a ``StandardScaler`` and for exact
     folds. Newton's method agrees within its tolerance.
 
@@ -68,29 +68,30 @@ class DaskRows(PlacedRows):
         Rows of numbers, dense or blocks of ``scipy.sparse`` rows; or the path of Parquet files,
         which all workers can read. X is read twice: once here, and once when it is shuffled. A
         block whose worker is lost is made anew from it.
-    y : dask.array.Array, dask.dataframe.Series, array-like, str or None
+    y : dask.array.Array, dask.dataframe.Series, array-like, str or None, default=None
         The targets, or the name of their column. They are kept by this process.
-    client : distributed.Client or None
-        None: the current one.
+    client : distributed.Client or None, default=None
+        The client of the cluster; None: the current one.
 
     Attributes
     ----------
     shape : (int, int)
         The number of rows and of features.
     y : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
+        The targets.
 
     Raises
     ------
     ValueError
-        If there is no client, or X or y is something else.
+        If there is no client, or X or y is of another type.
     ConnectionError
         If no scheduler and no worker answers for 45 seconds; also from evaluations.
 
     Notes
     -----
-    By count, this process keeps about 20 bytes per row: y, the order of the rows, and scores. A
-    worker needs about three times the memory of its blocks while rows are shuffled. Give each
-    worker one thread.
+    This process keeps about 20 bytes per row: y, the order of the rows, and scores. A worker needs
+    about three times the memory of its blocks while rows are shuffled. Give each worker one
+    thread.
 
     Examples
     --------

@@ -533,6 +533,11 @@ def test_note_and_figures_are_on_the_pages(fill, tmp_path):
     assert "Param alpha" in table
 
 
+def test_fold_scores_need_a_store():
+    with pytest.raises(ValueError, match="store must be that of the study's objective"):
+        report.plot_fold_scores(optuna.create_study(), None)
+
+
 @pytest.mark.parametrize("module", [report, dashboard], ids=lambda module: module.__name__)
 def test_examples_of_docstrings(module, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

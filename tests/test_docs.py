@@ -97,7 +97,7 @@ def test_docstring(name):
 def test_examples_of_docstrings(module, name):
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     thing = getattr(module, name)
-    tests = doctest.DocTestFinder(recurse=False).find(thing, name, globs={})
+    tests = doctest.DocTestFinder().find(thing, name, globs={})  # those of methods, too
     runner = doctest.DocTestRunner()
     for test in tests:
         runner.run(test)

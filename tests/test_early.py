@@ -526,7 +526,7 @@ def test_predictions_are_not_progressive():
     from optuna_treecv import tree_cross_val_predict
 
     X, y = data_of(60, 4)
-    with pytest.raises(ValueError, match="method must be another than 'progressive'"):
+    with pytest.raises(ValueError, match="method must not be 'progressive'"):
         tree_cross_val_predict(PegasosClassifier(), X, y, method="progressive")
 
 

@@ -96,8 +96,8 @@ class Growing(WholeRepeat):
         if is_best and (job.task.n_repeats > 1 or self._pools(job)):
             given = "a pooled score" if self._pools(job) else f"{job.task.n_repeats} repeats"
             raise ValueError(
-                "n_estimators='best' takes the best mean over the folds of one repeat, got "
-                f"{given}."
+                "n_estimators='best' needs one repeat and a score of each fold, since it takes "
+                f"the best mean over the folds, got {given}."
             )
 
     def _check_truncated(self, job: Job, prefix: str, last: Any) -> None:

@@ -617,8 +617,8 @@ class Job:
         check_choice(argument, response_method, RESPONSE_METHODS)
         if self.engine.name == "progressive":
             raise ValueError(
-                "method must be another than 'progressive' for predictions, since its first "
-                "eighth of the rows is only trained on; 'auto' would be right."
+                "method must not be 'progressive' for predictions, since its first eighth of the "
+                "rows is only trained on; 'auto' would be right."
             )
         check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
         repeats = self.repeats

@@ -240,8 +240,8 @@ class Tree(Descent):
         if scored.at_leaf and models.before is not None:
             name = scored.metrics[scored.at_leaf[0]].name
             raise ValueError(
-                "scoring must follow from predictions behind steps, where the rows lie "
-                f"elsewhere, but {name!r} is called with estimators."
+                "scoring must follow from predictions for a Pipeline whose rows lie on a cluster, "
+                f"but {name!r} is called with estimators."
             )
         if scored.at_leaf and not np.isin(placement.bounds[1:-1], repeat.cut.begins()).all():
             name = scored.metrics[scored.at_leaf[0]].name
@@ -404,8 +404,8 @@ class Placed(TreeCV):
         n_epochs = super().epochs(job)
         if n_epochs > 1:
             raise ValueError(
-                "n_epochs must be 1 where the rows lie elsewhere, since replays read them in any "
-                f"order, got {n_epochs}."
+                "n_epochs must be 1 where the rows lie on a cluster, since replays read them in "
+                f"any order, got {n_epochs}."
             )
         return n_epochs
 
@@ -450,7 +450,7 @@ class Placed(TreeCV):
 
     def average(self, estimator: Any) -> Any:
         """Refuse it, since models of folds stay where the rows are."""
-        raise ValueError("kfold_models must be False where the rows lie elsewhere, got True.")
+        raise ValueError("kfold_models must be False where the rows lie on a cluster, got True.")
 
     def is_kept(self, job: Job) -> bool:
         """Return False: scores are not kept."""

@@ -301,7 +301,7 @@ class UnsupervisedEstimator(CompiledEstimator):
     """A compiled estimator that is trained without targets."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train from scratch, in one pass or in ``n_epochs``.
+        """Train from scratch, in one pass, or in ``n_epochs`` if there is this parameter.
 
         Parameters
         ----------

@@ -48,7 +48,7 @@ class StreamingKMeans(
         Seed of that order.
     n_epochs : int, default=1
         The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row, most of them replays of rows seen before.
+        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
 
     Attributes
     ----------

@@ -23,8 +23,8 @@ class PegasosClassifier(LinearClassifier):
 
     by :math:`w_{t+1} = (1 - \eta_t \lambda) w_t + [y_t \, w_t \cdot x_t < 1] \, \eta_t y_t x_t`
     with :math:`\eta_t = 1 / (\lambda t)` and :math:`w_1 = 0` (Shalev-Shwartz et al. 2011, figure 1
-    with one row per step). ``fit`` is one pass over the rows, or ``n_epochs``. Several classes are
-    trained one against the rest.
+    with one row per step). ``fit`` makes one pass over the rows, or ``n_epochs``. Several classes
+    are trained one against the rest.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ class PegasosClassifier(LinearClassifier):
     fit_intercept : bool, default=True
         Append a feature of value 1, which is regularised and projected like any other.
     average : bool, default=False
-        Predict with the mean of :math:`w_1, \dots, w_T`, the hypotheses before each step, instead
-        of :math:`w_{T+1}`.
+        Predict with the mean of :math:`w_1, \dots, w_T`, the weights before each step, instead of
+        :math:`w_{T+1}`.
     project : bool, default=False
         After each step, project onto the ball :math:`|w| \le 1 / \sqrt{\lambda}`, which contains
         the optimum.
@@ -49,7 +49,7 @@ class PegasosClassifier(LinearClassifier):
         so far; see the notes.
     n_epochs : int, default=1
         The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row, most of them replays of rows seen before.
+        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
 
     Attributes
     ----------

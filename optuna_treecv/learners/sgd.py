@@ -113,9 +113,8 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
     The model is a mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), with the
     weights t (Lacoste-Julien et al. 2012) or with equal ones. The mean is taken over all steps, or
     over those after ``average_start`` rows (Jain et al. 2018). With ``average=False`` the model is
-    the last :math:`w_t`.
-    ``fit`` is one pass over the rows, or ``n_epochs``. Several classes are trained one against the
-    rest.
+    the last :math:`w_t`. ``fit`` makes one pass over the rows, or ``n_epochs``. Several classes
+    are trained one against the rest.
 
     Parameters
     ----------
@@ -131,10 +130,10 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
     power_t : float, default=0.5
         The p of "invscaling".
     average : bool or "linear", default="linear"
-        Predict with a mean of the hypotheses instead of the last one. "linear" gives them the
-        weights 1, 2, 3, ..., so that the first ones hardly count; True gives all the same weight.
+        Predict with a mean of the :math:`w_t` instead of the last one. "linear" weighs them by 1,
+        2, 3, ..., so that the first ones hardly count; True weighs all alike.
     average_start : int, default=0
-        Number of rows before averaging begins. Until then the last hypothesis predicts.
+        Number of rows before averaging begins. Until then the last :math:`w_t` predicts.
     batch_size : int, default=1
         Rows per step. An incomplete batch has no influence on the model yet.
     radius : float, default=inf
@@ -152,7 +151,7 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
         so far; see the notes.
     n_epochs : int, default=1
         The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row, most of them replays of rows seen before.
+        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
 
     Attributes
     ----------
@@ -244,31 +243,31 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
     The model is a mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), with the
     weights t (Lacoste-Julien et al. 2012) or with equal ones. The mean is taken over all steps, or
     over those after ``average_start`` rows (Jain et al. 2018). With ``average=False`` the model is
-    the last :math:`w_t`.
-    ``fit`` is one pass over the rows, or ``n_epochs``.
+    the last :math:`w_t`. ``fit`` makes one pass over the rows, or ``n_epochs``.
 
     Parameters
     ----------
     loss : {"squared_error", "huber", "epsilon_insensitive"}, default="squared_error"
-        The loss :math:`\ell`: half the squared error; half the squared error, but linear beyond
-        ``epsilon``; or the absolute error minus ``epsilon``, at least 0.
+        The loss :math:`\ell`. "squared_error" is half the squared error; "huber" the same, but
+        linear beyond ``epsilon``; "epsilon_insensitive" the absolute error minus ``epsilon``, at
+        least 0.
     epsilon : float, default=0.1
         The error beyond which "huber" is linear, or up to which "epsilon_insensitive" is 0; in the
         unit of y.
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        The step size :math:`\eta > 0`. "auto" follows from the norms of the rows so
-        far; see the notes.
+        The step size :math:`\eta > 0`. "auto" follows from the norms of the rows so far; see the
+        notes.
     learning_rate : {"constant", "invscaling"}, default="constant"
         :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
     power_t : float, default=0.5
         The p of "invscaling".
     average : bool or "linear", default="linear"
-        Predict with a mean of the hypotheses instead of the last one. "linear" gives them the
-        weights 1, 2, 3, ..., so that the first ones hardly count; True gives all the same weight.
+        Predict with a mean of the :math:`w_t` instead of the last one. "linear" weighs them by 1,
+        2, 3, ..., so that the first ones hardly count; True weighs all alike.
     average_start : int, default=0
-        Number of rows before averaging begins. Until then the last hypothesis predicts.
+        Number of rows before averaging begins. Until then the last :math:`w_t` predicts.
     batch_size : int, default=1
         Rows per step. An incomplete batch has no influence on the model yet.
     radius : float, default=inf
@@ -282,7 +281,7 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
         Seed of that order.
     n_epochs : int, default=1
         The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row, most of them replays of rows seen before.
+        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
 
     Attributes
     ----------
@@ -365,8 +364,8 @@ class LSQSGDRegressor(AveragedSGD, LinearRegressor):
         \qquad w_1 = 0,
 
     and the model is the mean of :math:`w_1, \dots, w_T` (robust stochastic approximation,
-    Nemirovski et al. 2009, section 2.2, for half the squared error). ``fit`` is one pass over the
-    rows.
+    Nemirovski et al. 2009, section 2.2, for half the squared error). ``fit`` makes one pass over
+    the rows, or ``n_epochs``.
 
     Parameters
     ----------
@@ -379,7 +378,7 @@ class LSQSGDRegressor(AveragedSGD, LinearRegressor):
     fit_intercept : bool, default=False
         Append a feature of value 1, which is projected like any other.
     average : bool, default=True
-        Predict with the mean of the hypotheses before each step instead of the last one.
+        Predict with the mean of the weights before each step instead of the last weights.
     shuffle : bool, default=True
         Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
         evaluation chooses the order.
@@ -387,7 +386,7 @@ class LSQSGDRegressor(AveragedSGD, LinearRegressor):
         Seed of that order.
     n_epochs : int, default=1
         The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row, most of them replays of rows seen before.
+        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
 
     Attributes
     ----------

@@ -192,17 +192,16 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         - \ell'(\tilde w \cdot x_t, y_t)) \, x_t + \alpha w_t + g \right).
 
     The last iterate is the next anchor, and :math:`k_{s+1} = b k_s` (Frostig et al. 2015,
-    algorithm 1). ``fit`` is one pass over the rows and uses each row once; ``partial_fit``
-    continues at any point of a stage. Several classes are trained one against the rest.
+    algorithm 1). ``fit`` makes one pass over the rows, or ``n_epochs``; ``partial_fit`` continues
+    at any point of a stage. Several classes are trained one against the rest.
 
     Parameters
     ----------
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        The step size :math:`\eta`, which multiplies the corrected gradient (the paper's
-        :math:`\eta / L`). "auto" follows from the norms of the rows so far; see the
-        notes.
+        The step size :math:`\eta > 0`, which multiplies the corrected gradient (the paper's
+        :math:`\eta / L`). "auto" follows from the norms of the rows so far; see the notes.
     initial_batch_size : int, default=100
         :math:`k_0`, the number of rows in the first batch.
     batch_growth : float, default=2.0
@@ -236,7 +235,7 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         so far; see the notes.
     n_epochs : int, default=1
         The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row, most of them replays of rows seen before.
+        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
 
     Attributes
     ----------
@@ -332,8 +331,8 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
         - \ell'(\tilde w \cdot x_t, y_t)) \, x_t + \alpha w_t + g \right).
 
     The last iterate is the next anchor, and :math:`k_{s+1} = b k_s` (Frostig et al. 2015,
-    algorithm 1). ``fit`` is one pass over the rows and uses each row once; ``partial_fit``
-    continues at any point of a stage.
+    algorithm 1). ``fit`` makes one pass over the rows, or ``n_epochs``; ``partial_fit`` continues
+    at any point of a stage.
 
     Parameters
     ----------
@@ -344,9 +343,8 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        The step size :math:`\eta`, which multiplies the corrected gradient (the paper's
-        :math:`\eta / L`). "auto" follows from the norms of the rows so far; see the
-        notes.
+        The step size :math:`\eta > 0`, which multiplies the corrected gradient (the paper's
+        :math:`\eta / L`). "auto" follows from the norms of the rows so far; see the notes.
     initial_batch_size : int, default=100
         :math:`k_0`, the number of rows in the first batch.
     batch_growth : float, default=2.0
@@ -376,7 +374,7 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
         evaluation's seed.
     n_epochs : int, default=1
         The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row, most of them replays of rows seen before.
+        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
 
     Attributes
     ----------

@@ -60,7 +60,9 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="optuna-treecv")
+    parser = argparse.ArgumentParser(
+        prog="optuna-treecv", description="Explain a study, or show and clean up its store."
+    )
     parser.add_argument(
         "--version", action="version", version=f"%(prog)s {version('optuna-treecv')}"
     )
@@ -71,31 +73,38 @@ def _parser() -> argparse.ArgumentParser:
     )
     explain.set_defaults(run=_explain, html=None)
     report = commands.add_parser("report", help="write the same with all figures into a file")
-    report.add_argument("--html", required=True, metavar="FILE", help="such as report.html")
+    report.add_argument(
+        "--html", required=True, metavar="FILE", help="the file to write, such as report.html"
+    )
     report.set_defaults(run=_explain)
     for one in (explain, report):
         one.add_argument("storage", help="the study's Optuna storage: a URL, or a SQLite file")
-        one.add_argument("--study-name", metavar="NAME", help="needed if there are several")
         one.add_argument(
-            "--store", required=True, metavar="URL", help="the store of its fold scores, likewise"
+            "--study-name", metavar="NAME", help="needed if the storage has several studies"
+        )
+        one.add_argument(
+            "--store",
+            required=True,
+            metavar="URL",
+            help="the store of the study's fold scores: a URL, or a SQLite file",
         )
     store = commands.add_parser("store", help="show what is in a store, or delete from it")
     store.set_defaults(run=_store)
     store.add_argument(
-        "url", help="such as sqlite:///treecv_store.db or postgresql://user@host/name"
+        "url", help="the store: sqlite:///treecv_store.db or postgresql://user@host/name"
     )
     store.add_argument(
         "action",
         nargs="?",
         choices=["prune"],
-        help="delete shared models until the others fit into the default size, 256 MiB, or into "
-        "--max-bytes, and return the room to the file system",
+        help="delete shared models until the others fit into --max-bytes, by default 256 MiB, and "
+        "give the freed space back to the file system",
     )
     store.add_argument(
         "--max-bytes",
         type=_bytes,
         metavar="SIZE",
-        help="prune to this size, such as 100MB",
+        help="prune shared models to this size, such as 100MB",
     )
     store.add_argument("--forget-study", metavar="NAME", help="delete a study's evaluations")
     store.add_argument(

@@ -31,9 +31,9 @@ def publish(study: optuna.Study, store: Any) -> None:
     """Write a study's note and figures for optuna-dashboard.
 
     The note lists the best trials, what was evaluated, what a constant prediction would score, and
-    the work and time needed. The figure of shared training is left out if none was. Publishing
-    again replaces note and figures. It keeps any text that you wrote above or below our part of
-    the note.
+    the work and time needed. The figure of shared training is left out if nothing was shared.
+    Publishing again replaces note and figures. It keeps any text that you wrote above or below the
+    published part of the note.
 
     Publish again after renaming a study in the dashboard, which loses its figures. Also publish
     again if two workers published at the same moment: figures are stored in pieces, which may then
@@ -43,8 +43,8 @@ def publish(study: optuna.Study, store: Any) -> None:
     ----------
     study : optuna.Study
         A study of a ``treecv_objective`` with this store.
-    store : str, URL, Engine, callable or Database
-        The store.
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
+        The store of the study's objective.
 
     See Also
     --------
@@ -55,11 +55,17 @@ def publish(study: optuna.Study, store: Any) -> None:
     --------
     >>> import optuna
     >>> from optuna_dashboard import get_note
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Ridge
+    >>> from optuna_treecv import treecv_objective
     >>> from optuna_treecv.dashboard import publish
-    >>> from optuna_treecv.storage.database import Database
-    >>> study = optuna.create_study()
-    >>> publish(study, Database("sqlite:///treecv_store.db"))
-    >>> "No trial has finished yet." in get_note(study)
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> grid, store = {"alpha": [0.1, 1.0, 10.0]}, "sqlite:///treecv_store.db"
+    >>> objective = treecv_objective(Ridge(), X, y, param_grid=grid, store=store)
+    >>> study = optuna.create_study(sampler=objective.grid_sampler())
+    >>> study.optimize(objective)
+    >>> publish(study, store)
+    >>> f"Best: trial {study.best_trial.number}" in get_note(study)
     True
     """
     of = Evaluations(study, store)
@@ -72,13 +78,13 @@ def publish(study: optuna.Study, store: Any) -> None:
 
 
 class DashboardCallback:
-    """Publish every N trials: ``study.optimize(..., callbacks=[DashboardCallback(store)])``.
+    """Publish a study every N trials, as a callback of ``study.optimize``.
 
     An error while publishing becomes a warning, and the study continues.
 
     Parameters
     ----------
-    store : str, URL, Engine, callable or Database
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the study's objective.
     every : int, default=20
         Publish after each trial whose number, counted from 1, is a multiple of this.
@@ -90,11 +96,15 @@ class DashboardCallback:
     Examples
     --------
     >>> import optuna
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Ridge
+    >>> from optuna_treecv import treecv_objective
     >>> from optuna_treecv.dashboard import DashboardCallback
-    >>> from optuna_treecv.storage.database import Database
-    >>> study = optuna.create_study()
-    >>> callback = DashboardCallback(Database("sqlite:///treecv_store.db"), every=2)
-    >>> study.optimize(lambda trial: trial.suggest_float("x", 0, 1), 2, callbacks=[callback])
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> grid, store = {"alpha": [0.1, 1.0, 10.0]}, "sqlite:///treecv_store.db"
+    >>> objective = treecv_objective(Ridge(), X, y, param_grid=grid, store=store)
+    >>> study = optuna.create_study(sampler=objective.grid_sampler())
+    >>> study.optimize(objective, callbacks=[DashboardCallback(store, every=2)])
     """
 
     def __init__(self, store: Any, every: int = 20) -> None:

@@ -56,33 +56,30 @@ _SHARE = 0.75
 
 
 def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
-    """Plot the value against each hyper-parameter.
+    """Plot the values of trials against each hyper-parameter.
 
     Parameters
     ----------
     study : optuna.Study
         A study of a ``treecv_objective``.
-    store : str, URL, Engine, callable or Database, default=None
-        The store; None: use the attributes of the trials.
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
+        The store of the study's objective; None: use the attributes of the trials.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        Two hyper-parameters that are numbers span a plane, in which colours show the value; the
-        worst quarter of the trials has one colour. Otherwise there is one panel per
-        hyper-parameter (the first six by name). An axis is logarithmic if the distribution is.
-        Error bars are standard errors of the fold mean, std / sqrt(n_folds), as if folds were
-        independent. Pruned trials are drawn at the mean of the folds that they reached. Infinite
-        values, and values so bad that the others would be squeezed together, are drawn at the
-        edge.
+        With two hyper-parameters that are numbers, a plane in which colours show the value; the
+        worst quarter of the trials has one colour. Otherwise one panel per hyper-parameter (the
+        first six by name). An axis is logarithmic if the distribution is. Error bars are standard
+        errors of the fold mean, std / sqrt(n_folds), as if folds were independent. Pruned trials
+        are drawn at the mean of the folds that they reached. Infinite values, and values so bad
+        that the others could not be told apart, are drawn at the edge.
 
     Examples
     --------
     >>> import optuna
-    >>> from optuna_treecv.storage.database import Database
     >>> from optuna_treecv.report import plot_parameters
-    >>> figure = plot_parameters(optuna.create_study(), Database("sqlite:///treecv_store.db"))
-    >>> figure.layout.annotations[0].text
+    >>> plot_parameters(optuna.create_study()).layout.annotations[0].text
     'The study has no finished trial yet.'
     """
     title = "Value against each hyper-parameter"
@@ -150,30 +147,43 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     ----------
     study : optuna.Study
         A study of a ``treecv_objective`` with this store.
-    store : str, URL, Engine, callable or Database
-        The store.
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
+        The store of the study's objective.
     n_best : int, default=5
         The number of trials; only complete trials with a finite value are drawn.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        Usually box plots. If 50 or more folds have at most 10 distinct scores, such as 0 and 1 for
-        leave-one-out errors, the mean difference to the best trial, fold by fold, with its
-        standard error. Trials on the same folds err on the same rows, so this is much smaller than
-        the standard errors of their means. Otherwise, for more than 1000 folds, the share of folds
+        Usually box plots. If 50 or more folds have at most 10 distinct scores, such as the errors
+        0 and 1 of leave-one-out, the mean difference to the best trial over the folds, with its
+        standard error. Trials on the same folds err on the same rows, so this error is much
+        smaller than those of their means. Otherwise, for more than 1000 folds, the share of folds
         up to each score.
+
+    Raises
+    ------
+    ValueError
+        If ``n_best`` is wrong, or ``store`` is None.
 
     Examples
     --------
     >>> import optuna
-    >>> from optuna_treecv.storage.database import Database
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Ridge
+    >>> from optuna_treecv import treecv_objective
     >>> from optuna_treecv.report import plot_fold_scores
-    >>> figure = plot_fold_scores(optuna.create_study(), Database("sqlite:///treecv_store.db"))
-    >>> figure.layout.annotations[0].text
-    'The study has no finished trial yet.'
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> grid, store = {"alpha": [0.1, 1.0, 10.0]}, "sqlite:///treecv_store.db"
+    >>> objective = treecv_objective(Ridge(), X, y, param_grid=grid, store=store)
+    >>> study = optuna.create_study(sampler=objective.grid_sampler())
+    >>> study.optimize(objective)
+    >>> len(plot_fold_scores(study, store).data)
+    3
     """
     n_best = number_of_trials("n_best", n_best)
+    if store is None:
+        raise ValueError("store must be that of the study's objective, which has the fold scores.")
     title = "Fold scores of the best trials"
     of = Evaluations(study, store)
     best = of.best(n_best)
@@ -223,7 +233,7 @@ def plot_choice(
     ----------
     study : optuna.Study
         A study of a ``treecv_objective``, with one objective.
-    store : str, URL, Engine, callable, Database or TreeCVObjective
+    store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or TreeCVObjective
         The store, or the objective that the study was run with, which knows the fold scores of
         the trials that it has evaluated itself.
     simpler : dict of str to {"larger", "smaller"}, default=None
@@ -231,7 +241,7 @@ def plot_choice(
         ``optuna_treecv.select``. It may be left out where a single parameter is searched whose
         name says it, such as ``alpha``; otherwise no such choice is shown.
     n_best : int, default=10
-        The number of trials.
+        The number of trials, the best one included.
 
     Returns
     -------
@@ -248,11 +258,16 @@ def plot_choice(
     Examples
     --------
     >>> import optuna
-    >>> from optuna_treecv.storage.database import Database
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Ridge
+    >>> from optuna_treecv import treecv_objective
     >>> from optuna_treecv.report import plot_choice
-    >>> figure = plot_choice(optuna.create_study(), Database("sqlite:///treecv_store.db"))
-    >>> figure.layout.annotations[0].text
-    'The study has no finished trial yet.'
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0, 10.0]})
+    >>> study = optuna.create_study(sampler=objective.grid_sampler())
+    >>> study.optimize(objective)
+    >>> [trace.name for trace in plot_choice(study, objective).data][0]
+    'the best'
     """
     n_best = number_of_trials("n_best", n_best)
     if store is None:
@@ -284,14 +299,14 @@ def plot_choice(
 
 
 def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
-    """Plot the row updates that trials did, and with a store those that sharing saved.
+    """Plot the row updates of trials, and with a store those that sharing saved.
 
     Parameters
     ----------
     study : optuna.Study
         A study of a ``treecv_objective``.
-    store : str, URL, Engine, callable or Database, default=None
-        The store; None: use the attributes of the trials.
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
+        The store of the study's objective; None: use the attributes of the trials.
 
     Returns
     -------
@@ -301,10 +316,8 @@ def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
     Examples
     --------
     >>> import optuna
-    >>> from optuna_treecv.storage.database import Database
     >>> from optuna_treecv.report import plot_sharing
-    >>> figure = plot_sharing(optuna.create_study(), Database("sqlite:///treecv_store.db"))
-    >>> figure.layout.annotations[0].text
+    >>> plot_sharing(optuna.create_study()).layout.annotations[0].text
     'The study has no finished trial yet.'
     """
     of = Evaluations(study, store)
@@ -354,25 +367,23 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
     ----------
     study : optuna.Study
         A study of a ``treecv_objective``.
-    store : str, URL, Engine, callable or Database, default=None
-        The store; None: use the attributes of the trials.
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
+        The store of the study's objective; None: use the attributes of the trials.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        On the left, the best value against the seconds of evaluation. On the right, against row
-        updates: those done, with a store those of the same trials without sharing, and those of k
-        trainings from scratch; for pruned trials, the latter count only the folds that they
-        reached. Row updates are counted. The seconds of k trainings are not shown, because they do
-        not follow from those of the tree.
+        On the left, the best value against the seconds of evaluation. On the right, the best value
+        against row updates: those done; with a store, those of the same trials without sharing;
+        and those of k trainings from scratch, for pruned trials only of the folds that they
+        reached. The seconds of k trainings are not shown, because they do not follow from those of
+        the tree.
 
     Examples
     --------
     >>> import optuna
-    >>> from optuna_treecv.storage.database import Database
     >>> from optuna_treecv.report import plot_time
-    >>> figure = plot_time(optuna.create_study(), Database("sqlite:///treecv_store.db"))
-    >>> figure.layout.annotations[0].text
+    >>> plot_time(optuna.create_study()).layout.annotations[0].text
     'The study has no finished trial yet.'
     """
     title = "Best value against time and work"
@@ -426,14 +437,14 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
 
 
 def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
-    """Plot the mean score of the folds by the number of trees, of the best trial.
+    """Plot the mean score of the folds against the number of trees, for the best trial.
 
     Parameters
     ----------
     study : optuna.Study
         A study of a ``treecv_objective`` with ``n_estimators="best"``.
-    store : str, URL, Engine, callable or Database, default=None
-        Not needed; for the dashboard, which gives it to all figures.
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
+        Not used; every figure takes it for the dashboard.
 
     Returns
     -------
@@ -444,8 +455,7 @@ def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
     --------
     >>> import optuna
     >>> from optuna_treecv.report import plot_trees
-    >>> figure = plot_trees(optuna.create_study())
-    >>> figure.layout.annotations[0].text
+    >>> plot_trees(optuna.create_study()).layout.annotations[0].text
     'The study has no finished trial yet.'
     """
     title, of = "Score by the number of trees", Evaluations(study, store)

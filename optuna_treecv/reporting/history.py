@@ -43,7 +43,7 @@ def load_evaluations(
 
     Parameters
     ----------
-    store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or Database
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the objective.
     study_name : str, default=None
         Return only evaluations recorded under this name of a study.
@@ -72,7 +72,7 @@ def load_evaluations(
 
     Examples
     --------
-    >>> load_evaluations("sqlite:///treecv_store.db", study_name="lambda")  # doctest: +SKIP
+    >>> load_evaluations("sqlite:///treecv_store.db", study_name="first try")  # doctest: +SKIP
     """
     pandas = import_pandas("load_evaluations")
     with _opened(store) as database:
@@ -98,7 +98,7 @@ def load_fold_scores(
 
     Parameters
     ----------
-    store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or Database
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the objective.
     study_name : str, default=None
         As for ``load_evaluations``.
@@ -152,14 +152,14 @@ def iter_fold_scores(
     study: AnyStudy = None,
     runs: Collection[str] | None = None,
 ) -> Iterator[DataFrame]:
-    """Yield the score of each fold piece by piece, where all together would be too large.
+    """Yield the scores of folds piece by piece, for stores whose scores do not fit into memory.
 
-    ``load_fold_scores`` takes 23 bytes per score: 430 MB for 32 evaluations by leave-one-out on
-    half a million rows.
+    ``load_fold_scores`` takes about 23 bytes per score: 430 MB for 32 evaluations by leave-one-out
+    on half a million rows.
 
     Parameters
     ----------
-    store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or Database
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         As for ``load_fold_scores``.
     study_name : str, default=None
         As for ``load_fold_scores``.
@@ -171,7 +171,8 @@ def iter_fold_scores(
     Yields
     ------
     pandas.DataFrame
-        As from ``load_fold_scores``, for some evaluations: of at most a million scores, or one.
+        As from ``load_fold_scores``, for some evaluations at a time: as many as have at most a
+        million scores together, at least one.
 
     Raises
     ------
@@ -279,7 +280,7 @@ def forget(
 
     Parameters
     ----------
-    store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or Database
+    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the objective.
     keep_runs : collection of str, default=None
         Delete all evaluations except these.

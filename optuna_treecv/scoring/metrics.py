@@ -561,12 +561,12 @@ class Scoring:
 
 
 def pooled(scoring: Any) -> Pooled:
-    r"""Score over the out-of-fold outputs of all rows, in place of the mean over folds.
+    r"""Return a score that is computed once, over the out-of-fold outputs of all rows.
 
     Metrics such as ``"roc_auc"``, ``"f1"`` and ``"neg_root_mean_squared_error"`` are no means over
-    rows, and are biased or undefined on folds of few rows. Pooled, they are what a single
-    validation set would give, also for leave-one-out. But models of different folds are then
-    compared on one scale, and there are no fold scores. The standard error is that of the
+    rows, and are biased or undefined on folds of few rows. Pooled, they are computed as on a
+    single validation set, also for leave-one-out. But outputs of different models are then
+    compared with each other, and there are no fold scores. The standard error is that of the
     infinitesimal jackknife over rows (Jaeckel 1972), :math:`\sqrt{\sum_i (w_i \, \partial \theta /
     \partial w_i)^2}` for a score :math:`\theta` and rows of weights :math:`w_i`.
 
@@ -583,7 +583,7 @@ def pooled(scoring: Any) -> Pooled:
     Raises
     ------
     ValueError
-        If it is no loss, and no scorer that needs predictions alone.
+        If it is neither a loss nor a scorer that needs only predictions.
 
     See Also
     --------

@@ -79,9 +79,9 @@ _TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and Randomize
 class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
     """Search parameters by fast cross-validation, then fit the best estimator on all rows.
 
-    It is used as ``GridSearchCV``, ``RandomizedSearchCV`` and ``OptunaSearchCV`` are, and hides an
+    It is used like ``GridSearchCV``, ``RandomizedSearchCV`` and ``OptunaSearchCV``, and runs an
     Optuna study with a ``treecv_objective``. Incremental learners are cross-validated by TreeCV,
-    and a grid is trained side by side where that is possible.
+    and the points of a grid are trained side by side where that is possible.
 
     Parameters
     ----------
@@ -89,45 +89,43 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         The estimator whose parameters are searched.
     param_distributions : dict, callable, "auto" or None, default=None
         Distributions of Optuna, ``uniform``, ``loguniform`` or ``randint`` of SciPy, or lists of
-        values. If all are lists, trials are a sample of their points without repetition, that of
+        values. If all are lists, trials are a sample of their points without repetition, as in
         ``RandomizedSearchCV``, unless ``sampler`` or ``study`` is given. A list of such dicts of
-        lists is possible too. A callable suggests values, one of which may decide on others:
-        (trial) -> dict of parameters to values. "auto" is the recommended space of a known
+        lists is possible too. A callable, (trial) -> dict of parameters to values, suggests values
+        itself, so that one may depend on another. "auto" is the recommended space of a known
         estimator, see ``treecv_objective``. Either this or ``param_grid`` is required.
     param_grid : dict of str to list, or list of such dicts, default=None
-        The grid to search, all points of it unless ``n_trials`` or ``timeout`` ends it sooner.
+        The grid to search: all its points, unless ``n_trials`` or ``timeout`` ends the search.
     n_trials : int, default=None
-        The number of trials. None: all points of the grid, or 10. In a ``storage``, trials of the
-        same search that are over are among them; in a ``study`` they come on top.
+        The number of trials. None: all points of the grid, or 10. Finished trials of the same
+        search in ``storage`` count; those of ``study`` do not.
     n_iter : int, default=None
         The same as ``n_trials``, by its name in ``RandomizedSearchCV``.
     timeout : float, default=None
         Seconds after which no trial begins.
     cv : int, float, "loo", splitter, array-like, iterable of pairs or None, default=10
-        The folds, see ``treecv_objective``; None means 5, as for ``GridSearchCV``. Those of an int
-        are shuffled.
+        The folds, see ``treecv_objective``; None means 5, as for ``GridSearchCV``.
     shuffle : bool, default=True
-        Whether an int or a share as ``cv`` cuts a permutation of the rows. ``KFold(5)`` or
-        ``StratifiedKFold(5)`` as ``cv`` makes the folds of ``GridSearchCV``.
+        Whether rows are permuted before an int or a share as ``cv`` cuts them into folds.
+        ``KFold(5)`` or ``StratifiedKFold(5)`` as ``cv`` makes the folds of ``GridSearchCV``.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
-        Scorers of scikit-learn, or losses of this package, of which the negative is taken, so that
-        larger scores are better. A callable may return a dict of scores. None means the
-        estimator's ``score``. Several need ``refit``.
+        Scorers of scikit-learn, or losses of this package, which are negated so that larger scores
+        are better. A callable may return a dict of scores. None means the estimator's ``score``.
+        With several scores, ``refit`` must not be True.
     refit : bool, str, callable or "one_se", default=True
         Whether to fit the best estimator on all rows, in one pass for learners that were
-        cross-validated in one pass. The name of a score if there are several; a callable takes
-        ``cv_results_`` and returns ``best_index_``; "one_se" takes the simplest of those that are
-        about as good as the best, see ``optuna_treecv.select``.
+        cross-validated in one pass. With several scores: the name of the one that decides. A
+        callable takes ``cv_results_`` and returns ``best_index_``. "one_se" takes the simplest of
+        the trials that are about as good as the best, see ``optuna_treecv.select``.
     simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
         For ``refit="one_se"``: what makes a model simpler, see ``optuna_treecv.select``.
     ensemble : int, default=None
-        The most members of an ensemble of the trials, which then is ``best_estimator_``, see
-        ``TreeCVObjective.ensemble``; 25 is a good number. None: the best trial alone.
+        The most members of an ensemble of the trials, which is then ``best_estimator_``, see
+        ``TreeCVObjective.ensemble``; 25 is a good number. None: only the best trial.
     sampler : optuna.samplers.BaseSampler, default=None
         None: ``TPESampler``. A grid has a sampler of its own.
     pruner : optuna.pruners.BasePruner, default=None
-        Prunes trials by their scores so far, such as ``RacingPruner``. None: no trial is pruned,
-        and none reports.
+        Prunes trials by their scores so far, such as ``RacingPruner``. None: no trial is pruned.
     study : optuna.Study, default=None
         A study to continue. It is refused if its trials have other data, folds or scoring.
     storage : str or optuna.storages.BaseStorage, default=None
@@ -147,58 +145,57 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     n_epochs : int, default=None
         The updates per row, for models that are trained further, see ``treecv_objective``.
     n_estimators : {"best", None}, default=None
-        "best": ensembles get the number of trees that is best by the mean over the folds, of at
-        most those that the estimator asks for, see ``treecv_objective``.
+        "best": ensembles get the number of trees that is best by the mean over the folds, see
+        ``treecv_objective``.
     truncate : bool, default=False
         Where the ``max_depth`` of a forest is searched: cut the trees of one growth, see
         ``treecv_objective``.
     max_memory : int or str, default=None
         The memory that prepared rows may take, see ``treecv_objective``.
     spill_dir : str or path, default=None
-        The folder of prepared rows that take more.
+        The folder for prepared rows that take more.
     n_jobs : int or None, default=1
         The number of threads, or of joblib's workers that fit folds.
     random_state : int, RandomState instance or None, default=None
         The seed of folds and orders, and of the sampler where neither ``sampler`` nor ``study`` is
         given.
     error_score : "raise" or float, default="raise"
-        The score of a split whose fit raises an error; where folds are not fitted one by one, of
-        all splits of the trial. "raise" ends the search. With a number, undefined scores are
-        NaN there.
+        The score of a fold whose fit raises an error, or of all folds of the trial where folds are
+        not fitted one by one. "raise" ends the search. With a number, undefined scores are NaN.
     return_train_score : bool, default=False
         Whether ``cv_results_`` has the scores on training rows too. Each fold is then fitted, so
         ``method`` must be "auto" or "fit".
     verbose : int, default=0
-        0: warnings alone; 1: also the messages of Optuna, as ``optuna.logging`` sets them, and how
-        far readings of files are; 3 and more: also the scores of each split.
+        0: only warnings; 1: also the messages of Optuna, as ``optuna.logging`` sets them, and the
+        progress of reading files; 3 and more: also the scores of each fold.
     progress : bool, default=False
-        Show a bar.
+        Show a progress bar.
 
     Attributes
     ----------
     cv_results_ : dict of str to ndarray or list
         The columns of ``GridSearchCV``, for ``pandas.DataFrame``. Rows are in the order of
         ``ParameterGrid``, or else in that of the trials. There is no time of a single fold, so
-        ``mean_fit_time`` is the time of the trial divided by the number of folds, with their
-        scores. Up to 100 splits have columns.
+        ``mean_fit_time`` is the time of the trial, scoring included, divided by the number of
+        folds. Single folds have columns if there are at most 100.
     best_estimator_ : estimator
-        Fitted on all rows.
+        Fitted on all rows; there is none with ``refit=False``.
     best_params_ : dict
-        Its parameters.
+        The parameters of the best trial.
     best_score_ : float
-        Its mean score; there is none if ``refit`` is a callable.
+        The mean score of the best trial; there is none if ``refit`` is a callable.
     honest_score_ : float
-        ``best_score_``, or the score of the ensemble, corrected for its having been chosen, see
-        ``TreeCVObjective.honest``. There is none where too little is known for that, or ``refit``
-        is a callable.
+        ``best_score_``, or the score of the ensemble, corrected for the choice, see
+        ``TreeCVObjective.honest``. There is none if too little is known for that, or ``refit`` is
+        a callable.
     best_index_ : int
-        Its row in ``cv_results_``.
+        The row of the best trial in ``cv_results_``.
     study_ : optuna.Study
         The study. Its values are losses where ``scoring`` names one.
     n_splits_ : int
         The number of folds, over all repeats.
     refit_time_ : float
-        Seconds.
+        The seconds of the fit on all rows.
     scorer_ : callable, or dict of str to callable
         The scorer, or scorers, that ``score`` uses.
     multimetric_ : bool
@@ -217,8 +214,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
 
     Notes
     -----
-    Ctrl-C ends the search early: what is done is kept, and the best estimator so far is fitted,
-    with a warning. Messages go through ``optuna.logging``.
+    Ctrl-C ends the search early: finished trials are kept, and the best estimator so far is
+    fitted, with a warning. Messages go through ``optuna.logging``.
 
     Examples
     --------
@@ -280,7 +277,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     def fit(
         self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None, **params: Any
     ) -> Self:
-        """Search, and fit the best estimator on all rows.
+        """Search, then fit the best estimator on all rows.
 
         Parameters
         ----------
@@ -586,8 +583,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 if not (n_scored := _n_scored(over(study))):
                     raise
                 warn_caller(
-                    f"The search was interrupted after {n_scored} trials; what follows is about "
-                    "these."
+                    f"The search was interrupted after {n_scored} trials; the results are those "
+                    "of these."
                 )
             finally:
                 study.sampler = sampler

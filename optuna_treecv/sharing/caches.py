@@ -50,7 +50,7 @@ class ModelCache:
     Parameters
     ----------
     max_bytes : int, default=256 MiB
-        Room for the models and for the Python objects around them.
+        The most bytes for the models and for the Python objects around them.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class ModelCache:
 
     @property
     def memory(self) -> "ModelCache":
-        """The cache in the memory of this process, as of a ``StoredModelCache``."""
+        """This cache; one with a store behind it returns its part in memory."""
         return self
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class ModelCache:
             return len(self._kept)
 
     def find(self, key: Hashable) -> Any:
-        """Look up an array.
+        """Return an array.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class ModelCache:
             return self._find(key)
 
     def has(self, key: Hashable) -> bool:
-        """Look up whether an array is kept.
+        """Return whether an array is kept.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class ModelCache:
             self._admit(block)
 
     def claim(self, key: Hashable) -> np.ndarray | None:
-        """Look up an array, or claim the right to make it.
+        """Return an array, or claim the right to make it.
 
         A thread that asks for a claimed array waits. If the owner releases its claim without
         having kept the array, the next thread gets the claim.

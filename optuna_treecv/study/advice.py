@@ -30,18 +30,19 @@ class Advice:
     Attributes
     ----------
     spread : float
-        The standard deviation of the trials' true means :math:`f_t`.
+        The standard deviation :math:`\tau` of the trials' true means :math:`f_t`.
     noise : float
-        That of the noise in the mean of a trial, :math:`\sigma_e / \sqrt{J}` for J folds.
+        The standard deviation of the noise in the mean of a trial: :math:`\sigma_e / \sqrt{J}` for
+        J folds, where :math:`\sigma_e` is that of :math:`e_{tj}`.
     reliability : float
         :math:`\tau^2 / (\tau^2 + \sigma_e^2 / J)`: the share of the variance of the means that is
         not noise.
     n_repeats : int
-        The number of repeats, 1 to 10, with which the best trial is expected to be best if as much
-        time is spent as before. Repeats are taken as independent, though they have the same rows:
-        a number above 1 is the most that can be worth it.
+        The number of repeats, 1 to 10, with which the chosen trial is expected to be best, for the
+        time that the study has taken. Repeats are taken as independent, though they have the same
+        rows, so a number above 1 is the most that can be useful.
     n_trials, n_folds : int
-        What this follows from.
+        How many trials and folds this was computed from.
     """
 
     spread: float

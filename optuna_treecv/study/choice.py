@@ -134,7 +134,7 @@ class Contest(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A trial that was chosen, and why it can be defended.
+    """A trial that was chosen, with the comparisons that defend the choice.
 
     Attributes
     ----------
@@ -147,14 +147,15 @@ class Choice:
         there is none, as for a hold-out or time series.
     candidates : list of Candidate
         The best trial and those that may not be distinguishable from it, best first, as far as
-        their scores are known. All others can be distinguished from it at ``level``.
+        their scores are known: each has ``trial`` and ``difference``, from the best one. All other
+        trials can be distinguished from it at ``level``.
     within_one_se : list of int
-        The numbers of those whose paired difference from the best trial is at most its standard
-        error; the best one is first.
+        The numbers of the candidates whose paired difference from the best trial is at most the
+        standard error of this difference; the best one is first.
     not_distinguishable : list of int
-        The numbers of those whose interval of the difference holds 0.
+        The numbers of the candidates whose interval of the difference holds 0.
     n_trials : int
-        The number of complete trials that it was chosen from.
+        The number of complete trials in the choice.
     left_out : list of int
         The numbers of trials that may be as good, but whose fold scores are not known.
     honest : Honest or None

@@ -61,7 +61,7 @@ Rule = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Honest:
-    r"""The score that the chosen model of a study will have, with an interval.
+    r"""The expected score of the chosen model of a study, with an interval.
 
     The best of several noisy values looks better than it is. With the losses of all trials for
     each row, the choice can be made again on bootstrap samples of the rows, and the chosen trial
@@ -73,10 +73,10 @@ class Honest:
         The corrected score.
     interval : Interval
         Its interval, from the better end of that around ``value`` to the worse end of that around
-        ``mean``. It covers the mean risk of the fold models of the chosen trial. With few rows the
-        model of all rows is better than these.
+        ``mean``. It covers the mean risk of the fold models of the chosen trial. With few rows,
+        the model that is trained on all rows is better than these.
     value : float
-        The score before, the value of the trial.
+        The value of the trial, which is not corrected.
     trial : optuna.trial.FrozenTrial
         The chosen trial.
     by : {"rows", "groups", "folds"}
@@ -84,8 +84,8 @@ class Honest:
     n_trials : int
         The number of trials that might have been chosen. All others are worse by more than noise.
     left_out : list of int
-        The numbers of trials that might have been chosen, but whose outputs are not known. Too
-        little is corrected for these.
+        The numbers of trials that might have been chosen, but whose outputs are not known. If
+        there are some, the correction is too small.
     note : str
         Why it may mislead; "" if nothing is known that makes it so.
 

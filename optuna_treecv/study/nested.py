@@ -32,22 +32,23 @@ from optuna_treecv.study.space import Candidate
 
 @dataclass(frozen=True, eq=False)
 class Nested:
-    """What choosing by cross-validation scores on folds that had no part in the choice.
+    """The score of choosing by cross-validation, on folds that had no part in the choice.
 
     Attributes
     ----------
     mean : float
         The mean of ``test_score``.
     test_score : ndarray of shape (n_repeats * n_folds,)
-        By fold, the score of the model that was chosen without it, and trained on all other rows.
+        For each fold, the score of the model that was chosen without it and trained on all other
+        rows.
     interval : Interval or None
         The interval of the mean by the method of Nadeau and Bengio; None where a score of a fold
         is infinite.
     wins : dict of int to int
-        By trial, for how many folds it was chosen, most often first. Empty with ``resample=True``,
-        as the trials are others for each fold.
+        For each trial number, how many folds chose the trial, the most frequent one first. Empty
+        with ``resample=True``, since each fold then has its own trials.
     params : list of dict
-        By fold, the params that were chosen.
+        For each fold, the params that were chosen.
     best_value : float
         The value of the study's best trial, which was chosen by the same folds that test it.
     n_candidates : int

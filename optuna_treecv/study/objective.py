@@ -202,11 +202,12 @@ class TreeCVObjective:
         Examples
         --------
         >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.preprocessing import scale
         >>> from optuna_treecv import PegasosClassifier, treecv_objective
         >>> X, y = load_breast_cancer(return_X_y=True)
         >>> grid = {"alpha": [0.01, 0.1, 1.0]}
         >>> objective = treecv_objective(
-        ...     PegasosClassifier(), X, y, param_grid=grid, report="auto"
+        ...     PegasosClassifier(), scale(X), y, param_grid=grid, report="auto"
         ... )
         >>> type(objective.pruner()).__name__
         'RacingPruner'
@@ -664,7 +665,7 @@ class TreeCVObjective:
         >>> from sklearn.neighbors import KNeighborsRegressor
         >>> from optuna_treecv import treecv_objective
         >>> X, y = load_diabetes(return_X_y=True)
-        >>> grid = {"n_neighbors": [2, 5, 10, 20], "weights": ["uniform", "distance"]}
+        >>> grid = {"n_neighbors": [5, 10, 20, 40], "weights": ["uniform", "distance"]}
         >>> objective = treecv_objective(KNeighborsRegressor(), X, y, param_grid=grid)
         >>> study = optuna.create_study(sampler=objective.grid_sampler())
         >>> study.optimize(objective)

@@ -96,19 +96,19 @@ class RacingPruner(optuna.pruners.BasePruner):
     r"""Prune a trial once it has hardly a chance to end better than the best one.
 
     The first eight trials run whole, unless ensembles grow. After them, the pruner estimates the
-    chance that a trial ends better than the best one: its final loss is predicted from its reports
-    so far by a local regression over the completed trials of the study, which all were tested on
+    chance that a trial ends better than the best one. It predicts the final loss from the reports
+    so far, by a local regression over the completed trials of the study, which were all tested on
     the same rows. The trial is pruned if this chance is below ``futility``. One in ten of such
     trials is completed nevertheless, so that the study goes on learning; the trial's number and
     ``seed`` decide which.
 
-    Where a trial is worse than all completed ones at the same step, there is nothing to learn
-    from, and a bound decides; with ``futility=None`` it decides always. The objective compares the
-    rows on which both trials were tested: before each report it tells this pruner their number
-    :math:`m`, and the mean :math:`\bar d` and the variance :math:`v` of the differences of their
-    losses. The differences have far less variance than the losses, so losers are seen early. In
-    the first pass (``report="progressive"``), these are the rows of the second half of what the
-    model has seen, and a trial is pruned if
+    If a trial is worse than all completed ones at the same step, there is nothing to learn from,
+    and a bound decides; with ``futility=None`` it always decides. The objective compares the
+    trial with the best one on the rows on which both were tested. Before each report it tells this
+    pruner their number :math:`m`, and the mean :math:`\bar d` and the variance :math:`v` of the
+    differences of their losses. The differences have far less variance than the losses, so losers
+    are seen early. In the first pass (``report="progressive"``), these are the rows of the second
+    half of what the model has seen, and a trial is pruned if
 
     .. math:: \bar d > \sqrt{2 v \ln(2 / \delta') / m} + 7 R \ln(2 / \delta') / (3 (m - 1)),
 
@@ -118,12 +118,12 @@ class RacingPruner(optuna.pruners.BasePruner):
     Where all rows are tested, by the models of 16 folds, it is pruned if :math:`\bar d / \sqrt{v /
     m}` is above ``rung_z``.
 
-    While an ensemble grows (``report="trees"``), its last report and what it has gained since the
-    report before foretell its end. The rows of the first fold are compared with those of the best
-    trial at its end, as if the trees that are left gained as much, each, as those since the report
-    before, which is more than they do: a trial that is worse even then, by more than ``rung_z``
-    standard errors, is pruned, from the second trial on. There, a trial need not become the best
-    one to be completed, but one of the best tenth, from which ``TPESampler`` learns. No other
+    While an ensemble grows (``report="trees"``), its final loss is predicted from its last report
+    and the gain since the report before. From the second trial on, the losses on the first fold
+    are also compared with the final ones of the best trial. This assumes that each tree to come
+    gains as much as those since the report before, which is more than it does. A trial that is
+    worse even then, by more than ``rung_z`` standard errors, is pruned. Here, a trial is also
+    completed if it may become one of the best tenth, from which ``TPESampler`` learns. No other
     trial is completed by chance.
 
     Parameters
@@ -134,16 +134,16 @@ class RacingPruner(optuna.pruners.BasePruner):
         The probability with which the bound may fail for one trial. The rows' losses are not
         independent, as the model changes, so this is a guide and no guarantee.
     warmup : int, default=2
-        The first step at which a trial may be pruned, in sixteenths of a pass, of 1 to 15. Nothing
-        is reported before the second. Chances are estimated from the sixth step on, and between
-        folds from the first.
+        The first step at which a trial may be pruned, in sixteenths of a pass, from 1 to 15.
+        Nothing is reported before step 2. Chances are estimated from step 6 on, and with reports
+        of folds from the first one.
     rung_z : float, default=2.0
-        How many standard errors a trial must be worse than the best one where all rows were
+        By how many standard errors a trial must be worse than the best one, where all rows were
         tested, or five or more folds.
     loss_range : (float, float) or None, default=None
-        The least and the largest loss of a row, or score of a scorer; those outside are taken as
-        these. Without it, the bound decides nothing unless these are 0 and 1, as for the error and
-        the accuracy.
+        The least and the largest loss of a row, or score of a scorer. Values outside are moved to
+        these ends. Without it, the bound decides only for scores from 0 to 1, such as the error
+        and the accuracy.
     futility : float or None, default=0.05
         A trial is pruned if its chance to end better than the best one is below this. None: only
         the bound decides, from the second trial on, and ``loss_range`` may be required.
@@ -161,15 +161,15 @@ class RacingPruner(optuna.pruners.BasePruner):
 
     Notes
     -----
-    The chance is an estimate and no guarantee: it takes the relation between first passes and
-    final scores from the completed trials, and a trial of a new kind may have another one. A bound
-    sees one training path only. A learner whose score depends much on the order of the rows may
-    lose in the first pass by bad luck. Chances take this into account once completed trials show
-    it; with ``futility=None``, ``warmup=8`` or ``report="folds"`` is safer then.
+    The chance is an estimate and no guarantee: the relation between first passes and final scores
+    comes from the completed trials, and may differ for a new kind of trial. A bound sees only one
+    order of the rows. If a learner's score depends much on this order, a good trial may lose in
+    the first pass by bad luck. Chances take this into account once completed trials show it; with
+    ``futility=None``, ``warmup=8`` or ``report="folds"`` is safer then.
 
-    Chances follow from the study's stored reports, the trial's number and ``seed`` alone, so
-    that all workers of a study decide alike. Trials of a grid that are trained side by side have
-    no chances estimated, since nothing could be saved.
+    Chances depend only on the study's stored reports, the trial's number and ``seed``, so that all
+    workers of a study decide alike. No chances are estimated for trials of a grid that are trained
+    side by side, since nothing could be saved.
 
     The best trial is the best completed one when a trial begins. It is never pruned against
     itself: all differences are 0. Its losses are held in memory, or computed again in one pass.
@@ -269,7 +269,7 @@ class RacingPruner(optuna.pruners.BasePruner):
             self._told.pop((trial.study.study_name, trial.number), None)
 
     def warn_once(self, message: str) -> None:
-        """Warn, if that is the first time.
+        """Warn, unless this pruner has warned before.
 
         Parameters
         ----------
@@ -282,7 +282,7 @@ class RacingPruner(optuna.pruners.BasePruner):
             warnings.warn(message, UserWarning, stacklevel=3)
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Return whether a trial is worse than the best one.
+        """Return whether to prune a trial.
 
         Parameters
         ----------
@@ -294,7 +294,7 @@ class RacingPruner(optuna.pruners.BasePruner):
         Returns
         -------
         bool
-            False for a trial of which the objective has told nothing; there is one warning then.
+            Always False if the objective did not compare the trial; the first time, a warning.
         """
         with self._lock:
             told = self._told.get((study.study_name, trial.number))

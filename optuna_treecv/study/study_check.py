@@ -305,8 +305,8 @@ def warn_if_mixed(study: optuna.Study) -> None:
     kinds = _by_kind(study)
     if all(kinds.values()):
         warn_caller(
-            f"the study {study.study_name!r} has the best value of trials that cannot all be "
-            f"compared: {_in_words(kinds)}."
+            f"the trials of study {study.study_name!r} cannot all be compared, so that its best "
+            f"value may mislead: {_in_words(kinds)}."
         )
 
 

@@ -219,7 +219,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         Returns
         -------
         ndarray of shape (n_samples,), int32
-            The numbers of nodes, which count left subtrees first, the root being 0.
+            The numbers of the leaves among all nodes. The root is 0, and left subtrees come first.
         """
         check_is_fitted(self)
         X = self._checked(X, reset=False)
@@ -231,11 +231,12 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         return leaf
 
     def get_depth(self) -> int:
-        """Return the depth of the tree, 0 for a root alone.
+        """Return the depth of the tree.
 
         Returns
         -------
         int
+            The most splits on the way to a leaf; 0 if the root is the only node.
         """
         check_is_fitted(self)
         return int(self.tree_.nodes["depth"].max())
@@ -246,6 +247,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         Returns
         -------
         int
+            At least 1.
         """
         check_is_fitted(self)
         return int(np.count_nonzero(self.tree_.is_leaf))
@@ -259,7 +261,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         return sums / sums.sum() if sums.sum() > 0 else sums
 
     def cost_complexity_pruning_path(self, X: Any, y: Any, sample_weight: Any = None) -> Bunch:
-        """Return the penalties at which the tree of least cost changes (Breiman et al. 1984).
+        """Return the penalties at which the pruned tree changes (Breiman et al. 1984).
 
         Parameters
         ----------
@@ -273,8 +275,8 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         Returns
         -------
         Bunch
-            ``ccp_alphas``, ascending from 0, and ``impurities``, the impurity of all leaves of the
-            tree that is left by each.
+            ``ccp_alphas``, ascending from 0, and ``impurities``, the total impurity of the leaves
+            of the pruned tree for each of them.
         """
         whole = type(self)(**self.get_params(deep=False)).set_params(ccp_alpha=0.0)
         _, targets = whole._fit(X, y, sample_weight)
@@ -295,17 +297,18 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
-    r"""Decision tree for classes on bins of at most 255 values, cross-validated while it grows.
+    r"""Decision tree for classes, on features cut into at most 255 bins.
 
-    A node with the class masses :math:`m_c` is split where the impurity decreases most; that of
-    Gini is :math:`1 - \sum_c (m_c / m)^2`.
+    In a cross-validation, the trees of all folds grow together. A node with the class masses
+    :math:`m_c` is split where the impurity decreases most; that of Gini is :math:`1 - \sum_c (m_c
+    / m)^2`.
 
     Parameters
     ----------
     criterion : {"gini", "entropy", "log_loss"}, default="gini"
-        The impurity; entropy, in bits, is also named log loss.
+        The impurity. "log_loss" is another name of "entropy", which is in bits.
     max_depth : int or None, default=None
-        The most splits on the way to a leaf.
+        The most splits on the way to a leaf; None: no limit.
     min_samples_split : int or float, default=2
         The rows that a node must have to be split; a float is a share of the training rows.
     min_samples_leaf : int or float, default=1
@@ -313,19 +316,21 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     min_weight_fraction_leaf : float, default=0.0
         The share of the weights of all training rows that each leaf must have.
     min_impurity_decrease : float, default=0.0
-        The decrease of impurity, as a share of all rows, that a split must reach.
+        The decrease of impurity that a split must reach, times the share of all training rows
+        that the node has.
     ccp_alpha : float, default=0.0
         The penalty per leaf of minimal cost-complexity pruning (Breiman et al. 1984).
     max_bins : int, default=255
         The most bins of a feature, 2 to 255.
     categorical_features : {"from_dtype"}, array-like or None, default="from_dtype"
-        The columns with categories: those of such a type in a data frame, or a mask, numbers or
-        names of columns.
+        Which columns hold categories. "from_dtype": those with categories, strings or objects in a
+        data frame. An array is a mask, or has numbers or names of columns. None: no column.
     random_state : int, RandomState instance or None, default=None
-        Decides between features whose best splits are equally good.
+        Seed of the choice between features whose best splits are equally good.
     class_weight : dict, "balanced" or None, default=None
-        What the weights of rows are multiplied by. "balanced" is the inverse frequency of the
-        class among the training rows.
+        Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
+        labels that it lacks. "balanced" is the inverse frequency of the class among the training
+        rows.
 
     Attributes
     ----------
@@ -349,12 +354,13 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
 
     Notes
     -----
-    Missing values are tried on both sides of each split. Where a node has none, they go to the
-    larger child. Categories are ordered by their mean target, with more than two classes each one
-    is tried against the others; those that a node has not seen go where missing values go.
+    Missing values are tried on both sides of each split. If a node has none in training, later
+    ones go to the larger child. Categories are ordered by their mean target; with more than two
+    classes, each one is tried against the others. Categories that a node has not seen go where
+    missing values go.
 
-    Weights are rounded to a fixed point, so that sums do not depend on the order of rows; integers
-    stay as they are.
+    Weights are rounded to fixed-point numbers, so that sums do not depend on the order of rows;
+    integers stay as they are.
 
     References
     ----------
@@ -458,16 +464,17 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
-    r"""Decision tree for numbers on bins of at most 255 values, cross-validated while it grows.
+    r"""Decision tree for numbers, on features cut into at most 255 bins.
 
-    A node is split where the variance :math:`\frac{1}{n} \sum_i (y_i - \bar y)^2` decreases most.
+    In a cross-validation, the trees of all folds grow together. A node is split where the variance
+    :math:`\frac{1}{n} \sum_i (y_i - \bar y)^2` decreases most.
 
     Parameters
     ----------
     criterion : {"squared_error"}, default="squared_error"
         The impurity.
     max_depth : int or None, default=None
-        The most splits on the way to a leaf.
+        The most splits on the way to a leaf; None: no limit.
     min_samples_split : int or float, default=2
         The rows that a node must have to be split; a float is a share of the training rows.
     min_samples_leaf : int or float, default=1
@@ -475,16 +482,17 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
     min_weight_fraction_leaf : float, default=0.0
         The share of the weights of all training rows that each leaf must have.
     min_impurity_decrease : float, default=0.0
-        The decrease of impurity, as a share of all rows, that a split must reach.
+        The decrease of impurity that a split must reach, times the share of all training rows
+        that the node has.
     ccp_alpha : float, default=0.0
         The penalty per leaf of minimal cost-complexity pruning (Breiman et al. 1984).
     max_bins : int, default=255
         The most bins of a feature, 2 to 255.
     categorical_features : {"from_dtype"}, array-like or None, default="from_dtype"
-        The columns with categories: those of such a type in a data frame, or a mask, numbers or
-        names of columns.
+        Which columns hold categories. "from_dtype": those with categories, strings or objects in a
+        data frame. An array is a mask, or has numbers or names of columns. None: no column.
     random_state : int, RandomState instance or None, default=None
-        Decides between features whose best splits are equally good.
+        Seed of the choice between features whose best splits are equally good.
 
     Attributes
     ----------
@@ -506,8 +514,9 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
 
     Notes
     -----
-    Targets are rounded to a fixed point of up to 52 binary digits, so that sums do not depend on
-    the order of rows. See ``HistTreeClassifier`` for missing values, categories and weights.
+    Targets are rounded to fixed-point numbers of up to 52 binary digits, so that sums do not
+    depend on the order of rows. See ``HistTreeClassifier`` for missing values, categories and
+    weights.
 
     Examples
     --------
