@@ -1,4 +1,4 @@
-"""The types of what is returned beside ``CVResult``, for annotations."""
+"""The types of results beside ``CVResult``, for annotations."""
 
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import PairedDifference

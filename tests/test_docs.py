@@ -233,6 +233,14 @@ def test_a_snippet_prints_what_its_page_shows(path, tmp_path, monkeypatch, capsy
         assert f"   {line}\n" in page, line
 
 
+def test_the_reference_shows_the_methods_that_pages_link_to():
+    template = (ROOT / "docs" / "_templates" / "autosummary" / "class.rst").read_text()
+    shown = re.findall(r'"(\w+)"', template.partition("ours = [")[2].partition("]")[0])
+    for page in PAGES:
+        for name in re.findall(r":(?:meth|attr):`[^`]*[.](\w+)>?`", page.read_text()):
+            assert name in shown, f"{page.name}: {name}"
+
+
 def test_the_user_guide_stays_short():
     pages = [page for page in PAGES if page.parent.name == "user_guide"]
     assert len(pages) == 12 + 1  # and the index

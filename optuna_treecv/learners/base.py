@@ -54,7 +54,7 @@ class TreeCVEstimator(BaseEstimator):
         Raises
         ------
         ValueError
-            In scikit-learn's words, which name the parameter.
+            With scikit-learn's message, which names the parameter.
         """
         checked = {k: v for k, v in self.get_params(deep=False).items() if k not in but}
         if checked.get("class_weight") is None:  # this saves a tenth of a short trial
@@ -80,7 +80,7 @@ class ScoreMixin:
     """``score`` of a classifier or regressor, which checks its arguments first."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the score of scikit-learn's classifiers or regressors.
+        """Return the accuracy of a classifier, or the R^2 of a regressor.
 
         Parameters
         ----------
@@ -94,8 +94,8 @@ class ScoreMixin:
         Returns
         -------
         float
-            The share of correctly predicted labels, or the coefficient of determination R^2, which
-            is at most 1.
+            The share of correctly predicted labels, or the coefficient of determination R^2; both
+            are at most 1.
         """
         check_array_kind("y", y)
         weights = weights_of_rows(X, sample_weight)

@@ -86,6 +86,7 @@ class AveragedSGD(LinearEstimator):
     def make_lanes(
         self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
     ) -> SGDLanes:
+        """Return the kernel for several values of ``lane_parameters``."""
         return SGDLanes(
             X,
             y,

@@ -89,6 +89,11 @@ class DashboardCallback:
     every : int, default=20
         Publish after each trial whose number, counted from 1, is a multiple of this.
 
+    Raises
+    ------
+    ValueError
+        If ``every`` is not an integer of at least 1.
+
     See Also
     --------
     publish : Publishes once, for example at the end.

@@ -64,7 +64,7 @@ def load_evaluations(
     ImportError
         If pandas is not installed.
     ValueError
-        If there is no such store.
+        If an argument is wrong, or there is no such store.
 
     See Also
     --------
@@ -120,7 +120,7 @@ def load_fold_scores(
     ImportError
         If pandas is not installed.
     ValueError
-        If there is no such store.
+        If an argument is wrong, or there is no such store.
 
     See Also
     --------
@@ -179,7 +179,7 @@ def iter_fold_scores(
     ImportError
         If pandas is not installed.
     ValueError
-        If there is no such store.
+        If an argument is wrong, or there is no such store.
 
     See Also
     --------

@@ -84,9 +84,9 @@ class OfBestEstimator:
         getattr(getattr(self, "best_estimator_", self.estimator), name)
 
     def score(self, X: Any, y: Any = None, **params: Any) -> float:
-        """Score the best estimator by ``scorer_``; of several scores by that of ``refit``.
+        """Return the score of the best estimator on given rows, by ``scorer_``.
 
-        With ``refit="one_se"`` it is the first of several scores.
+        With several scores, it is the one that ``refit`` names; the first one for "one_se".
 
         Parameters
         ----------
@@ -120,7 +120,7 @@ class OfBestEstimator:
 
     @Delegated
     def predict(self, X: Any) -> np.ndarray:
-        """Predict by the best estimator.
+        """Return the predictions of the best estimator.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class OfBestEstimator:
 
     @Delegated
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probabilities of classes by the best estimator.
+        """Return the probabilities of classes that the best estimator predicts.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class OfBestEstimator:
 
     @Delegated
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithms of the probabilities of classes by the best estimator.
+        """Return the logarithms of the probabilities that the best estimator predicts.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class OfBestEstimator:
 
     @Delegated
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision function of the best estimator.
+        """Return the values of the decision function of the best estimator.
 
         Parameters
         ----------
@@ -178,13 +178,13 @@ class OfBestEstimator:
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Its values.
+            As the best estimator returns them.
         """
         return self._best("decision_function", X)
 
     @Delegated
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return the scores of rows by the best estimator.
+        """Return the score of each row that the best estimator computes.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class OfBestEstimator:
 
     @Delegated
     def transform(self, X: Any) -> Any:
-        """Transform rows by the best estimator.
+        """Return rows transformed by the best estimator.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class OfBestEstimator:
 
     @Delegated
     def inverse_transform(self, X: Any) -> Any:
-        """Transform rows back by the best estimator.
+        """Return rows transformed back by the best estimator.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class OfBestEstimator:
 
     @partial(Delegated, name="transform")
     def set_output(self, *, transform: Any = None) -> Self:
-        """Choose the type of what ``transform`` returns.
+        """Choose the type of the output of ``transform``.
 
         Parameters
         ----------
@@ -242,7 +242,7 @@ class OfBestEstimator:
         Returns
         -------
         self
-            With its estimator, fitted or not, changed so.
+            The search, whose estimator and ``best_estimator_`` are changed.
         """
         _safe_set_output(self.estimator, transform=transform)
         if hasattr(self, "best_estimator_"):

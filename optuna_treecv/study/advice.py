@@ -22,7 +22,7 @@ _SURE = 0.95
 
 @dataclass(frozen=True)
 class Advice:
-    r"""What the scores of a study say about its noise, and what the time that is left should buy.
+    r"""How noisy the scores of a study are, and whether more trials or more repeats would help.
 
     The score of trial t on fold j is taken as :math:`y_{tj} = f_t + d_j + e_{tj}`: folds are
     harder or easier for all trials alike, and what remains is noise.

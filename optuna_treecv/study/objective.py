@@ -413,7 +413,7 @@ class TreeCVObjective:
         return self._space.values_of(params)
 
     def explain(self, params: Mapping[str, Any] | None = None) -> str:
-        """Return how the estimator is evaluated, why so, and what it costs, in words.
+        """Return how the estimator is evaluated, why, and what it costs, in words.
 
         Parameters
         ----------
@@ -700,7 +700,7 @@ class TreeCVObjective:
         return ensemble
 
     def advise(self, study: optuna.Study) -> Advice:
-        """Return whether the time that is left should buy more trials or more repeats of each.
+        """Return whether more trials, or more repeats of each, are the better use of further time.
 
         Parameters
         ----------
