@@ -51,7 +51,7 @@ class Interval:
     target : str
         The quantity that it covers, in words.
     level : float
-        The probability with which it covers it, if its assumptions hold.
+        The probability with which the interval covers its target, if its assumptions hold.
     note : str
         Why it may be too narrow; "" if nothing is known that makes it so.
     """
@@ -384,7 +384,7 @@ class PairedDifference:
     interval : Interval
         The interval around it.
     by : {"rows", "folds"}
-        What was paired. There are more rows than folds, so they show smaller differences.
+        What was paired. There are more rows than folds, so rows show smaller differences.
     n_pairs : int
         The number of pairs.
     """

@@ -183,7 +183,9 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     """
     n_best = number_of_trials("n_best", n_best)
     if store is None:
-        raise ValueError("store must be that of the study's objective, which has the fold scores.")
+        raise ValueError(
+            "store must be that of the study's objective, which has the fold scores, got None."
+        )
     title = "Fold scores of the best trials"
     of = Evaluations(study, store)
     best = of.best(n_best)

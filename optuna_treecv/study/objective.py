@@ -247,7 +247,7 @@ class TreeCVObjective:
         Returns
         -------
         str
-            The values of two objectives' trials can be compared if their names are equal.
+            If two objectives have equal names, the values of their trials can be compared.
 
         Raises
         ------
@@ -357,7 +357,7 @@ class TreeCVObjective:
     def check_study(self, study: optuna.Study) -> None:
         """Refuse a study whose values cannot be compared with those of this objective.
 
-        A trial in such a study only warns.
+        A trial only warns of other data, folds or scoring.
 
         Parameters
         ----------
@@ -1086,7 +1086,7 @@ def treecv_objective(
     * ``score_<name>`` for each of several scores;
     * ``folds_scored``, ``n_updates`` (rows trained on), ``method`` and ``seconds``;
     * with a store, ``run`` (the name of the evaluation there) and ``seconds_store``;
-    * with ``n_estimators="best"``, ``n_estimators`` and ``curve``; of bagging with
+    * with ``n_estimators="best"``, ``n_estimators`` and ``curve``; for forests with
       ``oob_score=True``, ``oob_score``;
     * ``diverged_folds``, if there are any.
 

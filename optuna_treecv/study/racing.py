@@ -142,8 +142,8 @@ class RacingPruner(optuna.pruners.BasePruner):
         tested, or five or more folds.
     loss_range : (float, float) or None, default=None
         The least and the largest loss of a row, or score of a scorer. Values outside are moved to
-        these ends. Without it, the bound decides only for scores from 0 to 1, such as the error
-        and the accuracy.
+        these ends. Without it, the bound decides only for "error" and "accuracy", whose rows score
+        from 0 to 1.
     futility : float or None, default=0.05
         A trial is pruned if its chance to end better than the best one is below this. None: only
         the bound decides, from the second trial on, and ``loss_range`` may be required.
