@@ -5,9 +5,9 @@
 ``LassoCV``, ``ElasticNetCV``, ``LogisticRegressionCV``, and ``RidgeCV`` and ``RidgeClassifierCV``
 with ``cv`` use an engine of this package where it gives the scores of the estimator's own fits;
 everything else runs as before. At the end it prints what was replaced. With ``--check``,
-scikit-learn runs each call too, and the largest difference of a score is printed. Iterative solvers
-of scikit-learn stop before they have converged, so that their scores, and with them the best
-parameters, may differ a little.
+scikit-learn runs each call too, and the largest difference of a score is printed. Iterative
+solvers of scikit-learn stop before they have converged, so that their scores, and with them the
+best parameters, may differ a little.
 
 In a notebook, call ``install`` before the first import from scikit-learn.
 """
