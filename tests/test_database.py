@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import closing
 from contextlib import contextmanager
+import gc
 import multiprocessing
 import os
 from pathlib import Path
@@ -1007,3 +1008,15 @@ def test_foreign_keys_cascade(store_url, make_evaluation):
         for table in METADATA.tables.values():
             if "score" in table.name:
                 assert session.scalar(select(func.count()).select_from(table)) == 0
+
+
+def test_a_database_that_goes_closes_its_connections(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    closed = []
+    event.listen(database.engine, "close", lambda *_: closed.append(True))
+    with database.reading():
+        pass
+    assert not closed
+    del database
+    gc.collect()
+    assert closed

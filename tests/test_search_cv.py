@@ -1245,7 +1245,7 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
         ({"estimator": None}, "^estimator must be an instance of an estimator, got None"),
         ({"estimator": PegasosClassifier}, "^estimator must be an instance"),
         ({"param_grid": {"alpa": [1.0]}}, "^param_grid: PegasosClassifier has no parameter"),
-        ({"estimator": PCA(), "param_grid": {"whiten": [True]}}, None),
+        ({"estimator": PCA(2), "param_grid": {"whiten": [True]}}, None),
     ],
 )
 def test_bad_input(two_classes, options, message):

@@ -17,6 +17,7 @@ from typing import Any
 from typing import TypeGuard
 from typing import TypeVar
 import warnings
+from weakref import finalize
 
 import sqlalchemy as sa
 from sqlalchemy import Connection as Connection  # for modules that must not import SQLAlchemy
@@ -166,6 +167,8 @@ class Database:
         with self._lock:
             if self._engine is None:
                 self._engine = _make_engine(self._url) if self._make is None else self._make()
+                if self._make is None:
+                    finalize(self, _dispose, self._engine, self._pid).atexit = False
             return self._engine
 
     def close(self) -> None:
@@ -505,6 +508,15 @@ def _parse(store: str | sa.URL) -> sa.URL:
     if (path := _path(url)) is not None:  # absolute: a worker may run in another folder
         url = url.set(database=os.path.abspath(path))
     return url
+
+
+def _dispose(engine: sa.Engine, pid: int) -> None:
+    """Close the connections of an engine that nobody uses; Python 3.13 warns of open ones.
+
+    A forked process must not close those of its parent.
+    """
+    if os.getpid() == pid:
+        engine.dispose()
 
 
 def _make_engine(url: sa.URL) -> sa.Engine:
