@@ -25,6 +25,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.history import forget
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
@@ -83,6 +84,7 @@ def test_rows(rows):
         ),
         ({"cv": MASKED}, "^cv must not be a masked array, since its mask would be ignored; "),
         ({"groups": MASKED}, "^groups must not be a masked array, since its mask would be ign"),
+        ({"stratify": True}, "^stratify must be 'auto' or False where y is no label, got True"),
         ({"scoring": "neg_log_loss"}, "needs an estimator with predict_proba; Averaged.* has non"),
     ],
     ids=said,
@@ -102,6 +104,29 @@ def test_arguments_of_the_objective():
         )
     with pytest.raises(ValueError, match="max_bytes must be a number of bytes of at least 0, got"):
         ModelCache(max_bytes=SECOND)
+
+
+def test_arguments_of_the_methods_of_an_objective():
+    objective = treecv_objective(PegasosClassifier(), X, y, param_grid={"alpha": [0.1, 1.0]})
+    for params in ({}, {"alpa": 0.1}):
+        with pytest.raises(ValueError, match="^params must hold a value for 'alpha', got only"):
+            objective.values_of(params)
+    with pytest.raises(ValueError, match="^params must be a dict of parameter values, got None"):
+        objective.values_of(None)
+    for seed in ("a", -1, 2**32, 0.5):
+        with pytest.raises(ValueError, match="^seed must be an integer of 0 to"):
+            objective.grid_sampler(seed)
+    with pytest.raises(ValueError, match="^study must have a complete trial, got none"):
+        objective.best_estimator(optuna.create_study())
+
+
+def test_verbose_may_be_a_flag():
+    for verbose in (False, True):
+        tree_cross_validate(AveragedSGDRegressor(), X, X[:, 0], verbose=verbose)
+        search = TreeCVSearchCV(
+            *(AveragedSGDRegressor(), None), param_grid={"alpha": [0.1]}, verbose=verbose
+        )
+        search.fit(X, X[:, 0])
 
 
 @pytest.mark.parametrize("value", [1j, "nan", None, -(10**400)], ids=type)

@@ -112,6 +112,13 @@ def test_an_empty_store(store_url, capsys):
     assert table(capsys.readouterr().out)["treecv_evaluations"][0] == "0"
 
 
+def test_a_path_is_a_sqlite_store(tmp_path, capsys):
+    path = tmp_path / "store.db"
+    Database(f"sqlite:///{path}")
+    assert main(["store", str(path)]) == 0
+    assert table(capsys.readouterr().out)["treecv_evaluations"][0] == "0"
+
+
 def test_sizes_without_dbstat(tmp_path, capsys, monkeypatch):
     url = f"sqlite:///{tmp_path / 'store.db'}"
     Database(url)
@@ -217,7 +224,7 @@ def test_a_wrong_storage_forgets_nothing(filled, tmp_path, capsys):
         (["sqlite:///{folder}/typo.db"], "there is no such file"),
         (["sqlite:////no/such/folder/x.db"], "there is no such file"),
         (["mysql://me:secret@host/name"], "store must be SQLite"),
-        (["nonsense"], "store must be a SQLAlchemy URL"),
+        (["nonsense"], "there is no such file"),
         (["postgresql://me:secret@/name?host={folder}"], "store must be a database"),
     ],
 )

@@ -288,7 +288,7 @@ class Settings:
         self._set("n_threads", count_threads(self.n_jobs))
         check_choice("pooled", self.pooled, (True, False))
         self._set("scored_by", make_scoring(self.scoring, self.optimize, self.pooled))
-        if not is_number(self.verbose) or self.verbose < 0:
+        if not (isinstance(self.verbose, bool) or is_number(self.verbose)) or self.verbose < 0:
             raise ValueError(f"verbose must be 0 or a positive integer, got {self.verbose!r}.")
         room = check_room(self.max_memory, self.spill_dir)
         self._set("room", replace(room, is_verbose=self.verbose > 0))

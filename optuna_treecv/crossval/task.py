@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
@@ -304,8 +305,11 @@ class Task:
             )
         if stratify is False or not self._can_stratify():
             return None
-        if stratify == "auto" and not is_classifier(estimator):
-            return None
+        if not is_classifier(estimator):
+            if stratify == "auto":
+                return None
+            if type_of_target(self.data.y).startswith("continuous"):
+                raise ValueError("stratify must be 'auto' or False where y is no label, got True.")
         try:
             codes = self.data.codes()
         except ValueError as error:

@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     store = commands.add_parser("store", help="show what is in a store, or delete from it")
     store.set_defaults(run=_store)
     store.add_argument(
-        "url", help="the store: sqlite:///treecv_store.db or postgresql://user@host/name"
+        "url", help="the store: a URL such as postgresql://user@host/name, or a SQLite file"
     )
     store.add_argument(
         "action",
@@ -142,7 +142,7 @@ def _url(text: str) -> str:
 
 
 def _store(options: argparse.Namespace) -> None:
-    with closing(Database(options.url, create=False)) as database:
+    with closing(Database(_url(options.url), create=False)) as database:
         _show_or_delete(database, options)
 
 
@@ -186,7 +186,7 @@ def _forget_unnamed(database: Database, storage: str) -> int:
 
 def _named_in(storage: str) -> set[str]:
     """Return the runs that the trials of an Optuna storage name; the storage is only read."""
-    with _studies_of(storage) as url:
+    with _studies_of(_url(storage)) as url:
         rdb = optuna.storages.RDBStorage(url, skip_table_creation=True)
         names = optuna.get_all_study_names(rdb)
         return {

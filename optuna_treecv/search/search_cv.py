@@ -389,7 +389,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 raise ValueError(f"{name} must be None or a positive integer, got {value!r}.")
         if self.n_trials is not None and self.n_iter is not None:
             raise ValueError("n_iter must be None where n_trials is given, which means the same.")
-        if not (is_number(self.verbose) and self.verbose >= 0):
+        if not (isinstance(self.verbose, bool) or is_number(self.verbose)) or self.verbose < 0:
             raise ValueError(f"verbose must be 0 or a positive integer, got {self.verbose!r}.")
         if self.timeout is not None and not (is_number(self.timeout) and self.timeout > 0):
             raise ValueError(f"timeout must be None or positive seconds, got {self.timeout!r}.")

@@ -42,6 +42,7 @@ from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.without_effect import check_effect
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.sharing.caches import check_bytes
 from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.caches import StoredModelCache
@@ -409,7 +410,19 @@ class TreeCVObjective:
         -------
         dict
             The same, but with the values of ``param_grid`` where the trial stores texts.
+
+        Raises
+        ------
+        ValueError
+            If a parameter has no value.
         """
+        if not isinstance(params, Mapping):
+            raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
+        for name in self._space.axes:
+            if name not in params:
+                raise ValueError(
+                    f"params must hold a value for {name!r}, got only {dict(params)}."
+                )
         return self._space.values_of(params)
 
     def explain(self, params: Mapping[str, Any] | None = None) -> str:
@@ -764,7 +777,10 @@ class TreeCVObjective:
                     "study must have one objective for a best trial; choose one of "
                     "study.best_trials, the Pareto front, and give that."
                 )
-            trial = study.best_trial
+            try:
+                trial = study.best_trial
+            except ValueError as error:
+                raise ValueError("study must have a complete trial, got none.") from error
             warn_if_mixed(study)
             if rule != "best":
                 trial = self._choose(self._contest(study), rule, simpler).trial
@@ -802,10 +818,12 @@ class TreeCVObjective:
         Raises
         ------
         ValueError
-            If the objective has no ``param_grid``.
+            If the objective has no ``param_grid``, or ``seed`` is none.
         """
         if self._space.grids is None:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
+        if seed is not None and not (is_integer(seed) and 0 <= seed < 2**32):
+            raise ValueError(f"seed must be an integer of 0 to 2^32 - 1 or None, got {seed!r}.")
         return GridSampler(self._space.grids, seed=seed)
 
     def _unseen(self, trial: optuna.Trial, job: Job) -> Iterator[Job]:
