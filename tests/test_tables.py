@@ -395,6 +395,77 @@ def test_what_differs_between_folds_is_fitted(front, change, why):
     np.testing.assert_array_equal(result.test_score, expected(model, rows, Y, KFold(4)))
 
 
+def words(kinds, gap=None):
+    """Return rows of words of which several are almost equally frequent, the first one last."""
+    rows = X.assign(letter=np.tile(["b", "c", "a"], N // 3), word=["yes", "no"] * (N // 2))
+    rows = rows.astype({"letter": object, "word": object})
+    rows.loc[::7, "letter"] = rows.loc[::5, "word"] = gap
+    return rows, columns(SimpleImputer(), kinds)
+
+
+@pytest.mark.parametrize("cv", [name for name in CVS if name != "time"])
+@pytest.mark.parametrize(
+    ("encodes", "gap"),
+    [
+        ({}, np.nan),
+        ({"handle_unknown": "ignore"}, None),
+        ({"sparse_output": True, "dtype": np.float32}, "?"),
+    ],
+)
+def test_words_are_filled_in_by_each_fold(encodes, gap, cv):
+    """Training sets have other most frequent words, some of them several: the least counts."""
+    kinds = make_pipeline(
+        SimpleImputer(strategy="most_frequent", missing_values=gap),
+        encoder(**encodes),
+        StandardScaler(with_mean=False),
+    )
+    rows, front = words(kinds, gap)
+    trained = [train for train, _ in CVS[cv].split(rows)]
+    filled_in = {repr(kinds[0].fit(rows.iloc[train][KINDS]).statistics_) for train in trained}
+    assert len(filled_in) > 1
+    model = make_pipeline(front, Ridge(0.3))
+    result = evaluated(model, rows, Y, CVS[cv])
+    assert result.method == "exact"
+    np.testing.assert_allclose(
+        result.test_score, expected(model, rows, Y, CVS[cv]), rtol=1e-9, atol=1e-11
+    )
+    model = make_pipeline(front, LogisticRegression(solver="newton-cholesky", tol=1e-9))
+    result = evaluated(model, rows, Y > 1, CVS[cv], "neg_log_loss")
+    assert result.method == "newton"
+    of_fits = expected(model, rows, Y > 1, CVS[cv], "neg_log_loss")
+    np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-6)
+
+
+def test_words_of_which_a_training_set_has_none():
+    """The steps of all rows fill it in there, so that only a fit says that it is unknown."""
+    imputer = SimpleImputer(strategy="most_frequent")
+    rows, front = words(make_pipeline(imputer, encoder()))
+    rows["letter"] = ["b"] * 50 + ["a"] * 49 + [None] * (N - 99)
+    model = make_pipeline(front, Ridge())
+    cv = [(np.arange(50, N), np.arange(50)), (np.arange(99), np.arange(99, N))]
+    with pytest.raises(ValueError, match=r"Found unknown categories \['b'\]"):
+        evaluated(model, rows.fillna({"small": 0, "large": 0, "count": 0}), Y, cv)
+    front = words(make_pipeline(imputer, encoder(handle_unknown="ignore")))[1]
+    model = make_pipeline(front, Ridge(0.3))
+    result = evaluated(model, rows, Y, cv)
+    assert result.method == "exact"
+    np.testing.assert_allclose(result.test_score, expected(model, rows, Y, cv), rtol=1e-9)
+
+
+def test_scaled_sparse_columns_beside_dense_ones():
+    front = ColumnTransformer(
+        [
+            ("kinds", make_pipeline(OneHotEncoder(), StandardScaler(with_mean=False)), KINDS),
+            ("numbers", make_pipeline(SimpleImputer(), StandardScaler()), NUMBERS),
+        ],
+        sparse_threshold=1.0,
+    )
+    model = make_pipeline(front, Ridge(0.3, solver="lsqr", tol=1e-12))
+    result = evaluated(model, X, Y, KFold(4))
+    assert result.method == "exact"
+    np.testing.assert_allclose(result.test_score, expected(model, X, Y, KFold(4)), rtol=1e-9)
+
+
 def test_an_unknown_category_is_the_error_of_the_fit():
     rare = X.copy()
     rare.loc[3, "letter"] = "rare"

@@ -228,7 +228,12 @@ def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[st
         learnt = step.strategy if kind is SimpleImputer else "range"
         return ON_SUMS, f"the {learnt} of a column is a number for each training set"
     if why_not and kind is SimpleImputer:
-        return ALIKE, "what it fills in is the same in each training set"
+        or_else = (
+            ", or one of the categories behind it"
+            if behind and fills_categories(step, behind[0])
+            else ""
+        )
+        return ALIKE, f"what it fills in is the same in each training set{or_else}"
     if why_not and kind is OneHotEncoder:
         if not behind and not why_not_once(step) and ignores_zero_columns(learner):
             return ONCE, "a category that no training row has gets no coefficient"
@@ -245,6 +250,18 @@ def acts_on_columns(step: Any) -> bool:
     if type(step) is SimpleImputer:
         return step.strategy in ("mean", "median", "most_frequent") and _fills_nan(step)
     return type(step) is StandardScaler or (type(step) is MinMaxScaler and not step.clip)
+
+
+def fills_categories(imputer: Any, encoder: Any) -> bool:
+    """Return whether what an imputer fills in is one of the columns of the encoder behind it."""
+    return (
+        type(imputer) is SimpleImputer
+        and imputer.strategy == "most_frequent"
+        and not (imputer.add_indicator or imputer.keep_empty_features)
+        and type(encoder) is OneHotEncoder
+        and adds_columns(encoder)
+        and (encoder.drop, encoder.min_frequency, encoder.max_categories) == (None, None, None)
+    )
 
 
 def _fills_nan(step: SimpleImputer) -> bool:

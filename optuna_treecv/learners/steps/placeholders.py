@@ -4,11 +4,13 @@ In the steps that are done once, a placeholder stands for each running step and 
 Afterwards the steps are put back as a model has them.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
 from copy import deepcopy
 from itertools import count
+from itertools import pairwise
 from typing import Any
 from typing import Self
 
@@ -21,6 +23,7 @@ from sklearn.base import TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import MissingIndicator
 from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples
@@ -29,6 +32,7 @@ from sklearn.utils.validation import validate_data
 from optuna_treecv.learners.exact.moments import is_rounding
 from optuna_treecv.learners.steps.decisions import ALIKE
 from optuna_treecv.learners.steps.decisions import COMPILED
+from optuna_treecv.learners.steps.decisions import fills_categories
 from optuna_treecv.learners.steps.decisions import is_running_imputer
 from optuna_treecv.learners.steps.decisions import ON_SUMS
 from optuna_treecv.learners.steps.decisions import PYTHON
@@ -118,7 +122,9 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Any:
         """Return the rows, or ``constant`` in their place."""
         rows = self._passed(X)
-        return rows if self.constant is None else np.full(rows.shape, self.constant)
+        if self.constant is None:
+            return rows
+        return _in_form_of(rows, np.full(rows.shape, self.constant))
 
     def _passed(self, X: Any) -> Any:
         """Return the rows, in a type that holds what the step makes of them too."""
@@ -161,6 +167,11 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             are_constant = is_rounding(fitted.var_, n_rows, mean)
             fitted.scale_ = np.where(are_constant, 1.0, np.sqrt(fitted.var_))
         return fitted
+
+
+def _in_form_of(rows: Any, filled: np.ndarray) -> Any:
+    """Return an array as sparse as rows, which a ColumnTransformer may put beside dense ones."""
+    return sparse.csr_array(filled) if sparse.issparse(rows) else filled
 
 
 def _copy_names(fitted: Any, other: Any) -> None:
@@ -265,8 +276,9 @@ class TablePlaceholder(ImputerPlaceholder):
             rows = np.array(self.like.transform(X))  # with the columns of an indicator
             rows[:, : is_missing.shape[1]][is_missing] = np.nan
         if self.constant is not None:
-            rows = rows.toarray() if sparse.issparse(rows) else np.array(rows)
-            rows[:, : np.count_nonzero(self._kept)] = self.constant
+            filled = rows.toarray() if sparse.issparse(rows) else np.array(rows)
+            filled[:, : np.count_nonzero(self._kept)] = self.constant
+            return _in_form_of(rows, filled)
         return rows
 
     def why_not(self, cut: Cut) -> str:
@@ -296,19 +308,98 @@ class TablePlaceholder(ImputerPlaceholder):
         """Return why an attribute differs between training sets, a clause, by fits to each."""
         if cut.n_folds > MOST_FITS:
             return f"its {name} would be looked for in more than {MOST_FITS} training sets"
-        for chunk in range(cut.n_folds):
-            rows = take_rows(self._rows, cut.split(chunk).train_rows())
+        for fitted in self._fitted_to_sets(cut):
             # As text, since the entries may be numbers, NaN, None and strings.
-            one, other = (
-                map(repr, getattr(each, name)) for each in (self.like, clone(self.step).fit(rows))
-            )
+            one, other = (map(repr, getattr(each, name)) for each in (self.like, fitted))
             if list(one) != list(other):
                 return f"its {name} of a training set are others than those of all rows"
         return ""
 
+    def _fitted_to_sets(self, cut: Cut) -> Iterator[Any]:
+        """Yield the step, fitted to each training set."""
+        for chunk in range(cut.n_folds):
+            yield clone(self.step).fit(take_rows(self._rows, cut.split(chunk).train_rows()))
+
     def forget(self) -> None:
         """Forget the rows."""
         self._rows = self._is_missing = None
+
+
+class WordsPlaceholder(TablePlaceholder):
+    """Stands in the place of an imputer by the most frequent value and the encoder behind it.
+
+    It does what both do, fitted on all rows, where each training set has the same most frequent
+    value of a column as all rows. Otherwise a row with a missing value gets NaN in the columns of
+    the values that are filled in somewhere, for each fold to fill in 1 or 0.
+
+    Parameters
+    ----------
+    step : SimpleImputer
+    encoder : OneHotEncoder
+    needs_all : bool
+        Whether each training set must have all categories.
+    """
+
+    def __init__(self, step: SimpleImputer, encoder: OneHotEncoder, needs_all: bool) -> None:
+        super().__init__(step, passes=True)
+        self.encoder = encoder
+        self.needs_all = needs_all
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit both, and keep the rows for ``why_not``."""
+        super().fit(X)
+        self._encoder = clone(self.encoder).fit(self.like.transform(X))
+        sizes = [len(names) for names in self._encoder.categories_]
+        self._features = np.repeat(np.arange(len(sizes)), sizes)
+        self.varying = np.array([], int)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the columns of categories; NaN or ``constant`` where training sets differ."""
+        rows = self._encoder.transform(self.like.transform(X))
+        if self.constant is not None:
+            filled = rows.toarray() if sparse.issparse(rows) else np.array(rows)
+            filled[:, self.varying] = self.constant
+            return _in_form_of(rows, filled)
+        row, at = np.nonzero(self._gaps(_missing(self.step, X))[:, self.varying])
+        gaps = np.full(len(row), np.nan, np.float32), (row, self.varying[at])
+        holes = sparse.csr_array(gaps, shape=rows.shape)
+        return rows + (holes if sparse.issparse(rows) else holes.toarray())
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the columns of categories."""
+        return self._encoder.get_feature_names_out(self.like.get_feature_names_out(input_features))
+
+    def _gaps(self, is_missing: np.ndarray) -> np.ndarray:
+        return is_missing[:, self._kept][:, self._features]
+
+    def why_not(self, cut: Cut) -> str:
+        """Return why no fold can fill in the categories, a clause; find those that differ."""
+        is_gap, why = self._gaps(self._is_missing), super().why_not(cut)
+        if why or (is_gap.any() and cut.n_folds > MOST_FITS):
+            return why or self._why_varies(cut, "statistics_")
+        if is_gap.any():
+            fitted = self.like, *self._fitted_to_sets(cut)
+            after = self._encoder.transform([one.statistics_[self._kept] for one in fitted])
+            after = after.toarray() if sparse.issparse(after) else after
+            differ = np.flatnonzero(np.ptp(after, axis=0) * is_gap.any(axis=0))
+            self.varying = np.union1d(self.varying, differ)
+        after = self._encoder.transform(self.like.transform(self._rows))
+        known = sparse.csc_array(sparse.csc_array(after).multiply(~is_gap))
+        known.eliminate_zeros()
+        lacks = self.needs_all and trained_without(cut, known).count_nonzero()
+        return "a training set lacks a category" if lacks else ""
+
+    def fills(self, counts: np.ndarray) -> np.ndarray:
+        """Return what training sets fill in, (n_sets, n_varying), from the counts of values.
+
+        It is 1 for the most frequent value of a column, of several the first, and 0 for others.
+        """
+        filled, features = np.zeros_like(counts), self._features[self.varying]
+        for feature in np.unique(features):
+            its = np.flatnonzero(features == feature)
+            filled[np.arange(len(counts)), its[np.rint(counts[:, its]).argmax(axis=1)]] = 1
+        return filled
 
 
 def _missing(imputer: SimpleImputer, X: Any) -> np.ndarray:
@@ -337,6 +428,8 @@ def with_placeholders(path: str, step: Any, kinds: Mapping[str, str]) -> Any:
         ]
         if type(step) is ColumnTransformer:
             *parts, (_, copied.remainder) = parts
+        elif type(step) is Pipeline:
+            parts = _with_words(parts)
         setattr(copied, COMPOSED[type(step)], parts)
         return copied
     kind = kinds.get(path)
@@ -345,6 +438,16 @@ def with_placeholders(path: str, step: Any, kinds: Mapping[str, str]) -> Any:
     if type(step) is SimpleImputer and (kind == COMPILED or not step.keep_empty_features):
         return ImputerPlaceholder(step)
     return Placeholder(step, kind == PYTHON) if kind in (COMPILED, PYTHON) else step
+
+
+def _with_words(parts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the parts of a Pipeline, with one placeholder for an imputer and its encoder."""
+    for at, ((name, first), (of_encoder, second)) in enumerate(pairwise(parts[:])):
+        encoder = second.step if isinstance(second, TablePlaceholder) else second
+        if isinstance(first, TablePlaceholder) and fills_categories(first.step, encoder):
+            words = WordsPlaceholder(first.step, encoder, needs_all=encoder is not second)
+            parts[at : at + 2] = (name, words), (of_encoder, "passthrough")
+    return parts
 
 
 def without_placeholders(step: Any, fitted: Any, trained: Mapping[Placeholder, Any]) -> Any:

@@ -30,11 +30,13 @@ from optuna_treecv.learners.steps.forms import why_form_varies
 from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import leaves_of
 from optuna_treecv.learners.steps.parts import unshared
+from optuna_treecv.learners.steps.placeholders import all_placeholders
 from optuna_treecv.learners.steps.placeholders import columns_of_placeholders
 from optuna_treecv.learners.steps.placeholders import MOST_FITS
 from optuna_treecv.learners.steps.placeholders import NotAheadError
 from optuna_treecv.learners.steps.placeholders import TablePlaceholder
 from optuna_treecv.learners.steps.placeholders import with_placeholders
+from optuna_treecv.learners.steps.placeholders import WordsPlaceholder
 from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
@@ -107,6 +109,8 @@ class Table:
         self._check(cuts)
         if has_one_form and not self.is_sparse and (why := why_form_varies(self._fitted, X, cuts)):
             raise NotAheadError(why)
+        if any(len(getattr(one, "varying", ())) for one in all_placeholders(self._fitted)):
+            after = _numbers(self._fitted.transform(unshared(self._fitted, X)))
         self._running = columns_of_placeholders(self._fitted, X, after)
         self._lay_out(after)
         if may_be_dense and self.is_sparse and self.has_maps and _is_narrow(after):
@@ -191,7 +195,7 @@ class Table:
             if _fills(part):
                 gaps = at[is_open[at]]
                 is_open[gaps] = False
-                fill[:, gaps] = _statistics(part.step, values, sets, known, gaps)
+                fill[:, gaps] = _statistics(part, values, sets, known, gaps)
                 n_missing = np.zeros_like(known.n_rows)
                 n_missing[:, gaps] = n_rows - known.n_rows[:, gaps]
                 # What is filled in lies between the others.
@@ -267,16 +271,19 @@ def _spread_of_known(block: np.ndarray) -> Spread:
 
 
 def _statistics(
-    imputer: SimpleImputer,
+    part: TablePlaceholder,
     values: np.ndarray,
     sets: list[list[RowNumbers]],
     known: Spread,
     columns: np.ndarray,
 ) -> np.ndarray:
     """Return what an imputer learns of columns in each training set, (n_sets, n_columns)."""
-    if imputer.strategy == "mean" or not len(columns):
-        return known.mean[:, columns]
-    one = SimpleImputer(strategy=imputer.strategy)
+    means = known.mean[:, columns]
+    if part.step.strategy == "mean" or not len(columns):
+        return means
+    if isinstance(part, WordsPlaceholder):
+        return part.fills(means * known.n_rows[:, columns])
+    one = SimpleImputer(strategy=part.step.strategy)
     some = values[:, columns]
     return np.array([one.fit(np.vstack([some[rows] for rows in of])).statistics_ for of in sets])
 
