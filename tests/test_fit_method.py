@@ -639,6 +639,17 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
         result = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
         assert len(np.unique(result.test_score)) > 1
+    # A seed changes no model of these.
+    solvers = LogisticRegression(solver="saga"), LogisticRegression(), Ridge(), svm.SVC()
+    for model, method in zip(solvers, ("newton", "fit", "exact", "fit"), strict=True):
+        with pytest.raises(ValueError, match="^n_repeats must be 1 where no repeat differs"):
+            tree_cross_validate(
+                make_pipeline(StandardScaler(), model),
+                *(X_CLASSES, Y_CLASSES),
+                cv=KFold(3),
+                n_repeats=2,
+                method=method,
+            )
     forest = RandomForestClassifier(3)  # without a seed of its own: each repeat has another
     result = tree_cross_validate(forest, X_CLASSES, Y_CLASSES, cv=KFold(3), n_repeats=2)
     assert np.any(result.test_score[:3] != result.test_score[3:])

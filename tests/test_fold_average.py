@@ -264,6 +264,11 @@ def test_the_best_trial_of_a_study(binary, tmp_path):
     assert not np.array_equal(numbers_of(refit), numbers_of(model))
     of_trial = objective.best_estimator(study.best_trial, kind="kfold_average")
     np.testing.assert_array_equal(numbers_of(of_trial), numbers_of(model))
+    ridge = treecv_objective(Ridge(), X, y, param_grid={"alpha": [1.0]})
+    of_ridge = optuna.create_study()
+    of_ridge.optimize(ridge, n_trials=1)
+    with pytest.raises(ValueError, match="^kind must be 'refit' unless linear models are trained"):
+        ridge.best_estimator(of_ridge, kind="kfold_average")
     with pytest.raises(ValueError, match="kind must be one of 'refit', 'kfold_average'"):
         objective.best_estimator(study, kind="average")
 

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import optuna
 import pytest
+from sklearn.base import clone
 from sklearn.base import is_regressor
 from sklearn.datasets import load_breast_cancer
 from sklearn.datasets import load_diabetes
@@ -26,6 +27,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import scale
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import HistTreeClassifier
@@ -473,7 +475,26 @@ def test_searches_correct_their_scores():
         KNeighborsClassifier(), param_grid=NEIGHBORS, random_state=0, scoring="log_loss"
     ).fit(X, LABELS)
     assert losses.honest_score_ < losses.best_score_ < 0
-    assert not hasattr(search.set_params(refit=lambda results: 0).fit(X, LABELS), "honest_score_")
+    assert not hasattr(clone(search), "honest_score_")
+    search.set_params(refit=lambda results: 0).fit(X, LABELS)
+    with pytest.raises(AttributeError, match="^honest_score_ is known after a fit in which refit"):
+        search.honest_score_  # noqa: B018
+    search = TreeCVSearchCV(SVC(), param_grid={"C": [0.1, 1.0]}, cv=0.3, scoring="roc_auc")
+    with pytest.raises(AttributeError, match="^honest_score_ is not known: honest needs the scor"):
+        search.fit(X, LABELS == LABELS[0]).honest_score_  # noqa: B018
+
+
+def test_grids_of_ensembles_are_corrected_by_the_scores_of_folds():
+    """Outputs are kept of the largest ensembles alone, and they need not have been chosen."""
+    grid = {"n_estimators": [1, 3, 5], "max_depth": [2, 4]}
+    search = TreeCVSearchCV(RandomForestClassifier(random_state=0), param_grid=grid, cv=5)
+    search.fit(X, LABELS)
+    assert search.honest_score_ < search.best_score_
+    objective = treecv_objective(search.estimator, X, LABELS, param_grid=grid, cv=5)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    honest = objective.honest(study)
+    assert (honest.by, honest.n_trials, honest.left_out) == ("folds", 6, [])
 
 
 def test_searches_make_ensembles():

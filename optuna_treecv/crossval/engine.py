@@ -366,11 +366,18 @@ class Engine(ABC):
         """
         return ()
 
-    def average(self, estimator: Any) -> Any:
-        """Return what takes the models of the folds for their average; refuse what has none."""
+    def average(self, estimator: Any, else_right: str) -> Any:
+        """Return what takes the models of the folds for their average; refuse what has none.
+
+        Parameters
+        ----------
+        estimator : estimator
+        else_right : str
+            Which argument of the caller would be right for others.
+        """
         raise ValueError(
-            "kfold_models must be False unless linear models are trained along the tree, as those "
-            f"of PegasosClassifier or SGDClassifier are, got {name_of(estimator)} with "
+            f"{else_right} unless linear models are trained along the tree, as those of "
+            f"PegasosClassifier or SGDClassifier are, got {name_of(estimator)} with "
             f"method={self.name!r}."
         )
 

@@ -101,7 +101,7 @@ def tree_cross_validate(
     estimator = checked_estimator(estimator)
     job = job_for(Task(X, y, Settings(**settings), estimator), estimator)
     if kfold_models:
-        job.average_models()
+        job.average_models("kfold_models must be False")
     return job.finish()
 
 

@@ -442,9 +442,15 @@ class Job:
 
     # The evaluation.
 
-    def average_models(self) -> None:
-        """Ask for the average of the models of all folds; models are not shared then."""
-        self.average, self.cache = self.engine.average(self.estimator), None
+    def average_models(self, else_right: str) -> None:
+        """Ask for the average of the models of all folds; models are not shared then.
+
+        Parameters
+        ----------
+        else_right : str
+            Which argument of the caller would be right where there is none, as in an error.
+        """
+        self.average, self.cache = self.engine.average(self.estimator, else_right), None
 
     def ask_for_rows(self) -> bool:
         """Ask for the scores of single rows; return whether the metric has them."""

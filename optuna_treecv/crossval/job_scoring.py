@@ -79,7 +79,8 @@ def scoring_of(job: Job, of_class: bool = False) -> Scoring:
             f"order must be 'fixed' for {name_of(estimator)} with method={job.engine.name!r}, "
             "which does not train models further, so that their rows have no order, got 'random'."
         )
-    if task.n_repeats > 1 and not takes_seed(estimator):
+    is_solved = job.engine.name in ("exact", "newton")  # whatever the seed is
+    if task.n_repeats > 1 and (is_solved or not takes_seed(estimator)):
         _check_repeats_differ(job)
     for metric in scoring.metrics:
         task.warn_once(f"size of folds for {metric.name}", partial(_why_too_small, metric, job))
@@ -157,8 +158,8 @@ def _check_repeats_differ(job: Job) -> None:
     if are_alike:
         raise ValueError(
             f"n_repeats must be 1 where no repeat differs, got {task.n_repeats} with the same "
-            f"folds each time{order} and no random_state=None in {name_of(job.estimator)}; {right}"
-            "shuffle=True would be right, or a cv that shuffles anew."
+            f"folds each time{order} and no random_state=None in {name_of(job.estimator)} that "
+            f"acts; {right}shuffle=True would be right, or a cv that shuffles anew."
         )
 
 

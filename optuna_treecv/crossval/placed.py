@@ -448,9 +448,9 @@ class Placed(TreeCV):
                 responses = training.responses(part)
                 yield TestedFolds(part, n_needed, tested, scores=scores, responses=responses)
 
-    def average(self, estimator: Any) -> Any:
+    def average(self, estimator: Any, else_right: str) -> Any:
         """Refuse it, since models of folds stay where the rows are."""
-        raise ValueError("kfold_models must be False where the rows lie on a cluster, got True.")
+        raise ValueError(f"{else_right} where the rows lie on a cluster.")
 
     def is_kept(self, job: Job) -> bool:
         """Return False: scores are not kept."""

@@ -158,13 +158,13 @@ class TreeCV(Trained):
                         is_any = True
         return is_any
 
-    def average(self, estimator: Any) -> "FoldAverage":
+    def average(self, estimator: Any, else_right: str) -> "FoldAverage":
         """Return what takes the models of linear learners."""
         kind = type(estimator)
         from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
         is_model = is_classifier(estimator) or is_regressor(estimator)
         if not issubclass(kind, LinearEstimator) and not (from_sklearn and is_model):
-            super().average(estimator)
+            super().average(estimator, else_right)
         return FoldAverage(estimator)
 
     def cost(self, job: Job) -> str:

@@ -135,6 +135,15 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
         )
 
 
+# Estimators of scikit-learn that use random_state only with some values of a parameter.
+_DRAWS_BY: dict[str, tuple[str, tuple[Any, ...]]] = {
+    **dict.fromkeys(("Ridge", "RidgeClassifier"), ("solver", ("sag", "saga"))),
+    "LogisticRegression": ("solver", ("liblinear", "sag", "saga")),
+    **dict.fromkeys(("ElasticNet", "Lasso"), ("selection", ("random",))),
+    **dict.fromkeys(("NuSVC", "SVC"), ("probability", (True,))),
+}
+
+
 def _takes_one_target(regressor: Any) -> bool:
     """Return whether a regressor is known to take a single target.
 
@@ -154,10 +163,16 @@ def _takes_one_target(regressor: Any) -> bool:
 
 
 def takes_seed(estimator: Any) -> bool:
-    """Return whether the seed of ``make_learner`` has an effect on an estimator."""
+    """Return whether a seed for an estimator that is given none has an effect on its models."""
     if isinstance(estimator, CompiledEstimator):
         return estimator.draws and estimator.random_state is None
-    return bool(unset_seeds(estimator))
+    parts = {"": estimator, **estimator.get_params(deep=True)}
+    return any(_draws(parts[name.rpartition("__")[0]]) for name in unset_seeds(estimator))
+
+
+def _draws(estimator: Any) -> bool:
+    name, values = _DRAWS_BY.get(type(estimator).__name__, ("", ()))
+    return not name or getattr(estimator, name, None) in values
 
 
 def forget_seeds(fitted: Any, estimator: Any) -> None:

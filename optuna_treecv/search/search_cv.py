@@ -4,7 +4,6 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import nullcontext
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
@@ -72,6 +71,10 @@ from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import Space
 
 _OTHER_SPACES = "for other spaces, pass simpler or a callable as refit"
+_NOT_HONEST = (
+    "honest_score_ is known after a fit in which refit is no callable, and is the name of a score "
+    "where there are several."
+)
 _TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV
 
 
@@ -186,8 +189,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         The mean score of the best trial; there is none if ``refit`` is a callable.
     honest_score_ : float
         ``best_score_``, or the score of the ensemble, corrected for the choice, see
-        ``TreeCVObjective.honest``. There is none if too little is known for that, or ``refit`` is
-        a callable.
+        ``TreeCVObjective.honest``. Where too little is known for that, or ``refit`` is a callable,
+        an AttributeError says why.
     best_index_ : int
         The row of the best trial in ``cv_results_``.
     study_ : optuna.Study
@@ -345,6 +348,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             # These are kept also where the choice or the fit on all rows fails.
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)  # an attribute of an earlier fit
+            self._honest: float | str = _NOT_HONEST  # until it is known
             self.study_, self.n_splits_ = study, objective.n_splits
             self.multimetric_ = scores.is_multiple
             self.scorer_ = scores.scorers if scores.is_multiple else scores.scorers["score"]
@@ -365,7 +369,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                     else:
                         self.best_estimator_ = objective.ensemble(study, self.ensemble)
                         sign = 1 if objective.direction == "maximize" else -1
-                        self.honest_score_ = sign * self.best_estimator_.honest_score_
+                        self._honest = sign * self.best_estimator_.honest_score_
                 self.refit_time_ = perf_counter() - began
                 if hasattr(self.best_estimator_, "feature_names_in_"):
                     self.feature_names_in_ = self.best_estimator_.feature_names_in_
@@ -594,9 +598,20 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     def _correct(self, objective: TreeCVObjective, study: optuna.Study) -> None:
         """Say what the best trial will score, if enough is known for that."""
         rule: Literal["best", "one_se"] = "one_se" if self._is_one_se else "best"
-        with suppress(ValueError), warnings.catch_warnings(action="ignore"):
-            honest = objective.honest(study, rule, self.simpler)
-            self.honest_score_ = honest.mean if objective.direction == "maximize" else -honest.mean
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                honest = objective.honest(study, rule, self.simpler).mean
+            self._honest = honest if objective.direction == "maximize" else -honest
+        except ValueError as error:
+            self._honest = f"honest_score_ is not known: {error}"
+
+    @property
+    def honest_score_(self) -> float:
+        """The score of the best trial, corrected for the choice."""
+        honest = getattr(self, "_honest", _NOT_HONEST)
+        if isinstance(honest, str):
+            raise AttributeError(honest)
+        return float(honest)
 
     def _best_index(
         self,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from typing import Any
 from typing import Literal
@@ -400,6 +401,8 @@ def _losses(
 ) -> tuple[list[FrozenTrial], Losses]:
     """Return those of the trials whose losses are known, and these."""
     metric, method = metric_of(job), method_of(job)
+    by_folds = partial(losses_by_folds, contest, trials, sign_of(job))
+    has_folds = len(tested.cuts) == 1 and not job.is_pooled and tested.n_folds > 1
     if job.scores_rows(metric):
         known, of_tests = [], np.empty((0, 0))
         if contest.rows:
@@ -409,15 +412,17 @@ def _losses(
         elif method is not None:
             known, responses = find(trials, method)
             of_tests = losses_of_tests(job, responses, tested)
-        if known:
+        # A grid of ensembles keeps the outputs of the largest ones, and the fold scores of all.
+        is_less = has_folds and len(known) < len(trials)
+        if known and not (is_less and len(by_folds()[0]) > len(known)):
             return known, losses_by_units(of_tests, tested)
-    if len(tested.cuts) > 1 or job.is_pooled or tested.n_folds < 2:
+    if not has_folds:
         raise ValueError(
             f"honest needs the scores of rows, which {job.scoring.name!r} has not or the "
             "objective does not hold, or else several folds in a single repeat; row_losses=True "
             "in the objective holds those of a score that is a mean over rows."
         )
-    return losses_by_folds(contest, trials, sign_of(job))
+    return by_folds()
 
 
 def losses_by_folds(

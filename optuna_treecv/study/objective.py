@@ -504,7 +504,7 @@ class TreeCVObjective:
         if kind == "refit":
             return job_for(self._task, *candidate, is_scored=False).refit()
         job = job_for(self._task, *candidate)
-        job.average_models()
+        job.average_models("kind must be 'refit'")
         return job.finish().kfold_estimator()
 
     def predict_oof(
