@@ -336,6 +336,44 @@ def test_solvers_that_are_stopped_early_are_left_to_scikit_learn(calls):
     assert calls[-1].method == "newton"
 
 
+RARE, SEVENTHS = (np.arange(len(Y)) < 3).astype(int), np.arange(len(Y)) % 7
+
+
+@pytest.mark.parametrize(
+    ("y", "options"),
+    [
+        (Y, {"groups": SEVENTHS}),
+        (RARE, {}),
+        (RARE, {"cv": model_selection.StratifiedGroupKFold(5), "groups": SEVENTHS}),
+        (RARE, {"scoring": "precision_macro", "cv": 3}),
+        (RARE, {"scoring": "roc_auc"}),
+    ],
+    ids=["groups", "few", "few groups", "precision", "left"],
+)
+def test_warnings_are_those_of_scikit_learn(y, options, calls):
+    def said(function, **others):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            function(LOGISTIC, X, y, **options | others)
+        return [(one.category, str(one.message)) for one in caught]
+
+    expected = said(stand_ins._cross_val_score)
+    assert expected
+    assert said(model_selection.cross_val_score) == expected
+    if "scoring" not in options:
+        assert said(model_selection.cross_val_predict) == said(stand_ins._cross_val_predict)
+        assert [call.method for call in calls] == ["newton", "newton"]
+    groups = {"groups": options.pop("groups", None)}
+
+    def search(model, X, y, **options):
+        kind(model, {"logisticregression__C": [1.0]}, refit=False, **options).fit(X, y, **groups)
+
+    kind = model_selection.GridSearchCV
+    found = said(search)
+    kind = stand_ins.GridSearchCV.stands_for
+    assert found == said(search)
+
+
 def test_wrong_arguments_raise_what_scikit_learn_raises(calls):
     for name, options in (
         ("cross_val_predict", {"scoring": "r2"}),

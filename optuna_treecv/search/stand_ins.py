@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from functools import partial
 from functools import wraps
+from inspect import getfile
 from inspect import signature
 from numbers import Real
 import operator
@@ -66,6 +67,9 @@ PROMISED = frozenset({"neighbors"}) | _CONVERGED | _GROWN
 
 # The calls that are noted, those that came last.
 _MOST_CALLS = 10_000
+
+# Where the warnings of splitters come from.
+_SPLITTERS = str(getfile(model_selection.KFold))
 
 # With fewer numbers in X, the paths of ``LassoCV`` are sooner than exact folds.
 _LEAST_NUMBERS = 2**23
@@ -166,13 +170,37 @@ def _restore(states: list[tuple[np.random.RandomState, Any]]) -> None:
 
 @contextmanager
 def _left_if_it_fails() -> Iterator[None]:
-    """Leave what an engine cannot do to scikit-learn, which may do it or say what is wrong."""
+    """Leave what an engine cannot do to scikit-learn, which may do it or say what is wrong.
+
+    Warnings are given only where an engine can, since scikit-learn gives its own.
+    """
     try:
-        yield
+        with _recorded() as caught:
+            yield
+        _tell(caught)
     except LeftToSklearn:
         raise
     except Exception as error:
         raise LeftToSklearn(str(error).partition("\n")[0]) from error
+
+
+def _recorded() -> Any:
+    """Return a context that keeps all warnings and shows none."""
+    return warnings.catch_warnings(record=True, action="always")
+
+
+def _tell(caught: Iterable[warnings.WarningMessage]) -> None:
+    """Give warnings that were kept, each one as often as if it had been given in one place."""
+    registry: dict[Any, Any] = {}
+    for one in caught:
+        warnings.warn_explicit(
+            one.message, one.category, one.filename, one.lineno, registry=registry
+        )
+
+
+def _of_splitters(caught: Iterable[warnings.WarningMessage]) -> list[warnings.WarningMessage]:
+    """Return the warnings of scikit-learn's splitters, such as that it ignores ``groups``."""
+    return [one for one in caught if one.filename == _SPLITTERS]
 
 
 def _checked(jobs: list[Job]) -> str:
@@ -254,9 +282,10 @@ def _results(
         raise LeftToSklearn("X holds strings")
     if len({isinstance(name, str) for name in getattr(X, "columns", ())}) > 1:
         raise LeftToSklearn("some names of columns are no strings")
-    with warnings.catch_warnings(action="ignore"):  # scikit-learn may do it in the end
+    with _recorded() as caught:
         jobs = jobs_for(task_for(X, y, settings, estimators), estimators)
-        call.method = _checked(jobs)
+    call.method = _checked(jobs)
+    _tell(_of_splitters(caught))
     evaluate_together(jobs)
     return [job.finish() for job in jobs]
 
@@ -332,10 +361,10 @@ class _Search(_StandIn):
         if self.refit:
             began = perf_counter()
             best = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
+            with _recorded() as caught:
                 self.best_estimator_ = best.fit(*((X,) if y is None else (X, y)), **params)
-            _tell(caught, "best_estimator_", "cv_results_")
+            _tell(caught)
+            _warn_if_stopped(caught, "best_estimator_", "cv_results_")
             self.refit_time_ = perf_counter() - began
             if hasattr(best, "feature_names_in_"):
                 self.feature_names_in_ = best.feature_names_in_
@@ -345,10 +374,8 @@ class _Search(_StandIn):
         return self
 
 
-def _tell(caught: list[warnings.WarningMessage], last: str, of_folds: str) -> None:
-    """Give the warnings of the last fit, and say what they mean beside scores of folds."""
-    for one in caught:
-        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+def _warn_if_stopped(caught: Iterable[warnings.WarningMessage], last: str, of_folds: str) -> None:
+    """Say what warnings of the last fit mean beside scores of folds."""
     if any(issubclass(one.category, ConvergenceWarning) for one in caught):
         warn_caller(
             f"{last} has not converged, and the models behind {of_folds} have: their scores may "
@@ -512,15 +539,15 @@ class LogisticRegressionCV(_StandIn, linear_model.LogisticRegressionCV):
     @_left_if_it_fails()
     def _by_engine(self: Any, arguments: Any, params: dict[str, Any], call: Call) -> Any:
         self._validate_params()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            fit = _with_others(
-                self.stands_for.fit.__wrapped__,
-                _log_reg_scoring_path=_Paths(self, call),
-                Parallel=lambda **options: Parallel(**{**options, "n_jobs": 1}),
-            )
+        fit = _with_others(
+            self.stands_for.fit.__wrapped__,
+            _log_reg_scoring_path=_Paths(self, call),
+            Parallel=lambda **options: Parallel(**{**options, "n_jobs": 1}),
+        )
+        with _recorded() as caught:
             fit(self, *arguments, **params)
-        _tell(caught, "coef_", "scores_")
+        _tell(caught)
+        _warn_if_stopped(caught, "coef_", "scores_")
         return self
 
 
@@ -564,8 +591,9 @@ class _Paths:
         estimators = [linear_model.LogisticRegression(C=C, **same) for C in penalties]
         folds = None, self.searcher.cv, self.searcher.n_jobs
         settings = _settings(estimators[0], y, *folds, sample_weight=options["sample_weight"])
-        task = task_for(X, y, settings, estimators)
-        jobs = jobs_for(task, estimators)
+        with _recorded():
+            task = task_for(X, y, settings, estimators)
+            jobs = jobs_for(task, estimators)
         self.call.method = _checked(jobs)
         engine, cut = jobs[0].engine, task.repeats[0].cut
         if not isinstance(engine, Newton):
@@ -662,9 +690,10 @@ def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: 
     if getattr(X, "dtype", None) == np.float32:
         raise LeftToSklearn("predictions would have another dtype")
     task = Task(X, y, settings, estimator)
-    with warnings.catch_warnings(action="ignore"):
+    with _recorded() as caught:
         job = job_for(task, clone(estimator), is_scored=False)
-        call.method = _checked([job])
+    call.method = _checked([job])
+    _tell(_of_splitters(caught))
     return job.predict(options.get("method", "predict"))
 
 
