@@ -84,7 +84,7 @@ def test_rows(rows):
         ),
         ({"cv": MASKED}, "^cv must not be a masked array, since its mask would be ignored; "),
         ({"groups": MASKED}, "^groups must not be a masked array, since its mask would be ign"),
-        ({"stratify": True}, "^stratify must be 'auto' or False where y is no label, got True"),
+        ({"stratify": True}, "^stratify must be .* y must hold class labels, and it holds real"),
         ({"scoring": "neg_log_loss"}, "needs an estimator with predict_proba; Averaged.* has non"),
     ],
     ids=said,

@@ -309,7 +309,10 @@ class Task:
             if stratify == "auto":
                 return None
             if type_of_target(self.data.y).startswith("continuous"):
-                raise ValueError("stratify must be 'auto' or False where y is no label, got True.")
+                raise ValueError(
+                    "stratify must be 'auto' or False, got True: y must hold class labels, and it "
+                    "holds real numbers."
+                )
         try:
             codes = self.data.codes()
         except ValueError as error:
