@@ -22,6 +22,7 @@ from numbers import Real
 import operator
 from time import perf_counter
 from types import FunctionType
+from types import SimpleNamespace
 from typing import Any
 from typing import ClassVar
 import warnings
@@ -45,12 +46,14 @@ from optuna_treecv.crossval.engines import evaluate_together
 from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import jobs_for
 from optuna_treecv.crossval.engines import task_for
+from optuna_treecv.crossval.growing_folds import divided
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.newton import Newton
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
+from optuna_treecv.learners.growing.growth import kind_of
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.newton.glm import MOST_COLUMNS
@@ -112,15 +115,8 @@ class Call:
     remark: str = ""
 
 
-@dataclass
-class Record:
-    """The last calls, and whether scikit-learn runs each of them too."""
-
-    is_checked: bool = False
-    calls: deque[Call] = field(default_factory=partial(deque, maxlen=_MOST_CALLS))
-
-
-RECORD = Record()
+# The last calls, and whether scikit-learn runs each of them too.
+RECORD = SimpleNamespace(is_checked=False, calls=deque[Call](maxlen=_MOST_CALLS))
 
 
 def _run(
@@ -214,7 +210,18 @@ def _checked(jobs: list[Job]) -> str:
             raise LeftToSklearn("random_state is None, so that no two runs have equal results")
         if name in _CONVERGED:
             _check_converges(job.estimator)
+    grows_alone = len({_without_size(job.estimator) for job in jobs}) == len(jobs)
+    if grows_alone and _GROWN & methods.keys():
+        raise LeftToSklearn("no two ensembles differ in their number of trees alone")
     return ", ".join(promised)
+
+
+def _without_size(estimator: Any) -> str:
+    """Return the parameters of an ensemble but for its number of trees, as text."""
+    prefix, last = divided(estimator)
+    kind = kind_of(last)
+    size = "" if kind is None else prefix + kind.size
+    return repr([item for item in estimator.get_params().items() if item[0] != size])
 
 
 def _check_converges(estimator: Any) -> None:
