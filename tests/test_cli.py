@@ -214,7 +214,7 @@ def test_a_wrong_storage_forgets_nothing(filled, tmp_path, capsys):
     sqlite3.connect(other).execute("CREATE TABLE other (x)").connection.close()
     check_nothing_is_forgotten(filled, f"sqlite:///{other}", capsys, "no such table")
     assert inspect(create_engine(f"sqlite:///{other}")).get_table_names() == ["other"]
-    check_nothing_is_forgotten(filled, "not a url", capsys, "parse")
+    check_nothing_is_forgotten(filled, "not a url", capsys, "no such file")
     check_nothing_is_forgotten(filled, filled, capsys, "exist" if "post" in filled else "no such")
 
 

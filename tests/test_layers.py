@@ -87,7 +87,7 @@ def imports(path: Path) -> set[str]:
 
 
 # What the package may grow to. A new capability raises the number of classes by at most 15.
-MOST_IN_A_CHAIN, MOST_CLASSES = 21, 354
+MOST_IN_A_CHAIN, MOST_CLASSES = 21, 356
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

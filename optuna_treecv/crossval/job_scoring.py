@@ -25,7 +25,6 @@ from optuna_treecv.learners.from_estimator import takes_seed
 from optuna_treecv.learners.linear import LinearEstimator
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.without_effect import OF_PASSES
-from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import has_fewer_of_a_class
@@ -242,7 +241,7 @@ def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | 
     if isinstance(scoring, Scorer) and not scoring.is_made:
         return None
     if is_classifier(estimator):
-        if isinstance(scoring, Scorer) and not scoring.is_mean:
+        if (y.ndim > 1) if isinstance(scoring, Loss) else not scoring.is_mean:
             return None
         dummy, what = DummyClassifier(), "the most frequent class"
         if isinstance(scoring, Loss) and scoring.methods == "predict_proba":
@@ -251,28 +250,36 @@ def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | 
         dummy, what = DummyRegressor(), "the mean of y" if y.ndim == 1 else "the means of y"
     else:
         return None
-    nothing = np.zeros((data.n_rows, 1))
     try:
-        dummy.fit(nothing, y, sample_weight=data.weights)
-        score = _score(scoring, dummy, nothing, data)
+        if isinstance(scoring, Loss) and is_classifier(estimator):
+            score = _loss_of_classes(scoring, dummy, data)
+        else:
+            score = _score(scoring, dummy, data)
     except (TypeError, ValueError):  # a scorer of another kind; the trial will say so
         return None
     return (score, what) if np.isfinite(score) else None
 
 
-def _score(scoring: Loss | Scorer, dummy: Any, nothing: np.ndarray, data: Data) -> float:
-    weights = data.score_weights
+def _loss_of_classes(loss: Loss, dummy: Any, data: Data) -> float:
+    """Return the loss on all rows from their weights by class, which takes few milliseconds."""
+    codes, every = data.codes(), np.arange(len(data.classes()))
+    fitted, tested = (
+        np.bincount(codes, weights, len(every)) for weights in (data.weights, data.score_weights)
+    )
+    dummy.fit(every[:, None], every, sample_weight=fitted)
+    response = getattr(dummy, loss.methods)(every[:1, None])
+    losses = loss.of_rows(np.repeat(response, len(every), axis=0), every)
+    return float(np.average(losses, weights=tested))
+
+
+def _score(scoring: Loss | Scorer, dummy: Any, data: Data) -> float:
+    nothing, weights = np.zeros((data.n_rows, 1)), data.score_weights
+    dummy.fit(nothing, data.y, sample_weight=data.weights)
     if isinstance(scoring, Scorer):
         weighted = {} if weights is None else {"sample_weight": weights}
         return float(scoring.score(dummy, nothing, data.y, **weighted))
-    response = getattr(dummy, scoring.methods)(nothing[:1])
-    targets = data.y
-    if isinstance(dummy, DummyClassifier):
-        targets = as_codes(data.y, dummy.classes_)
-        if scoring.methods == "predict":
-            response = as_codes(response, dummy.classes_)
-    responses = np.repeat(response, data.n_rows, axis=0)
-    return float(np.average(scoring.of_rows(responses, targets), weights=weights))
+    responses = np.repeat(dummy.predict(nothing[:1]), data.n_rows, axis=0)
+    return float(np.average(scoring.of_rows(responses, data.y), weights=weights))
 
 
 # Columns whose ranges differ by more than this factor take SGD's steps at very different speeds.

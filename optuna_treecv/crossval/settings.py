@@ -16,7 +16,6 @@ import os
 from os import PathLike
 import re
 import sys
-from textwrap import indent
 from typing import Any
 from typing import get_args
 from typing import Literal
@@ -361,9 +360,9 @@ def takes_settings(*left_out: str) -> Callable[[F], F]:
 
         text = str(getdoc(Settings)).partition("----------\n")[2].partition("\n\nAttributes")[0]
         parts = filter(None, re.split(r"^(?=\w+ : )", text, flags=re.MULTILINE))
-        texts = {part.partition(" : ")[0]: indent(part.rstrip(), "    ") + "\n" for part in parts}
+        texts = {part.partition(" : ")[0]: part.rstrip() + "\n" for part in parts}
         docs = "".join(texts[name] for name in of_settings)
-        checked.__doc__ = str(function.__doc__).replace("    **settings\n", docs, 1)
+        checked.__doc__ = str(getdoc(function)).replace("**settings\n", docs, 1)
         checked.__signature__ = whole  # type: ignore[attr-defined]
         return checked  # type: ignore[return-value]
 

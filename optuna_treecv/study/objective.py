@@ -42,7 +42,6 @@ from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.without_effect import check_effect
-from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.sharing.caches import check_bytes
 from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.caches import StoredModelCache
@@ -818,13 +817,14 @@ class TreeCVObjective:
         Raises
         ------
         ValueError
-            If the objective has no ``param_grid``, or ``seed`` is none.
+            If the objective has no ``param_grid``, or ``seed`` is no seed.
         """
         if self._space.grids is None:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
-        if seed is not None and not (is_integer(seed) and 0 <= seed < 2**32):
-            raise ValueError(f"seed must be an integer of 0 to 2^32 - 1 or None, got {seed!r}.")
-        return GridSampler(self._space.grids, seed=seed)
+        try:
+            return GridSampler(self._space.grids, seed=seed)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"seed cannot be used: {error}") from error
 
     def _unseen(self, trial: optuna.Trial, job: Job) -> Iterator[Job]:
         """Yield jobs for points of the grid that have no trial yet.
