@@ -362,7 +362,7 @@ def takes_settings(*left_out: str) -> Callable[[F], F]:
         parts = filter(None, re.split(r"^(?=\w+ : )", text, flags=re.MULTILINE))
         texts = {part.partition(" : ")[0]: part.rstrip() + "\n" for part in parts}
         docs = "".join(texts[name] for name in of_settings)
-        checked.__doc__ = str(getdoc(function)).replace("**settings\n", docs, 1)
+        checked.__doc__ = f"{getdoc(function)}\n".replace("**settings\n", docs, 1)
         checked.__signature__ = whole  # type: ignore[attr-defined]
         return checked  # type: ignore[return-value]
 
