@@ -11,6 +11,7 @@ import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LogisticRegression
@@ -28,6 +29,7 @@ from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval import engines
 from optuna_treecv.crossval.fit import Fit
@@ -175,3 +177,16 @@ def test_a_task_goes_with_its_last_job(estimator):
             assert gone() is None
     finally:
         gc.enable()
+
+
+def test_several_estimators_are_planned_as_a_search():
+    """On such rows one ridge regression is fitted, and a search has exact folds."""
+    X = sparse.random(400, 200, 0.05, "csr", random_state=0)
+    y = X @ np.arange(200.0)
+    one = tree_cross_validate(Ridge(), X, y, cv=5)
+    several = tree_cross_validate_many([Ridge(alpha) for alpha in (0.1, 1.0)], X, y, cv=5)
+    assert one.method == "fit"
+    assert [result.method for result in several] == ["exact", "exact"]
+    np.testing.assert_allclose(several[1].test_score, one.test_score, rtol=1e-3)
+    stopped = [Ridge(max_iter=n) for n in (1, 2)]
+    assert tree_cross_validate_many(stopped, X, y, cv=5)[0].method == "fit"

@@ -98,11 +98,15 @@ def job_for(task: Task, estimator: Any, n_epochs: int | None = None, **options: 
 
 
 def task_for(X: Any, y: Any, settings: Settings, estimators: Sequence[Any]) -> Task:
-    """Return a task for several estimators; ensembles that form a grid will grow once for it."""
-    if not any(one.grows and one.concerns(each) for one in ENGINES for each in estimators):
-        return Task(X, y, settings)
-    task = Task(X, y, settings, cache=ModelCache())
-    task.grid = task.searched = _grid_of(estimators)
+    """Return a task for several estimators, which are searched where they form a grid.
+
+    Ensembles of a grid will grow once for it.
+    """
+    grow = any(one.grows and one.concerns(each) for one in ENGINES for each in estimators)
+    task = Task(X, y, settings, cache=ModelCache() if grow else None)
+    task.searched = _grid_of(estimators)
+    if grow:
+        task.grid = task.searched
     return task
 
 
