@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 import copy
 import pickle
 import subprocess
@@ -347,9 +348,8 @@ RARE, SEVENTHS = (np.arange(len(Y)) < 3).astype(int), np.arange(len(Y)) % 7
         (RARE, {}),
         (RARE, {"cv": model_selection.StratifiedGroupKFold(5), "groups": SEVENTHS}),
         (RARE, {"scoring": "precision_macro", "cv": 3}),
-        (RARE, {"scoring": "roc_auc"}),
     ],
-    ids=["groups", "few", "few groups", "precision", "left"],
+    ids=["groups", "few", "few groups", "precision"],
 )
 def test_warnings_are_those_of_scikit_learn(y, options, calls):
     def said(function, **others):
@@ -462,3 +462,30 @@ def test_a_script_runs_and_the_report_says_what_was_replaced(tmp_path):
     )
     assert ran.returncode == 2
     assert "script must be a Python file, got 'none.py'." in ran.stderr
+
+
+def test_generators_of_splits_are_left_to_scikit_learn(calls):
+    with warnings.catch_warnings(action="ignore"):
+        found = linear_model.LogisticRegressionCV(Cs=2, cv=KFold(3).split(X)).fit(X[:, :3], Y)
+    assert not calls[-1].method
+    assert len(found.scores_[1]) == 3
+
+
+def test_repeated_splits_of_logistic_paths(calls):
+    cv = model_selection.RepeatedStratifiedKFold(n_splits=3, n_repeats=2, random_state=1)
+    options = {"Cs": [0.1, 1.0], "cv": cv, "l1_ratios": (0,), "use_legacy_attributes": False}
+    rows = StandardScaler().fit_transform(X), Y
+    ours = linear_model.LogisticRegressionCV(scoring="accuracy", **options).fit(*rows)
+    assert calls[-1].method == "newton"
+    stands_for = stand_ins.LogisticRegressionCV.stands_for
+    theirs = stands_for(scoring="accuracy", tol=1e-8, max_iter=1000, **options).fit(*rows)
+    np.testing.assert_allclose(ours.scores_, theirs.scores_)
+
+
+def test_warnings_of_threads_are_not_lost(calls):
+    before = warnings._showwarnmsg_impl, warnings.filters[:]
+    with ThreadPoolExecutor(2) as pool:
+        some = (LogisticRegression(C=c, max_iter=1000) for c in [0.1, 1.0] * 5)
+        list(pool.map(lambda one: model_selection.cross_val_score(one, X[:, :3], Y), some))
+    assert all(call.method for call in calls)
+    assert (warnings._showwarnmsg_impl, warnings.filters) == before

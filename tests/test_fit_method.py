@@ -870,3 +870,13 @@ def test_the_best_estimator_is_fitted_with_the_seed_of_the_objective(model):
         found = one.predict_proba(X_CLASSES)
         np.testing.assert_array_equal(found, expected.predict_proba(X_CLASSES))
         assert all(one.get_params()[name] is None for name in names)
+
+
+def test_a_name_of_scikit_learn_does_not_tell_whether_a_seed_acts():
+    class SVC(DummyClassifier):
+        pass
+
+    X, y = np.zeros((30, 1)), np.arange(30) % 2
+    options = {"cv": KFold(3), "shuffle": False, "n_repeats": 2}
+    found = tree_cross_validate(SVC(strategy="uniform"), X, y, **options)
+    assert len(found.test_score) == 6

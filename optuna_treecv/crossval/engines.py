@@ -117,6 +117,8 @@ _PLAIN = (int, float, str, NoneType)
 def _grid_of(estimators: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
     """Return the values of parameters in which estimators differ; empty if they form no grid."""
     params = [one.get_params() for one in estimators]
+    if any(one.keys() != params[0].keys() for one in params):
+        return {}
     grid: dict[str, tuple[Any, ...]] = {}
     for name in params[0]:
         values = dict.fromkeys(one[name] for one in params if isinstance(one.get(name), _PLAIN))

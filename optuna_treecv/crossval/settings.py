@@ -1,9 +1,12 @@
 """The arguments of a cross-validation: their defaults, their checks and their documentation."""
 
 from collections.abc import Callable
+from collections.abc import Generator
 from collections.abc import Hashable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
@@ -437,8 +440,27 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
+@contextmanager
+def quietly() -> Generator[None]:
+    """Return a context in which ``warn_caller`` is silent, in this thread alone.
+
+    ``warnings.catch_warnings`` acts on all threads, and where two of them leave it in another
+    order than they came, warnings stay lost.
+    """
+    before = _IS_QUIET.set(True)
+    try:
+        yield
+    finally:
+        _IS_QUIET.reset(before)
+
+
+_IS_QUIET = ContextVar("is_quiet", default=False)
+
+
 def warn_caller(message: str) -> None:
     """Warn at the line that called this package."""
+    if _IS_QUIET.get():
+        return
     level, frame, ours = 1, sys._getframe(), "optuna_treecv."
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back

@@ -308,7 +308,7 @@ class Task:
         if not is_classifier(estimator):
             if stratify == "auto":
                 return None
-            if type_of_target(self.data.y).startswith("continuous"):
+            if self.data.y.ndim == 1 and type_of_target(self.data.y) == "continuous":
                 raise ValueError(
                     "stratify must be 'auto' or False, got True: y must hold class labels, and it "
                     "holds real numbers."

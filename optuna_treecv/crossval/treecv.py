@@ -57,6 +57,7 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.memory import LEAST_PART
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.scoring.at_leaves import COUNT_BYTES
 from optuna_treecv.scoring.at_leaves import Leaves
@@ -322,6 +323,8 @@ def _evaluate_group(
             one.n_updates = n_updates
     seconds = (perf_counter() - began) / len(members)
     for i, of_model in zip(tested, outputs, strict=True):
+        if of_model.memory.nbytes < LEAST_PART:
+            of_model = ArrayThenCount.of(of_model.array, 0)
         of_model.n_updates = ahead[i].n_updates
         if ahead[i].lost_at is None:
             are_leased &= not of_model.was_kept  # but in a file

@@ -171,8 +171,13 @@ def takes_seed(estimator: Any) -> bool:
 
 
 def _draws(estimator: Any) -> bool:
-    name, values = _DRAWS_BY.get(type(estimator).__name__, ("", ()))
-    return not name or getattr(estimator, name, None) in values
+    kind = type(estimator)
+    name, values = _DRAWS_BY.get(kind.__name__, ("", ()))
+    return (
+        not name
+        or not kind.__module__.startswith("sklearn.")
+        or getattr(estimator, name, None) in values
+    )
 
 
 def forget_seeds(fitted: Any, estimator: Any) -> None:

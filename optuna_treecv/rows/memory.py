@@ -1,5 +1,6 @@
 """Memory for rows and states of models."""
 
+from contextlib import suppress
 from math import prod
 import mmap
 from typing import Any
@@ -13,6 +14,9 @@ from optuna_treecv._kernels.prepare import address
 # that the system must first fill with zeros, preparing rows takes twice as long. Of less than 4
 # MiB, NumPy gets none from the system.
 _LEAST_KEPT, MOST_KEPT = 2**22, 2**28
+
+#: A smaller part of memory would keep more of others than it has itself.
+LEAST_PART = 4 * mmap.PAGESIZE
 
 # At most one piece of memory, which nobody uses now.
 _kept: list[np.ndarray] = []
@@ -69,7 +73,8 @@ def empty_parts(n_parts: int, n_bytes: int) -> tuple[np.ndarray, list[np.ndarray
         whole = np.empty(n_parts * n_bytes, np.uint8)
         return whole, list(whole.reshape(n_parts, n_bytes))
     pages = mmap.mmap(-1, n_parts * n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):  # as NumPy does: filling small pages takes thrice as long
+    # As NumPy does: filling small pages takes thrice as long. Not every kernel has others.
+    with suppress(AttributeError, OSError):
         pages.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(pages, np.uint8)
     parts = []

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from dataclasses import field
 from functools import partial
 from functools import wraps
-from inspect import getfile
 from inspect import signature
 from numbers import Real
 import operator
@@ -25,7 +24,6 @@ from types import FunctionType
 from types import SimpleNamespace
 from typing import Any
 from typing import ClassVar
-import warnings
 
 import numpy as np
 import sklearn
@@ -34,7 +32,6 @@ from sklearn import linear_model
 from sklearn import model_selection
 from sklearn.base import clone
 from sklearn.base import is_classifier
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import _logistic
 from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
@@ -50,6 +47,7 @@ from optuna_treecv.crossval.growing_folds import divided
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.newton import Newton
 from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.crossval.settings import quietly
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import Task
@@ -71,8 +69,7 @@ PROMISED = frozenset({"neighbors"}) | _CONVERGED | _GROWN
 # The calls that are noted, those that came last.
 _MOST_CALLS = 10_000
 
-# Where the warnings of splitters come from.
-_SPLITTERS = str(getfile(model_selection.KFold))
+_ONCE = "cv is a generator, which yields its splits once"
 
 # With fewer numbers in X, the paths of ``LassoCV`` are sooner than exact folds.
 _LEAST_NUMBERS = 2**23
@@ -166,37 +163,13 @@ def _restore(states: list[tuple[np.random.RandomState, Any]]) -> None:
 
 @contextmanager
 def _left_if_it_fails() -> Iterator[None]:
-    """Leave what an engine cannot do to scikit-learn, which may do it or say what is wrong.
-
-    Warnings are given only where an engine can, since scikit-learn gives its own.
-    """
+    """Leave what an engine cannot do to scikit-learn, which may do it or say what is wrong."""
     try:
-        with _recorded() as caught:
-            yield
-        _tell(caught)
+        yield
     except LeftToSklearn:
         raise
     except Exception as error:
         raise LeftToSklearn(str(error).partition("\n")[0]) from error
-
-
-def _recorded() -> Any:
-    """Return a context that keeps all warnings and shows none."""
-    return warnings.catch_warnings(record=True, action="always")
-
-
-def _tell(caught: Iterable[warnings.WarningMessage]) -> None:
-    """Give warnings that were kept, each one as often as if it had been given in one place."""
-    registry: dict[Any, Any] = {}
-    for one in caught:
-        warnings.warn_explicit(
-            one.message, one.category, one.filename, one.lineno, registry=registry
-        )
-
-
-def _of_splitters(caught: Iterable[warnings.WarningMessage]) -> list[warnings.WarningMessage]:
-    """Return the warnings of scikit-learn's splitters, such as that it ignores ``groups``."""
-    return [one for one in caught if one.filename == _SPLITTERS]
 
 
 def _checked(jobs: list[Job]) -> str:
@@ -270,7 +243,7 @@ def _settings(
     if np.ndim(y) == 2 and np.shape(y)[1] == 1:
         raise LeftToSklearn("y has one column, of which scikit-learn warns")
     if hasattr(cv, "__next__"):
-        raise LeftToSklearn("cv is a generator, which yields its splits once")
+        raise LeftToSklearn(_ONCE)
     return Settings(
         cv=model_selection.check_cv(cv, y, classifier=is_classifier(estimator)),
         shuffle=False,
@@ -289,10 +262,9 @@ def _results(
         raise LeftToSklearn("X holds strings")
     if len({isinstance(name, str) for name in getattr(X, "columns", ())}) > 1:
         raise LeftToSklearn("some names of columns are no strings")
-    with _recorded() as caught:
+    with quietly():  # scikit-learn may do it in the end
         jobs = jobs_for(task_for(X, y, settings, estimators), estimators)
-    call.method = _checked(jobs)
-    _tell(_of_splitters(caught))
+        call.method = _checked(jobs)
     evaluate_together(jobs)
     return [job.finish() for job in jobs]
 
@@ -368,10 +340,8 @@ class _Search(_StandIn):
         if self.refit:
             began = perf_counter()
             best = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
-            with _recorded() as caught:
-                self.best_estimator_ = best.fit(*((X,) if y is None else (X, y)), **params)
-            _tell(caught)
-            _warn_if_stopped(caught, "best_estimator_", "cv_results_")
+            self.best_estimator_ = best.fit(*((X,) if y is None else (X, y)), **params)
+            _warn_if_stopped(best)
             self.refit_time_ = perf_counter() - began
             if hasattr(best, "feature_names_in_"):
                 self.feature_names_in_ = best.feature_names_in_
@@ -381,12 +351,15 @@ class _Search(_StandIn):
         return self
 
 
-def _warn_if_stopped(caught: Iterable[warnings.WarningMessage], last: str, of_folds: str) -> None:
-    """Say what warnings of the last fit mean beside scores of folds."""
-    if any(issubclass(one.category, ConvergenceWarning) for one in caught):
+def _warn_if_stopped(best: Any) -> None:
+    """Say what it means beside scores of folds if the last fit has not converged."""
+    last = last_step(best)
+    n_iter, most = getattr(last, "n_iter_", None), getattr(last, "max_iter", None)
+    if n_iter is not None and most is not None and np.max(n_iter) >= most:
         warn_caller(
-            f"{last} has not converged, and the models behind {of_folds} have: their scores may "
-            "be better than its own; a larger max_iter, or scaled columns, would be right."
+            "best_estimator_ has not converged, and the models behind cv_results_ have: their "
+            "scores may be better than its own; a larger max_iter, or scaled columns, would be "
+            "right."
         )
 
 
@@ -546,15 +519,14 @@ class LogisticRegressionCV(_StandIn, linear_model.LogisticRegressionCV):
     @_left_if_it_fails()
     def _by_engine(self: Any, arguments: Any, params: dict[str, Any], call: Call) -> Any:
         self._validate_params()
+        if hasattr(self.cv, "__next__"):
+            raise LeftToSklearn(_ONCE)
         fit = _with_others(
             self.stands_for.fit.__wrapped__,
             _log_reg_scoring_path=_Paths(self, call),
             Parallel=lambda **options: Parallel(**{**options, "n_jobs": 1}),
         )
-        with _recorded() as caught:
-            fit(self, *arguments, **params)
-        _tell(caught)
-        _warn_if_stopped(caught, "coef_", "scores_")
+        fit(self, *arguments, **params)
         return self
 
 
@@ -598,19 +570,20 @@ class _Paths:
         estimators = [linear_model.LogisticRegression(C=C, **same) for C in penalties]
         folds = None, self.searcher.cv, self.searcher.n_jobs
         settings = _settings(estimators[0], y, *folds, sample_weight=options["sample_weight"])
-        with _recorded():
+        with quietly():
             task = task_for(X, y, settings, estimators)
             jobs = jobs_for(task, estimators)
-        self.call.method = _checked(jobs)
-        engine, cut = jobs[0].engine, task.repeats[0].cut
+            self.call.method = _checked(jobs)
+        engine = jobs[0].engine
         if not isinstance(engine, Newton):
             raise LeftToSklearn(jobs[0].why)
-        for fold, models in enumerate(engine.models_of_folds(jobs, task.repeats[0])):
-            if not np.all(np.isfinite(models)):
-                raise LeftToSklearn("a model of a fold was not found")
-            of_classes = models[:, 0] if models.shape[1] == 1 else models
-            self._models[_named(cut.tested_from(fold, fold + 1))] = of_classes
-        if len(self._models) < cut.n_folds:
+        for repeat in task.repeats:
+            for fold, models in enumerate(engine.models_of_folds(jobs, repeat)):
+                if not np.all(np.isfinite(models)):
+                    raise LeftToSklearn("a model of a fold was not found")
+                of_classes = models[:, 0] if models.shape[1] == 1 else models
+                self._models[_named(repeat.cut.tested_from(fold, fold + 1))] = of_classes
+        if len(self._models) < sum(repeat.cut.n_folds for repeat in task.repeats):
             raise LeftToSklearn("two folds have the same test rows")
 
 
@@ -696,11 +669,10 @@ def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: 
     settings = _settings_of(_cross_val_predict, estimator, y, options)
     if getattr(X, "dtype", None) == np.float32:
         raise LeftToSklearn("predictions would have another dtype")
-    task = Task(X, y, settings, estimator)
-    with _recorded() as caught:
+    with quietly():
+        task = Task(X, y, settings, estimator)
         job = job_for(task, clone(estimator), is_scored=False)
-    call.method = _checked([job])
-    _tell(_of_splitters(caught))
+        call.method = _checked([job])
     return job.predict(options.get("method", "predict"))
 
 

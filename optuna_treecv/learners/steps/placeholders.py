@@ -379,8 +379,9 @@ class WordsPlaceholder(TablePlaceholder):
         if why or (is_gap.any() and cut.n_folds > MOST_FITS):
             return why or self._why_varies(cut, "statistics_")
         if is_gap.any():
-            fitted = self.like, *self._fitted_to_sets(cut)
-            after = self._encoder.transform([one.statistics_[self._kept] for one in fitted])
+            fitted, encoder = (self.like, *self._fitted_to_sets(cut)), copy(self._encoder)
+            vars(encoder).pop("feature_names_in_", None)  # of which these rows have none
+            after = encoder.transform([one.statistics_[self._kept] for one in fitted])
             after = after.toarray() if sparse.issparse(after) else after
             differ = np.flatnonzero(np.ptp(after, axis=0) * is_gap.any(axis=0))
             self.varying = np.union1d(self.varying, differ)
