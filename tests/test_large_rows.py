@@ -11,6 +11,7 @@ import sys
 from textwrap import dedent
 import time
 import tracemalloc
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +55,7 @@ from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
 from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
 
 LITTLE = LEAST_BYTES  # the rows below take 3 to 6 times as much
@@ -476,6 +478,17 @@ def test_what_is_trained_on_and_read_ahead_takes_no_more_than_the_limit(rows, cv
     labels = y if rows is X else CSR_Y
     tree_cross_validate(PEGASOS, rows, labels, cv=cv, max_memory=LITTLE)
     assert LITTLE / 4 < max(most) < LITTLE * 7 / 8  # an eighth is for outputs
+
+
+@pytest.mark.slow
+def test_outputs_side_by_side_stay_in_a_file(monkeypatch):
+    of = mock.Mock(side_effect=AssertionError("outputs were copied into memory"))
+    monkeypatch.setattr(ArrayThenCount, "of", of)
+    models = [PegasosClassifier(alpha) for alpha in np.geomspace(1e-4, 1, 8)]
+    found = tree_cross_validate_many(models, X, y, cv=5, max_memory=LITTLE)
+    expected = tree_cross_validate_many(models, X, y, cv=5)
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one.test_score, other.test_score)
 
 
 @pytest.mark.slow

@@ -323,7 +323,7 @@ def _evaluate_group(
             one.n_updates = n_updates
     seconds = (perf_counter() - began) / len(members)
     for i, of_model in zip(tested, outputs, strict=True):
-        if of_model.memory.nbytes < LEAST_PART:
+        if of_model.array.nbytes < LEAST_PART and not of_model.was_kept:
             of_model = ArrayThenCount.of(of_model.array, 0)
         of_model.n_updates = ahead[i].n_updates
         if ahead[i].lost_at is None:
