@@ -273,7 +273,7 @@ def test_rows_of_a_time_series_are_not_independent(binary):
     result = tree_cross_validate(PegasosClassifier(), *binary, cv=TimeSeriesSplit(4))
     with pytest.warns(UserWarning, match="neighbouring rows of a time series"):
         assert result.interval().note
-    with pytest.raises(ValueError, match="whose training sets grow"):
+    with pytest.raises(ValueError, match="must be 'bayle' for time series"):
         result.interval("nadeau_bengio")
 
 
@@ -394,7 +394,7 @@ def test_growing_windows_are_known_whatever_the_method(method, binary):
     with pytest.warns(UserWarning, match="neighbouring rows of a time series"):
         interval = result.interval()
     assert interval.note and "each trained on" not in interval.target
-    with pytest.raises(ValueError, match="whose training sets grow"):
+    with pytest.raises(ValueError, match="must be 'bayle' for time series"):
         result.interval("nadeau_bengio")
 
 

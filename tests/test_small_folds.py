@@ -81,8 +81,7 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
             LABELS,
             {"scoring": "f1", "cv": "loo"},
             "scoring='f1' is not a mean over rows, so its mean over folds of 1 row misleads; use "
-            "scoring=pooled('f1') or scoring='accuracy' or stratified folds, such as cv of at "
-            "most 12.",
+            "scoring=pooled('f1') or scoring='accuracy' or cv of at most 12 stratified folds.",
         ),
         (
             AveragedSGDClassifier(loss="log_loss"),
@@ -90,7 +89,7 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
             {"scoring": "average_precision", "cv": KFold(3)},
             "scoring='average_precision' is not a mean over rows, so its mean over folds of fewer "
             "than 5 rows of a class misleads; use scoring=pooled('average_precision') or "
-            "scoring='accuracy' or 'log_loss' or stratified folds, such as cv of at most 12.",
+            "scoring='log_loss' or cv of at most 12 stratified folds.",
         ),
         (
             REGRESSOR,

@@ -230,8 +230,8 @@ def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
         )
     if tested.goes_forward:
         raise ValueError(
-            "method must be 'bayle' for time series, whose training sets grow, got "
-            "'nadeau_bengio', which needs training sets of one size."
+            "method must be 'bayle' for time series, got 'nadeau_bengio', which is for training "
+            "sets that were drawn at random."
         )
     return nadeau_bengio(scores.by_fold, tested.test_share, tested.n_trained, level)
 

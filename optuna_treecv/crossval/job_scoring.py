@@ -33,6 +33,7 @@ from optuna_treecv.rows.row_file import leave_pages
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.scoring.metrics import scoring_for
@@ -202,9 +203,8 @@ def _remedies(scoring: Scorer, estimator: Any, n_rows: int, codes: np.ndarray | 
     """Return the scoring that does not depend on the folds, and the largest number of folds."""
     remedies = [f"scoring=pooled({scoring.name!r})"] if scoring.is_registered else []
     if is_classifier(estimator):
-        has_probabilities = hasattr(estimator, "predict_proba")
-        losses = "'accuracy' or 'log_loss'" if has_probabilities else "'accuracy'"
-        remedies.append(f"scoring={losses}")
+        loss = "log_loss" if hasattr(estimator, "predict_proba") else "accuracy"
+        remedies.append(f"scoring={loss!r}")
     elif is_regressor(estimator):
         remedies.append(f"scoring={_NEAREST.get(scoring.name, 'neg_mean_squared_error')!r}")
     most = n_rows // FEWEST_ROWS
@@ -212,7 +212,7 @@ def _remedies(scoring: Scorer, estimator: Any, n_rows: int, codes: np.ndarray | 
         folds = f"cv of at most {most}"
     else:
         most = min(most, int(np.bincount(codes).min()) // FEWEST_OF_A_CLASS)
-        folds = f"stratified folds, such as cv of at most {most}"
+        folds = f"cv of at most {most} stratified folds"
     if most >= 2:
         remedies.append(folds)
     return remedies or ["a loss"]
@@ -244,7 +244,7 @@ def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | 
         if (y.ndim > 1) if isinstance(scoring, Loss) else not scoring.is_mean:
             return None
         dummy, what = DummyClassifier(), "the most frequent class"
-        if isinstance(scoring, Loss) and scoring.methods == "predict_proba":
+        if response_of(scoring, estimator) == "predict_proba":
             what = "the frequencies of the classes"
     elif is_regressor(estimator):
         dummy, what = DummyRegressor(), "the mean of y" if y.ndim == 1 else "the means of y"

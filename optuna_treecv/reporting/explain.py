@@ -25,7 +25,7 @@ def study_of(storage: str, name: str | None) -> optuna.Study:
         (name,) = names
     if name not in names:
         which = ", ".join(map(repr, names)) or "none, since the storage is empty"
-        raise ValueError(f"study-name must be the name of a study: {which}, got {name!r}")
+        raise ValueError(f"--study-name must be the name of a study: {which}, got {name!r}")
     return optuna.load_study(study_name=name, storage=rdb)
 
 

@@ -418,9 +418,9 @@ def _losses(
             return known, losses_by_units(of_tests, tested)
     if not has_folds:
         raise ValueError(
-            f"honest needs the scores of rows, which {job.scoring.name!r} has not or the "
-            "objective does not hold, or else several folds in a single repeat; row_losses=True "
-            "in the objective holds those of a score that is a mean over rows."
+            "honest needs the scores of rows, or those of several folds in a single repeat, and "
+            f"for {job.scoring.name!r} there are neither here; row_losses=True in the objective "
+            "holds the scores of rows, where a score is a mean over rows."
         )
     return by_folds()
 

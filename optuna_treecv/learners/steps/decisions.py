@@ -229,7 +229,7 @@ def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[st
         return ON_SUMS, f"the {learnt} of a column is a number for each training set"
     if why_not and kind is SimpleImputer:
         or_else = (
-            ", or one of the categories behind it"
+            ", or each fold fills in its own category"
             if behind and fills_categories(step, behind[0])
             else ""
         )
