@@ -42,6 +42,13 @@ def facts_of(estimator, y, scoring, **options):
             metrics.log_loss(LABELS, np.tile(SHARES, (200, 1))),
             "the frequencies of the classes",
         ),
+        (
+            CLASSIFIER,
+            LABELS,
+            "neg_log_loss",
+            -metrics.log_loss(LABELS, np.tile(SHARES, (200, 1))),
+            "the frequencies of the classes",
+        ),
         (CLASSIFIER, LABELS, "accuracy", SHARES[1], "the most frequent class"),
         (REGRESSOR, NUMBERS, "squared_error", NUMBERS.var(), "the mean of y"),
         (

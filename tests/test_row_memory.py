@@ -4,6 +4,7 @@ import gc
 import mmap
 import sys
 import tracemalloc
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,13 @@ import pytest
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.rows import memory
 from optuna_treecv.rows import row_file
 from optuna_treecv.rows.memory import empty_parts
 from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.rows.memory import MOST_KEPT
+from optuna_treecv.scoring.at_leaves import ArrayThenCount
 
 SHAPE = (10_000, 64)
 LOOKS = [lambda rows: rows[5:7], memoryview, lambda rows: rows.ravel().view("u1")]
@@ -107,6 +110,16 @@ def test_small_parts_share_pages():
     del whole
     del parts[1]
     assert np.all(np.concatenate(parts) == 7)
+
+
+@pytest.mark.parametrize(("n_rows", "n_copies"), [(200, 8), (4000, 0)])
+def test_outputs_of_few_rows_keep_no_memory_of_others(n_rows, n_copies, monkeypatch):
+    of = mock.Mock(side_effect=ArrayThenCount.of)
+    monkeypatch.setattr(ArrayThenCount, "of", of)
+    X = np.random.default_rng(0).normal(size=(n_rows, 3))
+    models = [PegasosClassifier(alpha) for alpha in np.geomspace(1e-3, 1, 8)]
+    tree_cross_validate_many(models, X, X[:, 0] > 0, cv=5)
+    assert of.call_count == n_copies
 
 
 @pytest.fixture
