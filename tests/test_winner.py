@@ -255,7 +255,7 @@ def test_what_cannot_be_known_is_said():
     objective, study = searched(
         KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3, n_repeats=2
     )
-    with pytest.raises(ValueError, match="^honest needs the .* for 'roc_auc' there are neither"):
+    with pytest.raises(ValueError, match="^honest needs the .* has neither for 'roc_auc' here"):
         objective.honest(study)
     with pytest.raises(ValueError, match="^rule must be one of 'best', 'one_se'"):
         objective.honest(study, rule=min)

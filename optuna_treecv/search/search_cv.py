@@ -588,7 +588,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                     raise
                 warn_caller(
                     f"The search was interrupted after {n_scored} trials; the results are those "
-                    "of these."
+                    "of these trials."
                 )
             finally:
                 study.sampler = sampler

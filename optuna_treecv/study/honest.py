@@ -419,8 +419,8 @@ def _losses(
     if not has_folds:
         raise ValueError(
             "honest needs the scores of rows, or those of several folds in a single repeat, and "
-            f"for {job.scoring.name!r} there are neither here; row_losses=True in the objective "
-            "holds the scores of rows, where a score is a mean over rows."
+            f"has neither for {job.scoring.name!r} here; row_losses=True in the objective keeps "
+            "the scores of rows, if the score is a mean over rows."
         )
     return by_folds()
 
