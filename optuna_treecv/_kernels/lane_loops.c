@@ -18,6 +18,12 @@
 #define VECTOR(T, SET, BYTES) typedef T V_##T##_##SET;
 #endif
 
+#ifdef HAS_DISPATCH
+#define IN_REGISTER(v) __asm__("" : "+v"(v)); /* GCC would load it for each use */
+#else
+#define IN_REGISTER(v)
+#endif
+
 #define AT(V, p) (*(V *)(p))
 #define OF(V, p) (*(const V *)(p))
 
@@ -44,6 +50,24 @@
                     s[i] += OF(V, w + (j + i) * n_lanes + l) * (W)x[j + i];                                            \
             AT(V, out + l) = SUM8(s);                                                                                  \
         }                                                                                                              \
+    }                                                                                                                  \
+    TARGET static void two_dots_##NAME##_##SET(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out)     \
+    {                                                                                                                  \
+        for (ptrdiff_t l = 0; sizeof(V) == 64 && l < n_lanes; l += STEP) {                                             \
+            V s[8] = {{0}}, r[8] = {{0}};                                                                              \
+            for (ptrdiff_t j = 0; j < width; j += 8)                                                                   \
+                _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)                                                    \
+                {                                                                                                      \
+                    V of = OF(V, w + (j + i) * n_lanes + l);                                                           \
+                    IN_REGISTER(of)                                                                                    \
+                    s[i] += of * (W)x[j + i];                                                                          \
+                    r[i] += of * (W)x[width + j + i];                                                                  \
+                }                                                                                                      \
+            AT(V, out + l) = SUM8(s);                                                                                  \
+            AT(V, out + n_lanes + l) = SUM8(r);                                                                        \
+        }                                                                                                              \
+        for (int row = 0; sizeof(V) < 64 && row < 2; row++)                                                            \
+            dots_##NAME##_##SET(x + row * width, w, width, n_lanes, out + row * n_lanes);                              \
     }                                                                                                                  \
     TARGET static void add_##NAME##_##SET(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes)            \
     {                                                                                                                  \
@@ -154,6 +178,10 @@ DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512")))
     void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes)                             \
     {                                                                                                                  \
         CALL(add, NAME, x, c, w, width, n_lanes)                                                                       \
+    }                                                                                                                  \
+    void lane_two_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out)                      \
+    {                                                                                                                  \
+        CALL(two_dots, NAME, x, w, width, n_lanes, out)                                                                \
     }                                                                                                                  \
     void lane_steps_##NAME(const X *x, const W *c, W *w, const X *next, ptrdiff_t width, ptrdiff_t n_lanes, W *out)    \
     {                                                                                                                  \

@@ -12,13 +12,14 @@
 /* The weights for a sparse row are scattered over megabytes, so they are prefetched this many nonzeros ahead. */
 #define NONZEROS_AHEAD 64
 
-/* lane_dots: out = w . x; lane_add: w += c x; lane_steps: w += c x, and then out = w . next, while w is in registers.
- * A sparse row is (columns[i], x[i]) for i < n. lane_dots_sparse needs room for 8 numbers per lane, and the columns of
- * the next row to prefetch their weights. lane_add_sparse adds to the given blocks of lanes, of LANE_BYTES each, and
- * also makes `check` NaN where a weight is not finite. Each function exists for float64 (`double`), for float32
- * (`float`), and for float32 rows with vectors of float64 (`wide`). */
+/* lane_dots: out = w . x; lane_two_dots: the same for x and the row after it; lane_add: w += c x; lane_steps: w += c x,
+ * and then out = w . next, while w is in registers. A sparse row is (columns[i], x[i]) for i < n. lane_dots_sparse needs
+ * room for 8 numbers per lane, and the columns of the next row to prefetch their weights. lane_add_sparse adds to the
+ * given blocks of lanes, of LANE_BYTES each, and also makes `check` NaN where a weight is not finite. Each function
+ * exists for float64 (`double`), for float32 (`float`), and for float32 rows with vectors of float64 (`wide`). */
 #define DECLARE_LANES(NAME, X, W)                                                                                      \
     void lane_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out);                         \
+    void lane_two_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out);                     \
     void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes);                            \
     void lane_steps_##NAME(const X *x, const W *c, W *w, const X *next, ptrdiff_t width, ptrdiff_t n_lanes, W *out);   \
     void lane_dots_sparse_##NAME(const X *x, const int32_t *columns, ptrdiff_t n, const int32_t *next,                 \
@@ -36,6 +37,7 @@ DECLARE_LANES(wide, float, double)
         double: lane_##LOOP##_double,                                                                                  \
         float: _Generic(*(w), double: lane_##LOOP##_wide, float: lane_##LOOP##_float))
 #define lane_dots(x, w, width, n_lanes, out) LANES(dots, x, w)(x, w, width, n_lanes, out)
+#define lane_two_dots(x, w, width, n_lanes, out) LANES(two_dots, x, w)(x, w, width, n_lanes, out)
 #define lane_add(x, c, w, width, n_lanes) LANES(add, x, w)(x, c, w, width, n_lanes)
 #define lane_steps(x, c, w, next, width, n_lanes, out) LANES(steps, x, w)(x, c, w, next, width, n_lanes, out)
 #define lane_dots_sparse(x, columns, n, next, n_next, w, n_lanes, room, out)                                           \

@@ -31,6 +31,7 @@ cdef extern from "lane_loops.h" nogil:
     const Py_ssize_t LANE_BYTES
     const Py_ssize_t NONZEROS_AHEAD
     void lane_dots(const void *x, const void *w, Py_ssize_t width, Py_ssize_t n_lanes, void *out) noexcept
+    void lane_two_dots(const void *x, const void *w, Py_ssize_t width, Py_ssize_t n_lanes, void *out) noexcept
     void lane_add(const void *x, const void *c, void *w, Py_ssize_t width, Py_ssize_t n_lanes) noexcept
     void lane_steps(
         const void *x, const void *c, void *w, const void *next, Py_ssize_t width, Py_ssize_t n_lanes, void *out
@@ -208,6 +209,10 @@ cdef inline void write_outputs(
     """Write the outputs of all models for one row."""
     cdef Py_ssize_t n_outputs = settings.n_outputs
     cdef Py_ssize_t g, c
+    if n_outputs == 1:      # GCC makes a call of memcpy of the inner loop below
+        for g in range(settings.n_used):
+            out[g * n_rows] = outputs[g]
+        return
     for g in range(settings.n_used // n_outputs):
         for c in range(n_outputs):
             out[g * n_rows * n_outputs + c] = outputs[g * n_outputs + c]

@@ -10,6 +10,7 @@ from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport entries_of
 from optuna_treecv._kernels.undo cimport remember_part
 from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport prefetch
 from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
 
@@ -61,11 +62,20 @@ cdef inlined test_dense(
     const Learner *learner, const floating *weights, Py_ssize_t start, Py_ssize_t stop, floating *out
 ) noexcept nogil:
     cdef const LaneSettings *settings = <const LaneSettings *> learner.settings
-    cdef floating outputs[MOST_LANES]
-    cdef Py_ssize_t i
+    cdef const floating *X = <const floating *> learner.dense.values
+    cdef Py_ssize_t width = learner.width
+    cdef Py_ssize_t n_lanes = settings.n_lanes
+    cdef floating outputs[2 * MOST_LANES]
+    cdef Py_ssize_t i, g
     for i in range(start, stop):
-        dot_lanes(learner, i, i, weights, settings.n_lanes, <floating *> NULL, outputs, weights)
-        write_outputs(settings, settings.out_rows, outputs, out)
+        if (i - start) % 2 == 0 and i + 1 < stop:       # two rows share the loads of the weights
+            lane_two_dots(X + i * width, weights, width, n_lanes, outputs)
+        elif (i - start) % 2 == 0:
+            lane_dots(X + i * width, weights, width, n_lanes, outputs)
+        write_outputs(settings, settings.out_rows, outputs + (i - start) % 2 * n_lanes, out)
+        if learner.n_outputs == 1:      # fetch lines that wait for later outputs, an eighth of the models in each row
+            for g in range(i % 8, settings.n_used, 8):
+                prefetch(out + g * settings.out_rows + 16)
         out += learner.n_outputs
 
 

@@ -366,7 +366,11 @@ class Job:
         each = self.book.responses if self.is_complete and not self.book.n_diverged else []
         known = [one for one in self.keeps if each and all(one in of_repeat for of_repeat in each)]
         of_all = {one: np.concatenate([of_repeat[one] for of_repeat in each]) for one in known}
-        return {name: one for name, one in of_all.items() if np.isfinite(one).all()}
+        return {
+            name: one
+            for name, one in of_all.items()
+            if one.dtype.kind != "f" or np.isfinite(one).all()
+        }
 
     def as_kept(self, response: np.ndarray, method: str) -> np.ndarray:
         """Return a response in few bytes."""

@@ -227,7 +227,9 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         """Return class codes, decision values or probabilities from outputs (rows, n_outputs)."""
         one = outputs.shape[1] == 1
         if method == "predict":
-            return (outputs[:, 0] > 0 if one else outputs.argmax(axis=1)).astype(np.int32)
+            if one:
+                return (outputs[:, 0] > 0).view(np.int8)
+            return outputs.argmax(axis=1).astype(np.int32)
         if method == "predict_proba":
             with np.errstate(over="ignore"):
                 p = 1 / (1 + np.exp(-outputs.astype(np.float64)))
