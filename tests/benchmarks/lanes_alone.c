@@ -18,12 +18,12 @@ static double now(void)
     return 1e9 * (double)at.tv_sec + (double)at.tv_nsec;
 }
 
-#define TIME(name, ...)                                                                                                \
+#define TIME(name, each, ...)                                                                                          \
     {                                                                                                                  \
         double best = 1e300;                                                                                           \
         for (int round = 0; round < ROUNDS; round++) {                                                                 \
             double began = now();                                                                                      \
-            for (int row = 0; row + 1 < ROWS; row++) {                                                                 \
+            for (int row = 0; row + 1 < ROWS; row += each) {                                                           \
                 const double *x = X + row * WIDTH;                                                                     \
                 __VA_ARGS__;                                                                                           \
             }                                                                                                          \
@@ -35,15 +35,16 @@ static double now(void)
 
 int main(void)
 {
-    static _Alignas(64) double X[ROWS * WIDTH], w[WIDTH * LANES_USED], c[LANES_USED], out[LANES_USED];
+    static _Alignas(64) double X[ROWS * WIDTH], w[WIDTH * LANES_USED], c[LANES_USED], out[2 * LANES_USED];
     for (int i = 0; i < ROWS * WIDTH; i++)
         X[i] = rand() % 1000 / 1000.0;
     for (int lane = 0; lane < LANES_USED; lane++)
         c[lane] = 1e-9 * lane;
-    TIME("product", lane_dots_double(x, w, WIDTH, LANES_USED, out))
-    TIME("adding", lane_add_double(x, c, w, WIDTH, LANES_USED))
-    TIME("one after the other", lane_add_double(x, c, w, WIDTH, LANES_USED);
+    TIME("product", 1, lane_dots_double(x, w, WIDTH, LANES_USED, out))
+    TIME("products of two rows", 2, lane_two_dots_double(x, w, WIDTH, LANES_USED, out))
+    TIME("adding", 1, lane_add_double(x, c, w, WIDTH, LANES_USED))
+    TIME("one after the other", 1, lane_add_double(x, c, w, WIDTH, LANES_USED);
          lane_dots_double(x + WIDTH, w, WIDTH, LANES_USED, out))
-    TIME("together", lane_steps_double(x, c, w, x + WIDTH, WIDTH, LANES_USED, out))
+    TIME("together", 1, lane_steps_double(x, c, w, x + WIDTH, WIDTH, LANES_USED, out))
     return out[1] > 1e30;
 }
