@@ -5,6 +5,8 @@ from libc.string cimport memcpy
 
 from optuna_treecv._kernels.losses cimport slopes
 from optuna_treecv._kernels.row_weight cimport masses_bytes
+from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport entries_of
@@ -68,6 +70,7 @@ cdef inlined test_dense(
     cdef floating outputs[2 * MOST_LANES]
     cdef Py_ssize_t i, g
     for i in range(start, stop):
+        visit(&learner.dense, Span(start, stop, NULL), i, X)
         if (i - start) % 2 == 0 and i + 1 < stop:       # two rows share the loads of the weights
             lane_two_dots(X + i * width, weights, width, n_lanes, outputs)
         elif (i - start) % 2 == 0:
