@@ -1,10 +1,23 @@
 """The types of results beside ``CVResult``, for annotations."""
 
+from optuna_treecv.crossval.curves import Curve
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import PairedDifference
+from optuna_treecv.crossval.result import Score
 from optuna_treecv.study.advice import Advice
+from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.honest import Honest
 from optuna_treecv.study.nested import Nested
 
-__all__ = ["Advice", "Choice", "Honest", "Interval", "Nested", "PairedDifference"]
+__all__ = [
+    "Advice",
+    "Candidate",
+    "Choice",
+    "Curve",
+    "Honest",
+    "Interval",
+    "Nested",
+    "PairedDifference",
+    "Score",
+]

@@ -49,8 +49,8 @@ MODULES = [
 ]
 # Classes whose __init__ users do not call.
 MADE_BY_US = {
-    *("Advice", "CVResult", "Choice", "Honest", "Interval", "Nested", "PairedDifference"),
-    "TreeCVObjective",
+    *("Advice", "CVResult", "Candidate", "Choice", "Curve", "Honest", "Interval", "Nested"),
+    *("PairedDifference", "Score", "TreeCVObjective"),
 }
 # Public names of other modules.
 ELSEWHERE = [

@@ -377,8 +377,11 @@ def test_progress_is_printed(monkeypatch, capsys, files):
     assert re.search(r": 2\.0 of 2\.0 readings in \d+ s, 0 s left$", writes[-1])
     total = f"{files[-1].n_read / len(X):.1f}"  # what was foreseen was read
     assert f" models are trained: {total} of {total} readings in " in lines[-1]
-    with pytest.raises(ValueError, match="^verbose must be 0 or a positive integer, got -1"):
-        tree_cross_validate(PEGASOS, X, y, verbose=-1)
+    for wrong in (-1, 2.5):
+        with pytest.raises(
+            ValueError, match=f"^verbose must be 0 or a positive integer, got {wrong}"
+        ):
+            tree_cross_validate(PEGASOS, X, y, verbose=wrong)
 
 
 @pytest.mark.slow

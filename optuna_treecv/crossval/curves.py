@@ -62,7 +62,15 @@ class Curve:
     def in_brief(self, most: int = 32) -> list[list[float | None]]:
         """Return some of its numbers of trees, with the means and errors, for display.
 
-        None stands for an error that is not known.
+        Parameters
+        ----------
+        most : int, default=32
+            The most numbers of trees beside the best.
+
+        Returns
+        -------
+        list of three lists of float
+            The numbers of trees, their means and their errors, None where one is not known.
         """
         some = np.unique(np.linspace(0, len(self.mean) - 1, most).astype(int))
         at_best = np.searchsorted(self.n_trees, self.best)
@@ -79,5 +87,15 @@ class Curve:
         return float(self.mean[np.searchsorted(self.n_trees, self.best)])
 
     def has_ended(self, patience: int | None) -> bool:
-        """Return whether it ended before its scores did."""
+        """Return whether it ended before its scores did.
+
+        Parameters
+        ----------
+        patience : int or None
+            After so many trees without a better mean; None: never.
+
+        Returns
+        -------
+        bool
+        """
         return patience is not None and int(self.n_trees[-1]) - self.best >= patience

@@ -290,8 +290,7 @@ class Settings:
         self._set("n_threads", count_threads(self.n_jobs))
         check_choice("pooled", self.pooled, (True, False))
         self._set("scored_by", make_scoring(self.scoring, self.optimize, self.pooled))
-        if not (isinstance(self.verbose, bool) or is_number(self.verbose)) or self.verbose < 0:
-            raise ValueError(f"verbose must be 0 or a positive integer, got {self.verbose!r}.")
+        check_verbose(self.verbose)
         room = check_room(self.max_memory, self.spill_dir)
         self._set("room", replace(room, is_verbose=self.verbose > 0))
         self._set("spill_dir", room.folder)  # whatever the working directory will be
@@ -370,6 +369,12 @@ def takes_settings(*left_out: str) -> Callable[[F], F]:
         return checked  # type: ignore[return-value]
 
     return decorate
+
+
+def check_verbose(verbose: Any) -> None:
+    """Refuse what is neither a count nor a bool."""
+    if not (isinstance(verbose, bool) or is_integer(verbose)) or verbose < 0:
+        raise ValueError(f"verbose must be 0 or a positive integer, got {verbose!r}.")
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

@@ -35,6 +35,7 @@ from sklearn.utils.metadata_routing import MethodMapping
 from optuna_treecv.crossval.settings import check_choice
 from optuna_treecv.crossval.settings import check_integer
 from optuna_treecv.crossval.settings import check_room
+from optuna_treecv.crossval.settings import check_verbose
 from optuna_treecv.crossval.settings import draw_seed
 from optuna_treecv.crossval.settings import is_number
 from optuna_treecv.crossval.settings import MethodName
@@ -393,8 +394,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 raise ValueError(f"{name} must be None or a positive integer, got {value!r}.")
         if self.n_trials is not None and self.n_iter is not None:
             raise ValueError("n_iter must be None where n_trials is given, which means the same.")
-        if not (isinstance(self.verbose, bool) or is_number(self.verbose)) or self.verbose < 0:
-            raise ValueError(f"verbose must be 0 or a positive integer, got {self.verbose!r}.")
+        check_verbose(self.verbose)
         if self.timeout is not None and not (is_number(self.timeout) and self.timeout > 0):
             raise ValueError(f"timeout must be None or positive seconds, got {self.timeout!r}.")
         if self.error_score != "raise" and not is_number(self.error_score):
