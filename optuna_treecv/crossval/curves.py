@@ -97,5 +97,6 @@ class Curve:
         Returns
         -------
         bool
+            False where all numbers of trees have scores.
         """
         return patience is not None and int(self.n_trees[-1]) - self.best >= patience
