@@ -21,8 +21,6 @@ import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
-from optuna.storages import RDBStorage
-from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState
 import pandas as pd
 from sklearn.model_selection import TimeSeriesSplit
@@ -75,11 +73,11 @@ objective = treecv_objective(
 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 study = optuna.create_study(
     # A killed trial gives no sign of life, and is tried again after three seconds.
-    storage=RDBStorage(
+    storage=optuna.storages.RDBStorage(
         STUDY,
         heartbeat_interval=1,
         grace_period=3,
-        heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+        heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
     ),
     study_name=f"bikes in {len(X):,} hours",
     direction=objective.direction,
@@ -92,6 +90,9 @@ n_done = len(study.get_trials(states=[TrialState.COMPLETE, TrialState.PRUNED]))
 print(f"{n_done} of {n_trials} trials are done.")
 study.optimize(objective, n_trials=max(0, n_trials - n_done))
 publish(study, STORE)
+if optuna.visualization.matplotlib.is_available():  # needs matplotlib
+    history = optuna.visualization.matplotlib.plot_optimization_history(study)
+    history.figure.savefig("bike_study.svg")
 
 print(f"Best: {study.best_params}")
 print(f"Off by {study.best_value:.1f} bikes per hour, of {y.mean():.0f} rented on average.")

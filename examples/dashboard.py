@@ -4,6 +4,9 @@ A study in the dashboard
 
 Show a study in optuna-dashboard, with a note and figures. A store keeps every fold score.
 
+.. image:: /figures/dashboard.png
+   :alt: The page of a study, with figures of errors, time, and how far the trials lie apart.
+
 ::
 
     python -m pip install '.[dashboard]' && python examples/dashboard.py

@@ -50,10 +50,10 @@ class TestNearestMean(LearnerContract):
 
 if __name__ == "__main__":
     X, y = load_digits(return_X_y=True)
-    shrinkage = optuna.distributions.FloatDistribution(0, 1)
-    objective = treecv_objective(
-        NearestMean(), X, y, param_distributions={"shrinkage": shrinkage}, cv=100
-    )
+    space = {"shrinkage": optuna.distributions.FloatDistribution(0, 1)}
+    objective = treecv_objective(NearestMean(), X, y, param_distributions=space, cv=100)
     study = optuna.create_study(direction=objective.direction)
     study.optimize(objective, n_trials=20)
     print(f"error {study.best_value:.4f} at shrinkage {study.best_params['shrinkage']:.2f}")
+    if optuna.visualization.matplotlib.is_available():  # needs matplotlib
+        optuna.visualization.matplotlib.plot_slice(study).figure.savefig("own_learner.svg")

@@ -5,6 +5,8 @@ Leave-one-out on a grid
 Tune a linear support vector machine by leave-one-out cross-validation, on a grid of ``alpha``.
 """
 
+import warnings
+
 import numpy as np
 import optuna
 from sklearn.datasets import load_breast_cancer
@@ -57,6 +59,9 @@ print(f"  TreeCV                {n_steps:9,}")
 print(f"    done in this run    {done:9,}  ({1000 * seconds:.1f} ms)")
 print(f"    found in the store  {n_steps - done:9,}")
 
+if optuna.visualization.matplotlib.is_available():  # needs matplotlib
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    optuna.visualization.matplotlib.plot_slice(study).figure.savefig("treecv.svg")
 try:
     from optuna_treecv.dashboard import publish
 
