@@ -18,6 +18,7 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
@@ -570,3 +571,10 @@ def test_single_values_need_rows_for_each_coefficient() -> None:
         "method='newton'"
         in treecv_objective(LogisticRegression(), X, y, param_grid=grid).explain()
     )
+
+
+def test_a_step_that_keeps_newton_away_is_named():
+    X, y = rows_of(2)
+    result = tree_cross_validate(make_pipeline(PCA(2), LogisticRegression()), X, y, cv=3)
+    step = "the step 'pca' cannot be done before the folds: PCA learns from the rows"
+    assert (result.method, result.why) == ("fit", step)

@@ -198,10 +198,11 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
     nearest = "forest" if isinstance(job.estimator, HistTree) else "treecv"
     why = reasons[nearest]
     if why == NO_PARTIAL_FIT:
+        last = last_step(job.estimator)  # an engine of its kind may be kept away by a step before
         of_family = (
             one.name
             for one in answers
-            if one.parameters_beside(job.estimator) or (one.grows and one.concerns(job.estimator))
+            if one.parameters_beside(last) or (one.grows and one.concerns(job.estimator))
         )
         why = reasons[next(of_family, "exact")]
     if not job.task.data.why_only_fit(is_classifier(job.estimator)):
