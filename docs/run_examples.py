@@ -1,7 +1,8 @@
-"""How the documentation runs the examples: in their own folder, without network.
+"""How the documentation runs the examples: in their own folder.
 
-They run briefly, on made rows in place of data that would be downloaded. For the pages of a
-release, ``REAL_DATA=1 sphinx-build ...`` runs them in full on the data that this machine holds.
+They run briefly and without network, on made rows in place of data that would be downloaded. For
+the pages of a release, ``REAL_DATA=1 sphinx-build ...`` runs them in full on the data that this
+machine holds.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ This file has an estimator with ``partial_fit``, its tests (``pytest examples/ow
 a study (``python examples/own_learner.py``).
 """
 
+import warnings
+
 import numpy as np
 import optuna
 from sklearn.base import BaseEstimator
@@ -55,5 +57,6 @@ if __name__ == "__main__":
     study = optuna.create_study(direction=objective.direction)
     study.optimize(objective, n_trials=20)
     print(f"error {study.best_value:.4f} at shrinkage {study.best_params['shrinkage']:.2f}")
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     if optuna.visualization.matplotlib.is_available():  # needs matplotlib
         optuna.visualization.matplotlib.plot_slice(study).figure.savefig("own_learner.svg")

@@ -59,8 +59,8 @@ print(f"  TreeCV                {n_steps:9,}")
 print(f"    done in this run    {done:9,}  ({1000 * seconds:.1f} ms)")
 print(f"    found in the store  {n_steps - done:9,}")
 
+warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 if optuna.visualization.matplotlib.is_available():  # needs matplotlib
-    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     optuna.visualization.matplotlib.plot_slice(study).figure.savefig("treecv.svg")
 try:
     from optuna_treecv.dashboard import publish

@@ -133,7 +133,7 @@ def test_snippets_of_the_readme(number, tmp_path, monkeypatch):
 
 def test_the_example_of_an_own_learner_keeps_the_contract(monkeypatch):
     path = ROOT / "examples" / "own_learner.py"
-    assert len(path.read_text().splitlines()) < 60
+    assert len(path.read_text().splitlines()) < 65
     spec = importlib.util.spec_from_file_location("own_learner", path)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "own_learner", module)  # pickle looks up classes there

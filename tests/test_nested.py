@@ -524,3 +524,13 @@ def test_folds_repeat_no_warning() -> None:
         warnings.filterwarnings("error", "the ranges of the columns")
         study.optimize(objective)
         objective.nested(study)
+
+
+def test_folds_that_are_stratified_on_request() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    values, found = [1e-3, 1e-1], []
+    for stratify in (True, "auto"):
+        options: dict[str, Any] = {"cv": 5, "stratify": stratify}
+        objective, study = searched(PegasosClassifier(), "alpha", values, X, y, **options)
+        found.append(objective.nested(study).test_score)
+    assert np.array_equal(*found)

@@ -470,3 +470,13 @@ def test_stratify_without_effect():
     for cv in ("loo", KFold(3), N_ROWS):
         with pytest.raises(ValueError, match="^stratify must be 'auto' or False unless cv"):
             tree_cross_validate(TrainedNB(), X, Y, cv=cv, stratify=True)
+
+
+def test_several_estimators_are_stratified_on_request():
+    estimators = [TrainedNB(), TrainedNB(var_smoothing=1e-3)]
+    many = tree_cross_validate_many(estimators, X, Y, cv=3, stratify=True)
+    for one, estimator in zip(many, estimators, strict=True):
+        alone = tree_cross_validate(estimator, X, Y, cv=3, stratify=True)
+        assert np.array_equal(one.test_score, alone.test_score)
+    with pytest.raises(ValueError, match="^stratify must be .* y must hold class labels"):
+        tree_cross_validate_many([TrainedNB()], X, X[:, 0], cv=3, stratify=True)

@@ -53,7 +53,12 @@
     }                                                                                                                  \
     TARGET static void two_dots_##NAME##_##SET(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out)     \
     {                                                                                                                  \
-        for (ptrdiff_t l = 0; sizeof(V) == 64 && l < n_lanes; l += STEP) {                                             \
+        if (sizeof(V) < 64) { /* too few registers for 16 sums */                                                      \
+            dots_##NAME##_##SET(x, w, width, n_lanes, out);                                                            \
+            dots_##NAME##_##SET(x + width, w, width, n_lanes, out + n_lanes);                                          \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (ptrdiff_t l = 0; l < n_lanes; l += STEP) {                                                                \
             V s[8] = {{0}}, r[8] = {{0}};                                                                              \
             for (ptrdiff_t j = 0; j < width; j += 8)                                                                   \
                 _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)                                                    \
@@ -66,8 +71,6 @@
             AT(V, out + l) = SUM8(s);                                                                                  \
             AT(V, out + n_lanes + l) = SUM8(r);                                                                        \
         }                                                                                                              \
-        for (int row = 0; sizeof(V) < 64 && row < 2; row++)                                                            \
-            dots_##NAME##_##SET(x + row * width, w, width, n_lanes, out + row * n_lanes);                              \
     }                                                                                                                  \
     TARGET static void add_##NAME##_##SET(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes)            \
     {                                                                                                                  \
@@ -175,13 +178,13 @@ DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512")))
     {                                                                                                                  \
         CALL(dots, NAME, x, w, width, n_lanes, out)                                                                    \
     }                                                                                                                  \
-    void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes)                             \
-    {                                                                                                                  \
-        CALL(add, NAME, x, c, w, width, n_lanes)                                                                       \
-    }                                                                                                                  \
     void lane_two_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out)                      \
     {                                                                                                                  \
         CALL(two_dots, NAME, x, w, width, n_lanes, out)                                                                \
+    }                                                                                                                  \
+    void lane_add_##NAME(const X *x, const W *c, W *w, ptrdiff_t width, ptrdiff_t n_lanes)                             \
+    {                                                                                                                  \
+        CALL(add, NAME, x, c, w, width, n_lanes)                                                                       \
     }                                                                                                                  \
     void lane_steps_##NAME(const X *x, const W *c, W *w, const X *next, ptrdiff_t width, ptrdiff_t n_lanes, W *out)    \
     {                                                                                                                  \

@@ -13,7 +13,7 @@
 #define NONZEROS_AHEAD 64
 
 /* lane_dots: out = w . x; lane_two_dots: the same for x and the row after it; lane_add: w += c x; lane_steps: w += c x,
- * and then out = w . next, while w is in registers. A sparse row is (columns[i], x[i]) for i < n. lane_dots_sparse needs
+ * then out = w . next, while w is in registers. A sparse row is (columns[i], x[i]) for i < n. lane_dots_sparse needs
  * room for 8 numbers per lane, and the columns of the next row to prefetch their weights. lane_add_sparse adds to the
  * given blocks of lanes, of LANE_BYTES each, and also makes `check` NaN where a weight is not finite. Each function
  * exists for float64 (`double`), for float32 (`float`), and for float32 rows with vectors of float64 (`wide`). */

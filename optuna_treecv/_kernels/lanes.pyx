@@ -5,8 +5,7 @@ from libc.string cimport memcpy
 
 from optuna_treecv._kernels.losses cimport slopes
 from optuna_treecv._kernels.row_weight cimport masses_bytes
-from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.span cimport Span
+from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport entries_of
@@ -60,6 +59,12 @@ cdef inlined read(const Learner *learner, const unsigned char *state, floating *
         weights += n_lanes
 
 
+# Where the models write their outputs is not in the cache, and is fetched this many rows ahead. A line of the cache
+# holds the outputs of 8 rows or more, so each row fetches those of an eighth of the models.
+cdef enum:
+    OUTPUTS_AHEAD = 16
+
+
 cdef inlined test_dense(
     const Learner *learner, const floating *weights, Py_ssize_t start, Py_ssize_t stop, floating *out
 ) noexcept nogil:
@@ -68,17 +73,19 @@ cdef inlined test_dense(
     cdef Py_ssize_t width = learner.width
     cdef Py_ssize_t n_lanes = settings.n_lanes
     cdef floating outputs[2 * MOST_LANES]
-    cdef Py_ssize_t i, g
+    cdef Py_ssize_t i, g, second
     for i in range(start, stop):
-        visit(&learner.dense, Span(start, stop, NULL), i, X)
-        if (i - start) % 2 == 0 and i + 1 < stop:       # two rows share the loads of the weights
+        if learner.dense.ahead and i + learner.dense.ahead < stop:
+            fetch_row(&learner.dense, i + learner.dense.ahead, X)
+        second = (i - start) % 2
+        if not second and i + 1 < stop:                 # two rows share the loads of the weights
             lane_two_dots(X + i * width, weights, width, n_lanes, outputs)
-        elif (i - start) % 2 == 0:
+        elif not second:
             lane_dots(X + i * width, weights, width, n_lanes, outputs)
-        write_outputs(settings, settings.out_rows, outputs + (i - start) % 2 * n_lanes, out)
-        if learner.n_outputs == 1:      # fetch lines that wait for later outputs, an eighth of the models in each row
+        write_outputs(settings, settings.out_rows, outputs + second * n_lanes, out)
+        if learner.n_outputs == 1:
             for g in range(i % 8, settings.n_used, 8):
-                prefetch(out + g * settings.out_rows + 16)
+                prefetch(out + g * settings.out_rows + OUTPUTS_AHEAD)
         out += learner.n_outputs
 
 

@@ -102,6 +102,7 @@ def _task_of(task: Task, number: int, rows: np.ndarray, ids: np.ndarray) -> Task
     inner = replace(
         settings,
         cv=ids,
+        stratify=False,
         n_repeats=1,
         random_state=settings.seed + number,
         sample_weight=some(settings.sample_weight),

@@ -176,7 +176,7 @@ class Task:
         self.grid: dict[str, tuple[Any, ...]] = {}
         self.tries_all_folds = False
         self.keeps_outputs: Literal["auto", "all", False] = False
-        depends_on_estimator = settings.stratify == "auto" and self._can_stratify()
+        depends_on_estimator = settings.stratify is not False and self._can_stratify()
         if not depends_on_estimator or estimator is not None:
             self.cut_for(estimator)
 

@@ -227,7 +227,7 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         """Return class codes, decision values or probabilities from outputs (rows, n_outputs)."""
         one = outputs.shape[1] == 1
         if method == "predict":
-            if one:
+            if one:  # a view, and no copy of codes that are wider
                 return (outputs[:, 0] > 0).view(np.int8)
             return outputs.argmax(axis=1).astype(np.int32)
         if method == "predict_proba":
