@@ -63,6 +63,7 @@ cdef extern from "lane_loops.h" nogil:
 cdef enum:
     MOST_LANES = 128
     COLUMNS_AHEAD = 8           # columns are prefetched this many ahead of the one that is saved
+    OUTPUTS_AHEAD = 16          # the places of outputs of tested rows are prefetched this many rows ahead
 
 
 cdef inline inlined dot_lanes(

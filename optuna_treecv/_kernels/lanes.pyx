@@ -59,12 +59,6 @@ cdef inlined read(const Learner *learner, const unsigned char *state, floating *
         weights += n_lanes
 
 
-# Where the models write their outputs is not in the cache, and is fetched this many rows ahead. A line of the cache
-# holds the outputs of 8 rows or more, so each row fetches those of an eighth of the models.
-cdef enum:
-    OUTPUTS_AHEAD = 16
-
-
 cdef inlined test_dense(
     const Learner *learner, const floating *weights, Py_ssize_t start, Py_ssize_t stop, floating *out
 ) noexcept nogil:
@@ -84,7 +78,7 @@ cdef inlined test_dense(
             lane_dots(X + i * width, weights, width, n_lanes, outputs)
         write_outputs(settings, settings.out_rows, outputs + second * n_lanes, out)
         if learner.n_outputs == 1:
-            for g in range(i % 8, settings.n_used, 8):
+            for g in range(i % 8, settings.n_used, 8):      # a line of the cache holds outputs of 8 rows or more
                 prefetch(out + g * settings.out_rows + OUTPUTS_AHEAD)
         out += learner.n_outputs
 
