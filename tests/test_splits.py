@@ -478,5 +478,8 @@ def test_several_estimators_are_stratified_on_request():
     for one, estimator in zip(many, estimators, strict=True):
         alone = tree_cross_validate(estimator, X, Y, cv=3, stratify=True)
         assert np.array_equal(one.test_score, alone.test_score)
+    study = optuna.create_study()
+    study.optimize(treecv_objective(lambda _: estimators[0], X, Y, cv=3, stratify=True), 1)
+    assert study.best_value == many[0].mean
     with pytest.raises(ValueError, match="^stratify must be .* y must hold class labels"):
         tree_cross_validate_many([TrainedNB()], X, X[:, 0], cv=3, stratify=True)
