@@ -23,10 +23,12 @@
 #define INLINED inline __attribute__((always_inline))
 #define SELDOM __attribute__((noinline))
 #define PREFETCH(address) __builtin_prefetch(address)
+#define PREFETCH_FAR(address) __builtin_prefetch(address, 0, 2) /* into the second-level cache */
 #else
 #define INLINED inline
 #define SELDOM
 #define PREFETCH(address) ((void)(address))
+#define PREFETCH_FAR(address) ((void)(address))
 #endif
 
 #endif

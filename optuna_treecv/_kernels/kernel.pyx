@@ -11,6 +11,7 @@ from libc.string cimport memset
 from optuna_treecv._kernels.row_weight cimport masses_bytes
 from optuna_treecv._kernels.rows cimport AHEAD_IN_ORDER
 from optuna_treecv._kernels.rows cimport CACHE_BYTES
+from optuna_treecv._kernels.rows cimport rows_far
 from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.tree cimport Tree
@@ -138,11 +139,13 @@ cdef class Kernel:
             self.learner.sparse.values = &values[0] if values.shape[0] else NULL
             self.learner.sparse.columns = &columns[0] if columns.shape[0] else NULL
             self.learner.sparse.begins = &begins[0]
+            self.learner.sparse.far = rows_far(values.shape[0] + 4 * columns.shape[0], self.n_rows)
             self.keep_alive += [columns, begins]
         else:
             self.learner.dense.values = &values[0]
             self.learner.dense.width = X.shape[1]
             self.learner.dense.ahead = AHEAD_IN_ORDER if values.shape[0] > CACHE_BYTES else 0
+            self.learner.dense.far = rows_far(values.shape[0], self.n_rows)
         if y is not None:
             y_bytes = y.view("u1")
             if y.shape[0] != self.n_rows:

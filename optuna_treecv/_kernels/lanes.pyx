@@ -70,7 +70,7 @@ cdef inlined test_dense(
     cdef Py_ssize_t i, g, second
     for i in range(start, stop):
         if learner.dense.ahead and i + learner.dense.ahead < stop:
-            fetch_row(&learner.dense, i + learner.dense.ahead, X)
+            fetch_row(&learner.dense, i + learner.dense.ahead, False, X)
         second = (i - start) % 2
         if not second and i + 1 < stop:                 # two rows share the loads of the weights
             lane_two_dots(X + i * width, weights, width, n_lanes, outputs)

@@ -7,7 +7,6 @@ from libc.stdint cimport int64_t
 from optuna_treecv._kernels.lanes cimport MOST_LANES
 from optuna_treecv._kernels.linear cimport output_of
 from optuna_treecv._kernels.row_weight cimport given_weight
-from optuna_treecv._kernels.rows cimport AHEAD
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport row_at
@@ -178,6 +177,7 @@ cdef inlined train_both_on(
     cdef const int32_t *y = <const int32_t *> learner.y
     cdef Py_ssize_t width = learner.width
     cdef Py_ssize_t ahead, n_rows, i, row, other, next_row, next_other, c, at
+    cdef bint is_far
     cdef Head *heads[2]
     cdef int32_t own_class
     cdef floating signs[2]
@@ -199,7 +199,8 @@ cdef inlined train_both_on(
     other_steps = <double> (heads[1].n_seen - 1)
     heads[0].n_seen += n_rows
     heads[1].n_seen += n_rows
-    ahead = AHEAD if span.order != NULL else rows.ahead
+    is_far = span.order != NULL
+    ahead = rows.far if is_far else rows.ahead
     row, other = row_at(span, span.start), row_at(other_span, other_span.start)
     for c in range(learner.n_outputs):
         at = c * width
@@ -211,8 +212,8 @@ cdef inlined train_both_on(
         if i + 1 < n_rows:
             next_row, next_other = row_at(span, span.start + i + 1), row_at(other_span, other_span.start + i + 1)
         if i + ahead < n_rows and ahead != 0:
-            fetch_row(rows, row_at(span, span.start + i + ahead), z_first)
-            fetch_row(rows, row_at(other_span, other_span.start + i + ahead), z_first)
+            fetch_row(rows, row_at(span, span.start + i + ahead), is_far, z_first)
+            fetch_row(rows, row_at(other_span, other_span.start + i + ahead), is_far, z_first)
         steps += 1
         other_steps += 1
         threshold = <floating> (settings.alpha * steps)

@@ -1,4 +1,5 @@
-/* Copies a row of a table to a padded row, eight numbers at a time.
+/* Copies a row of a table to a padded row, eight numbers at a time, and what is left one by one: from an array on the
+ * stack, vectors of numbers that have just been written would have to wait.
  *
  * A store usually reads its cache line first, and then pushes another one out. Rows that do not fit in the cache are
  * written past it instead, which waits for nothing: neither the order of the rows nor their number of lines matters. */
@@ -8,13 +9,26 @@
 #include <string.h>
 #include "vec8.h"
 
-#if defined(__SSE2__)
+#if defined(__SSE2__) && defined(__x86_64__)
 #include <emmintrin.h>
 #define STREAM16(out, x) _mm_stream_si128((__m128i *)(out), _mm_loadu_si128((const __m128i *)(x)))
 #define STREAMS_END() _mm_sfence()
+static INLINED void stream(const void *x, void *out, size_t n_bytes)
+{
+    int four = 0;
+    long long eight = 0;
+    if (n_bytes == 4) {
+        memcpy(&four, x, 4);
+        _mm_stream_si32((int *)out, four);
+    } else {
+        memcpy(&eight, x, 8);
+        _mm_stream_si64((long long *)out, eight);
+    }
+}
 #else
 #define STREAM16(out, x) memcpy(out, x, 16)
 #define STREAMS_END() ((void)0)
+#define stream(x, out, n_bytes) memcpy(out, x, n_bytes)
 #endif
 
 #ifdef VECTOR_TYPES
@@ -38,24 +52,31 @@
         else                                                                                                           \
             memcpy(out, x, 8 * sizeof(T));                                                                             \
     }                                                                                                                  \
+    static INLINED void copy1_##T(const T *x, T *out, int past_cache)                                                  \
+    {                                                                                                                  \
+        if (past_cache)                                                                                                \
+            stream(x, out, sizeof(T));                                                                                 \
+        else                                                                                                           \
+            *out = *x;                                                                                                 \
+    }                                                                                                                  \
     static INLINED T copy_row_##T(const T *x, ptrdiff_t n, T last, T *out, ptrdiff_t width, int past_cache)            \
     {                                                                                                                  \
         CHECKS(T) checks = {0};                                                                                        \
-        T rest[8] = {0};                                                                                               \
+        T check = 0;                                                                                                   \
         ptrdiff_t j = 0;                                                                                               \
         for (; j + 8 <= n; j += 8) {                                                                                   \
             copy8_##T(x + j, out + j, past_cache);                                                                     \
             CHECK8(T, x + j, checks);                                                                                  \
         }                                                                                                              \
-        for (int l = 0; j + l < n; l++)                                                                                \
-            rest[l] = x[j + l];                                                                                        \
-        CHECK8(T, rest, checks);                                                                                       \
-        rest[n - j] = last;                                                                                            \
-        for (; j < width; j += 8) {                                                                                    \
-            copy8_##T(rest, out + j, past_cache);                                                                      \
-            memset(rest, 0, sizeof(rest));                                                                             \
+        for (; j < n; j++) {                                                                                           \
+            copy1_##T(x + j, out + j, past_cache);                                                                     \
+            check += 0 * x[j];                                                                                         \
         }                                                                                                              \
-        return SUM_CHECKS(checks);                                                                                     \
+        for (; j < width; j++) {                                                                                       \
+            T padding = j == n ? last : 0;                                                                             \
+            copy1_##T(&padding, out + j, past_cache);                                                                  \
+        }                                                                                                              \
+        return SUM_CHECKS(checks) + check;                                                                             \
     }
 
 DEFINE_ROW_COPY(double)

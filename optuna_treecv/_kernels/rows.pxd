@@ -19,6 +19,7 @@ from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember
 from optuna_treecv._kernels.vec8 cimport axpy
 from optuna_treecv._kernels.vec8 cimport dot
+from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
 from optuna_treecv._kernels.vec8 cimport sum8
@@ -29,21 +30,25 @@ cdef struct Dense:
     const void *values          # (n_rows, width), float64 or float32
     Py_ssize_t width            # a multiple of 8
     Py_ssize_t ahead            # rows in stored order are prefetched this many ahead; 0: all rows fit in the cache
+    Py_ssize_t far              # rows in random order, which are prefetched into the second-level cache
 
 
 cdef struct Sparse:
     const void *values          # float64 or float32
     const int32_t *columns
     const int64_t *begins       # row i is values[begins[i]:begins[i + 1]]
+    Py_ssize_t far
 
 
-# In random order, rows are prefetched this many ahead. In stored order the CPU does this by itself, but keeps one
-# core waiting: with dense rows prefetched, PEGASOS is 1.3 times as fast where rows do not fit in the cache, and 10 %
-# slower where they do.
+# In stored order the CPU prefetches rows by itself, but keeps one core waiting: with dense rows prefetched, PEGASOS is
+# 1.3 times as fast where rows do not fit in the cache, and 10 % slower where they do.
+#
+# In random order memory answers after the time that some kilobytes take. The first-level cache waits for too few
+# lines at once for that, the second-level cache for enough.
 cdef enum:
-    AHEAD = 6
     AHEAD_IN_ORDER = 8
     CACHE_BYTES = 1 << 22
+    FAR_BYTES = 6 << 10
 
 
 ctypedef fused Rows:
@@ -120,28 +125,33 @@ cdef inline Py_ssize_t row_at(Span span, Py_ssize_t i) noexcept nogil:
     return span.order[i] if span.order != NULL else i
 
 
-cdef inline void fetch_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:
+cdef inline Py_ssize_t rows_far(Py_ssize_t n_bytes, Py_ssize_t n_rows) noexcept nogil:
+    """Return how many rows ahead to prefetch in random order."""
+    return max(2, min(32, FAR_BYTES * n_rows // (n_bytes + 1)))
+
+
+cdef inline inlined fetch_row(const Rows *rows, Py_ssize_t row, bint far, const floating *of_type) noexcept nogil:
     """Prefetch a row that is needed soon."""
     cdef int64_t begin, n_numbers
     if Rows is Dense:
-        prefetch_row((<const floating *> rows.values) + row * rows.width, rows.width)
+        prefetch_row((<const floating *> rows.values) + row * rows.width, rows.width, far)
     else:
         begin = rows.begins[row]
         n_numbers = rows.begins[row + 1] - begin
-        prefetch_row((<const floating *> rows.values) + begin, n_numbers)
-        prefetch_bytes(rows.columns + begin, n_numbers * <Py_ssize_t> sizeof(int32_t))
+        prefetch_row((<const floating *> rows.values) + begin, n_numbers, far)
+        prefetch_bytes(rows.columns + begin, n_numbers * <Py_ssize_t> sizeof(int32_t), far)
 
 
 cdef inline Py_ssize_t visit(const Rows *rows, Span span, Py_ssize_t i, const floating *of_type) noexcept nogil:
     """Return the row at position i of a training loop, and prefetch a row ahead."""
     if span.order != NULL:
-        if i + AHEAD < span.stop:
-            fetch_row(rows, span.order[i + AHEAD], of_type)
+        if i + rows.far < span.stop:
+            fetch_row(rows, span.order[i + rows.far], True, of_type)
         if Rows is Sparse:
-            if i + 2 * AHEAD < span.stop:   # where that row begins is read when it is prefetched
-                prefetch_bytes(rows.begins + span.order[i + 2 * AHEAD], 2 * <Py_ssize_t> sizeof(int64_t))
+            if i + 2 * rows.far < span.stop:    # where that row begins is read when it is prefetched
+                prefetch_bytes(rows.begins + span.order[i + 2 * rows.far], 2 * <Py_ssize_t> sizeof(int64_t), True)
         return span.order[i]
     if Rows is Dense:
         if rows.ahead != 0 and i + rows.ahead < span.stop:
-            fetch_row(rows, i + rows.ahead, of_type)
+            fetch_row(rows, i + rows.ahead, False, of_type)
     return i

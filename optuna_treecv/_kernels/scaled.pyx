@@ -36,7 +36,6 @@ from optuna_treecv._kernels.moments cimport scale_factor
 from optuna_treecv._kernels.moments cimport see_row
 from optuna_treecv._kernels.moments cimport survey_dense
 from optuna_treecv._kernels.moments cimport write_moments
-from optuna_treecv._kernels.rows cimport AHEAD
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport n_nonzeros
@@ -209,17 +208,18 @@ cdef inlined fetch_ahead(const Learner *learner, Span span, const floating *of_t
     """Prefetch a row ahead of the first one; sparse ones in random order only."""
     cdef const Columns *dense = &settings_of(learner).dense
     cdef const floating *X = <const floating *> dense.values
-    cdef Py_ssize_t row
+    cdef Py_ssize_t row, far
     if span.order == NULL and learner.sparse.begins == NULL and learner.dense.ahead != 0:
         row = span.start + learner.dense.ahead          # what lies behind the last row is not read
         prefetch_row(X + row * dense.width, dense.width)
-    if span.order == NULL or span.start + AHEAD >= span.stop:
+    far = learner.dense.far if learner.sparse.begins == NULL else learner.sparse.far
+    if span.order == NULL or span.start + far >= span.stop:
         return
-    row = span.order[span.start + AHEAD]
+    row = span.order[span.start + far]
     if learner.sparse.begins != NULL:
-        fetch_row(&learner.sparse, row, of_type)
+        fetch_row(&learner.sparse, row, True, of_type)
     if dense.width > 0:
-        prefetch_row(X + row * dense.width, dense.width)
+        prefetch_row(X + row * dense.width, dense.width, True)
 
 
 cdef inlined see_sparse(

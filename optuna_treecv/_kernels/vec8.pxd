@@ -9,6 +9,7 @@ cdef extern from "dispatch.h":
     ctypedef void inlined "INLINED void"
     ctypedef void seldom "SELDOM void"
     void prefetch "PREFETCH"(const void *address) noexcept nogil
+    void prefetch_far "PREFETCH_FAR"(const void *address) noexcept nogil
 
 # Each chooses its function in C by the type of the numbers at its pointers, float64 or float32.
 cdef extern from "vec8.h" nogil:
@@ -105,12 +106,17 @@ cdef inline floating if_below(floating c, floating x, floating limit) noexcept n
     return <floating> if_below8(c, x, limit)
 
 
-cdef inline void prefetch_bytes(const void *begin, Py_ssize_t n_bytes) noexcept nogil:
-    """Prefetch memory that is needed soon, one cache line at a time."""
+# These must be inlined: GCC sees no effect in a function that only prefetches, and drops its calls.
+
+cdef inline inlined prefetch_bytes(const void *begin, Py_ssize_t n_bytes, bint far=False) noexcept nogil:
+    """Prefetch memory, one cache line at a time; ``far``: into the second-level cache, where it waits longer."""
     cdef Py_ssize_t i
     for i in range(0, n_bytes, 64):
-        prefetch(<const unsigned char *> begin + i)
+        if far:
+            prefetch_far(<const unsigned char *> begin + i)
+        else:
+            prefetch(<const unsigned char *> begin + i)
 
 
-cdef inline void prefetch_row(const floating *x, Py_ssize_t n_numbers) noexcept nogil:
-    prefetch_bytes(x, n_numbers * <Py_ssize_t> sizeof(floating))
+cdef inline inlined prefetch_row(const floating *x, Py_ssize_t n_numbers, bint far=False) noexcept nogil:
+    prefetch_bytes(x, n_numbers * <Py_ssize_t> sizeof(floating), far)
