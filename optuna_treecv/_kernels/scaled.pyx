@@ -210,8 +210,8 @@ cdef inlined fetch_ahead(const Learner *learner, Span span, const floating *of_t
     cdef const floating *X = <const floating *> dense.values
     cdef Py_ssize_t row, far
     if span.order == NULL and learner.sparse.begins == NULL and learner.dense.ahead != 0:
-        row = span.start + learner.dense.ahead          # what lies behind the last row is not read
-        prefetch_row(X + row * dense.width, dense.width)
+        row = span.start + learner.dense.far            # what lies behind the last row is not read
+        prefetch_row(X + row * dense.width, dense.width, True)
     far = learner.dense.far if learner.sparse.begins == NULL else learner.sparse.far
     if span.order == NULL or span.start + far >= span.stop:
         return
