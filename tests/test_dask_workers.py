@@ -181,7 +181,12 @@ def killed_once(cluster, in_memory, expected, share):
 
 @pytest.mark.parametrize(
     "cluster, share",
-    [("nanny", "shuffle"), ("nanny", 0.5), ("no-nanny", 0.0), ("no-nanny", 1.0)],
+    [
+        ("nanny", "shuffle"),
+        pytest.param("nanny", 0.5, marks=pytest.mark.nightly),
+        pytest.param("no-nanny", 0.0, marks=pytest.mark.nightly),
+        ("no-nanny", 1.0),
+    ],
     indirect=["cluster"],
 )
 def test_a_killed_worker_changes_nothing(cluster, in_memory, expected, share):
@@ -255,7 +260,7 @@ def test_what_travels(cluster, in_memory, expected, cv):
     np.testing.assert_array_equal(found, scores(LANES, *in_memory, cv=cv))
 
 
-@pytest.mark.parametrize("is_asked", [False, True])
+@pytest.mark.parametrize("is_asked", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_scheduler_that_goes_away_is_an_error(in_memory, tmp_path, monkeypatch, is_asked):
     monkeypatch.setattr("optuna_treecv.dask._PATIENCE", 5.0)
     processes = Processes(tmp_path)

@@ -60,7 +60,9 @@ def fits(tmp_path):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("backend", ["loky", "multiprocessing"])
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL]
+)
 def test_workers_end_with_their_parent(fits, backend, how):
     parent, workers = fits(backend)
     parent.send_signal(how)

@@ -564,7 +564,9 @@ FOREVER = """
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
+)
 def test_a_killed_process_leaves_nothing_on_the_disk(how, on_disk, tmp_path):
     names = [str(on_disk / "X.npy"), str(on_disk / "y.npy"), str(tmp_path)]
     command = [sys.executable, "-P", "-W", "ignore", "-c", dedent(FOREVER), *names]

@@ -736,7 +736,14 @@ def proxy(postgres_url):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("storage", ["postgresql", "journal", "grpc"])
+@pytest.mark.parametrize(
+    "storage",
+    [
+        "postgresql",
+        pytest.param("journal", marks=pytest.mark.nightly),
+        pytest.param("grpc", marks=pytest.mark.nightly),
+    ],
+)
 def test_eight_processes_on_one_study(storage, request, tmp_path, workers):
     """They end well with the trials, and with as many row updates, as one process alone."""
     if storage == "journal":
