@@ -1,5 +1,5 @@
-/* Copies a row of a table to a padded row, eight numbers at a time, and what is left one by one: from an array on the
- * stack, vectors of numbers that have just been written would have to wait.
+/* Copies a row of a table to a padded row, eight numbers at a time, and those that are left one by one. (An array for
+ * eight of them would be written in parts and then read as a whole, for which the CPU has to wait.)
  *
  * A store usually reads its cache line first, and then pushes another one out. Rows that do not fit in the cache are
  * written past it instead, which waits for nothing: neither the order of the rows nor their number of lines matters. */
@@ -9,11 +9,11 @@
 #include <string.h>
 #include "vec8.h"
 
-#if defined(__SSE2__) && defined(__x86_64__)
+#if defined(__x86_64__)
 #include <emmintrin.h>
 #define STREAM16(out, x) _mm_stream_si128((__m128i *)(out), _mm_loadu_si128((const __m128i *)(x)))
 #define STREAMS_END() _mm_sfence()
-static INLINED void stream(const void *x, void *out, size_t n_bytes)
+static INLINED void stream_number(const void *x, void *out, size_t n_bytes)
 {
     int four = 0;
     long long eight = 0;
@@ -28,7 +28,7 @@ static INLINED void stream(const void *x, void *out, size_t n_bytes)
 #else
 #define STREAM16(out, x) memcpy(out, x, 16)
 #define STREAMS_END() ((void)0)
-#define stream(x, out, n_bytes) memcpy(out, x, n_bytes)
+#define stream_number(x, out, n_bytes) memcpy(out, x, n_bytes)
 #endif
 
 #ifdef VECTOR_TYPES
@@ -55,7 +55,7 @@ static INLINED void stream(const void *x, void *out, size_t n_bytes)
     static INLINED void copy1_##T(const T *x, T *out, int past_cache)                                                  \
     {                                                                                                                  \
         if (past_cache)                                                                                                \
-            stream(x, out, sizeof(T));                                                                                 \
+            stream_number(x, out, sizeof(T));                                                                          \
         else                                                                                                           \
             *out = *x;                                                                                                 \
     }                                                                                                                  \

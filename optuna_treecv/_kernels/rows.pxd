@@ -30,21 +30,21 @@ cdef struct Dense:
     const void *values          # (n_rows, width), float64 or float32
     Py_ssize_t width            # a multiple of 8
     Py_ssize_t ahead            # rows in stored order are prefetched this many ahead; 0: all rows fit in the cache
-    Py_ssize_t far              # rows in random order, which are prefetched into the second-level cache
+    Py_ssize_t far              # rows in random order are prefetched this many ahead
 
 
 cdef struct Sparse:
     const void *values          # float64 or float32
     const int32_t *columns
     const int64_t *begins       # row i is values[begins[i]:begins[i + 1]]
-    Py_ssize_t far
+    Py_ssize_t far              # as for dense rows
 
 
 # In stored order the CPU prefetches rows by itself, but keeps one core waiting: with dense rows prefetched, PEGASOS is
 # 1.3 times as fast where rows do not fit in the cache, and 10 % slower where they do.
 #
-# In random order memory answers after the time that some kilobytes take. The first-level cache waits for too few
-# lines at once for that, the second-level cache for enough.
+# In random order a row must be asked for while the FAR_BYTES before it are read. The first-level cache cannot wait for
+# so many lines at once, but the second-level cache can.
 cdef enum:
     AHEAD_IN_ORDER = 8
     CACHE_BYTES = 1 << 22
