@@ -16,6 +16,7 @@ from sklearn.model_selection import GroupShuffleSplit
 from sklearn.model_selection import LeaveOneOut
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.model_selection import StratifiedKFold
+from xxhash import xxh3_128
 
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import is_integer
@@ -36,6 +37,11 @@ from optuna_treecv.rows.folds import TrainRows
 #: A splitter may never end. It may make this many splits, or as many as there are rows if these
 #: are more, which together take so many bytes.
 MOST_SPLITS, MOST_BYTES = 10_000, 2**32
+
+#: Several estimators are often compared on the same rows, of which drawing stratified folds takes a
+#: while. So the process keeps the last ones, of at most so many rows, at 4 bytes each.
+MOST_KEPT = 2**22
+_kept: list[tuple[tuple[bytes, int, int], Folds]] = []
 
 _EXPECTED = (
     'cv must be an int, a share of the rows such as 0.2, "loo", a splitter, one fold id per row '
@@ -148,9 +154,16 @@ def _folds_of_int(n_folds: int, rows: ToCut, seed: int) -> Folds:
         for fold, (_, test) in enumerate(StratifiedKFold(n_folds).split(nothing, rows.codes)):
             ids[test] = fold
         return folds_of_ids(ids, False, seed)
+    name = xxh3_128(rows.codes).digest(), n_folds, seed
+    for last, folds in _kept:
+        if last == name:
+            return folds
     random_rows = permutation(rows.n_rows, seed, OF_ROWS)
     order, bounds = stratified_chunks(rows.codes, n_folds, random_rows, seed)
-    return Folds(order, n_folds, bounds)
+    order.flags.writeable = bounds.flags.writeable = False
+    folds = Folds(order, n_folds, bounds)
+    _kept[:] = [(name, folds)] if rows.n_rows <= MOST_KEPT else []
+    return folds
 
 
 def _share(share: float, rows: ToCut, seed: int) -> Folds:

@@ -573,7 +573,7 @@ class Data:
         score_weights = None if self.score_weights is None else self.score_weights[order]
         if layout.target == "class":
             classes = self.classes()
-            targets = self.codes()[order].astype(np.int32)
+            targets = self.codes().take(order).astype(np.int32)
         elif layout.target == "number":
             targets = as_numbers(y)
         if layout.padded:
