@@ -12,21 +12,29 @@
                                    const uint32_t *order, double n_seen, double *mean, double *M2)                     \
     {                                                                                                                  \
         double m = (double)(stop - start), share = m / (n_seen + m), product = n_seen * share;                         \
-        vec8_double sum = {0}, squares = {0};                                                                          \
-        for (ptrdiff_t i = start; i < stop; i++)                                                                       \
-            sum += __builtin_convertvector(*(const vec8_##T *)(X + (order ? order[i] : i) * width), vec8_double);      \
+        VEC8(double, sum);                                                                                             \
+        VEC8(double, squares);                                                                                         \
+        for (ptrdiff_t i = start; i < stop; i++) {                                                                     \
+            const T *x = X + (order ? order[i] : i) * width;                                                           \
+            PARTS(double) sum[p] += WIDE_##T(x);                                                                       \
+        }                                                                                                              \
         if (stop - start > 1) {                                                                                        \
-            sum /= m;                                                                                                  \
+            PARTS(double) sum[p] /= m;                                                                                 \
             for (ptrdiff_t i = start; i < stop; i++) {                                                                 \
-                vec8_double d =                                                                                        \
-                    __builtin_convertvector(*(const vec8_##T *)(X + (order ? order[i] : i) * width), vec8_double) -    \
-                    sum;                                                                                               \
-                squares += d * d;                                                                                      \
+                const T *x = X + (order ? order[i] : i) * width;                                                       \
+                PARTS(double)                                                                                          \
+                {                                                                                                      \
+                    part_double d = WIDE_##T(x) - sum[p];                                                              \
+                    squares[p] += d * d;                                                                               \
+                }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
-        vec8_double delta = sum - *(const vec8_double *)mean;                                                          \
-        *(vec8_double *)mean += delta * share;                                                                         \
-        *(vec8_double *)M2 += squares + delta * delta * product;                                                       \
+        PARTS(double)                                                                                                  \
+        {                                                                                                              \
+            part_double delta = sum[p] - IN(double, mean);                                                             \
+            PART(double, mean) += delta * share;                                                                       \
+            PART(double, M2) += squares[p] + delta * delta * product;                                                  \
+        }                                                                                                              \
     }
 #else
 #define DEFINE_MERGE8(T)                                                                                               \

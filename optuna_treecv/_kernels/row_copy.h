@@ -32,15 +32,15 @@ static INLINED void stream_number(const void *x, void *out, size_t n_bytes)
 #endif
 
 #ifdef VECTOR_TYPES
-#define CHECKS(T) vec8_##T
-#define CHECK8(T, x, checks) (checks += 0 * *(const vec8_##T *)(x))
-#define SUM_CHECKS(checks) SUM8(checks)
+#define CHECKS(T, checks) VEC8(T, checks)
+#define CHECK8(T, x, checks) PARTS(T) checks[p] += 0 * IN(T, x)
+#define SUM_CHECKS(T, checks) sum8_##T(checks)
 #else
-#define CHECKS(T) T
+#define CHECKS(T, checks) T checks = 0
 #define CHECK8(T, x, checks)                                                                                           \
     for (int l = 0; l < 8; l++)                                                                                        \
     checks += 0 * (x)[l]
-#define SUM_CHECKS(checks) (checks)
+#define SUM_CHECKS(T, checks) (checks)
 #endif
 
 #define DEFINE_ROW_COPY(T)                                                                                             \
@@ -61,7 +61,7 @@ static INLINED void stream_number(const void *x, void *out, size_t n_bytes)
     }                                                                                                                  \
     static INLINED T copy_row_##T(const T *x, ptrdiff_t n, T last, T *out, ptrdiff_t width, int past_cache)            \
     {                                                                                                                  \
-        CHECKS(T) checks = {0};                                                                                        \
+        CHECKS(T, checks);                                                                                             \
         T check = 0;                                                                                                   \
         ptrdiff_t j = 0;                                                                                               \
         for (; j + 8 <= n; j += 8) {                                                                                   \
@@ -76,7 +76,7 @@ static INLINED void stream_number(const void *x, void *out, size_t n_bytes)
             T padding = j == n ? last : 0;                                                                             \
             copy1_##T(&padding, out + j, past_cache);                                                                  \
         }                                                                                                              \
-        return SUM_CHECKS(checks) + check;                                                                             \
+        return SUM_CHECKS(T, checks) + check;                                                                          \
     }
 
 DEFINE_ROW_COPY(double)

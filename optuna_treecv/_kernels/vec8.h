@@ -1,8 +1,9 @@
 /* Vectors of a multiple of 8 numbers, and the one order in which their products are summed:
  * product j adds to partial sum j mod 8, and the eight partial sums meet pairwise,
  *     ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)).
- * The vector types of GCC and Clang keep the eight sums in registers, whatever their width. Other compilers use an
- * array, with the same order. */
+ * The vector types of GCC and Clang keep the eight sums in registers. GCC holds a vector that is wider than those of a
+ * clone (dispatch.h) in memory, which takes six times as long; so eight numbers are in parts of 32 bytes, the width of
+ * AVX2, or of 16 bytes. Other compilers use an array, with the same order. */
 #ifndef OPTUNA_TREECV_VEC8_H
 #define OPTUNA_TREECV_VEC8_H
 
@@ -15,71 +16,121 @@
 #if defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12) /* older GCC has no shufflevector */
 #define VECTOR_TYPES
 
-typedef double vec8_double __attribute__((vector_size(64), aligned(8), may_alias));
-typedef float vec8_float __attribute__((vector_size(32), aligned(4), may_alias));
+#ifdef HAS_DISPATCH
+#define PART_BYTES 32
+#else
+#define PART_BYTES 16
+#endif
+
+typedef double part_double __attribute__((vector_size(PART_BYTES), aligned(8), may_alias));
+typedef float part_float __attribute__((vector_size(PART_BYTES), aligned(4), may_alias));
+typedef float narrow_part __attribute__((vector_size(PART_BYTES / 2), aligned(4), may_alias)); /* as many floats */
 typedef double vec2_double __attribute__((vector_size(16)));
 typedef float vec2_float __attribute__((vector_size(16)));
 typedef int64_t bits2_double __attribute__((vector_size(16)));
 typedef int32_t bits2_float __attribute__((vector_size(16)));
 
+/* Part p of the eight numbers at x. */
+#define PARTS(T) _Pragma("GCC unroll 4") for (int p = 0; p < 8 * (int)sizeof(T) / PART_BYTES; p++)
+#define PART(T, x) (*(part_##T *)((x) + p * (PART_BYTES / (int)sizeof(T))))
+#define IN(T, x) (*(const part_##T *)((x) + p * (PART_BYTES / (int)sizeof(T))))
+
+/* The same as float64. */
+#define WIDE_double(x) IN(double, x)
+#define WIDE_float(x) __builtin_convertvector(*(const narrow_part *)((x) + p * (PART_BYTES / 8)), part_double)
+
+/* Room for eight numbers. */
+#define VEC8(T, name) part_##T name[8 * sizeof(T) / PART_BYTES] = {{0}}
+
+/* The two last additions, of four numbers. */
+#define SUM4(s) (s += __builtin_shufflevector(s, s, 2, 3, 0, 1), s[0] + s[1])
+
+static INLINED double sum8_double(const part_double *of)
+{
+#if PART_BYTES == 32
+    part_double s = of[0] + of[1];
+    return SUM4(s);
+#else
+    part_double s = (of[0] + of[2]) + (of[1] + of[3]);
+    return s[0] + s[1];
+#endif
+}
+
+static INLINED float sum8_float(const part_float *of)
+{
+#if PART_BYTES == 32
+    part_float s = of[0] + __builtin_shufflevector(of[0], of[0], 4, 5, 6, 7, 0, 1, 2, 3);
+    s += __builtin_shufflevector(s, s, 2, 3, 0, 1, 6, 7, 4, 5);
+    return s[0] + s[1];
+#else
+    part_float s = of[0] + of[1];
+    return SUM4(s);
+#endif
+}
+
+/* Multiply a part by a float64, and round it to its type. */
+#define BY_double(f, y) ((f) * (y))
+#define BY_float(f, y) __builtin_convertvector((f) * __builtin_convertvector(y, wide_part), part_float)
+typedef double wide_part __attribute__((vector_size(2 * PART_BYTES))); /* as many numbers as a part of floats */
+
 #define DEFINE_VEC8(T)                                                                                                 \
-    static INLINED T sum8_##T(vec8_##T s)                                                                              \
-    {                                                                                                                  \
-        s += __builtin_shufflevector(s, s, 4, 5, 6, 7, 0, 1, 2, 3);                                                    \
-        s += __builtin_shufflevector(s, s, 2, 3, 0, 1, 6, 7, 4, 5);                                                    \
-        return s[0] + s[1];                                                                                            \
-    }                                                                                                                  \
     static INLINED T dot8_##T(const T *a, const T *b, ptrdiff_t width)                                                 \
     {                                                                                                                  \
-        vec8_##T s = {0};                                                                                              \
+        VEC8(T, s);                                                                                                    \
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
-            s += *(const vec8_##T *)(a + j) * *(const vec8_##T *)(b + j);                                              \
+            PARTS(T) s[p] += IN(T, a + j) * IN(T, b + j);                                                              \
         return sum8_##T(s);                                                                                            \
     }                                                                                                                  \
     static INLINED void axpy8_##T(T c, const T *x, T *y, ptrdiff_t width)                                              \
     {                                                                                                                  \
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
-            *(vec8_##T *)(y + j) += c * *(const vec8_##T *)(x + j);                                                    \
+            PARTS(T) PART(T, y + j) += c * IN(T, x + j);                                                               \
     }                                                                                                                  \
     static INLINED void scale8_##T(const T *x, const T *shift, const T *factor, T *out, ptrdiff_t width)               \
     {                                                                                                                  \
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
-            *(vec8_##T *)(out + j) = (*(const vec8_##T *)(x + j) - *(const vec8_##T *)(shift + j)) *                   \
-                                     *(const vec8_##T *)(factor + j);                                                  \
+            PARTS(T) PART(T, out + j) = (IN(T, x + j) - IN(T, shift + j)) * IN(T, factor + j);                         \
     }                                                                                                                  \
     static INLINED void dots8_##T(const T *a, const T *b, const T *c, const T *d, ptrdiff_t width, T *ab, T *cd)       \
     {                                                                                                                  \
-        vec8_##T s = {0}, r = {0};                                                                                     \
-        for (ptrdiff_t j = 0; j < width; j += 8) {                                                                     \
-            s += *(const vec8_##T *)(a + j) * *(const vec8_##T *)(b + j);                                              \
-            r += *(const vec8_##T *)(c + j) * *(const vec8_##T *)(d + j);                                              \
-        }                                                                                                              \
+        VEC8(T, s);                                                                                                    \
+        VEC8(T, r);                                                                                                    \
+        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
+            PARTS(T)                                                                                                   \
+            {                                                                                                          \
+                s[p] += IN(T, a + j) * IN(T, b + j);                                                                   \
+                r[p] += IN(T, c + j) * IN(T, d + j);                                                                   \
+            }                                                                                                          \
         *ab = sum8_##T(s);                                                                                             \
         *cd = sum8_##T(r);                                                                                             \
     }                                                                                                                  \
     static INLINED void steps8_##T(T c, const T *x, T *y, const T *a, T d, const T *u, T *v, const T *b,               \
                                    ptrdiff_t width, T *ya, T *vb)                                                      \
     {                                                                                                                  \
-        vec8_##T s = {0}, r = {0};                                                                                     \
-        for (ptrdiff_t j = 0; j < width; j += 8) {                                                                     \
-            vec8_##T y8 = *(vec8_##T *)(y + j) + c * *(const vec8_##T *)(x + j);                                       \
-            vec8_##T v8 = *(vec8_##T *)(v + j) + d * *(const vec8_##T *)(u + j);                                       \
-            *(vec8_##T *)(y + j) = y8;                                                                                 \
-            *(vec8_##T *)(v + j) = v8;                                                                                 \
-            s += y8 * *(const vec8_##T *)(a + j);                                                                      \
-            r += v8 * *(const vec8_##T *)(b + j);                                                                      \
-        }                                                                                                              \
+        VEC8(T, s);                                                                                                    \
+        VEC8(T, r);                                                                                                    \
+        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
+            PARTS(T)                                                                                                   \
+            {                                                                                                          \
+                part_##T y8 = IN(T, y + j) + c * IN(T, x + j);                                                         \
+                part_##T v8 = IN(T, v + j) + d * IN(T, u + j);                                                         \
+                PART(T, y + j) = y8;                                                                                   \
+                PART(T, v + j) = v8;                                                                                   \
+                s[p] += y8 * IN(T, a + j);                                                                             \
+                r[p] += v8 * IN(T, b + j);                                                                             \
+            }                                                                                                          \
         *ya = sum8_##T(s);                                                                                             \
         *vb = sum8_##T(r);                                                                                             \
     }                                                                                                                  \
     static INLINED T stepped8_##T(T c, const T *x, const T *y, double f, const T *a, ptrdiff_t width)                  \
     {                                                                                                                  \
-        vec8_##T s = {0};                                                                                              \
-        for (ptrdiff_t j = 0; j < width; j += 8) {                                                                     \
-            vec8_##T y8 = *(const vec8_##T *)(y + j) + c * *(const vec8_##T *)(x + j);                                 \
-            vec8_double w8 = f * __builtin_convertvector(y8, vec8_double);                                             \
-            s += __builtin_convertvector(w8, vec8_##T) * *(const vec8_##T *)(a + j);                                   \
-        }                                                                                                              \
+        VEC8(T, s);                                                                                                    \
+        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
+            PARTS(T)                                                                                                   \
+            {                                                                                                          \
+                part_##T y8 = IN(T, y + j) + c * IN(T, x + j);                                                         \
+                s[p] += BY_##T(f, y8) * IN(T, a + j);                                                                  \
+            }                                                                                                          \
         return sum8_##T(s);                                                                                            \
     }                                                                                                                  \
     static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
@@ -90,11 +141,13 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
     }                                                                                                                  \
     static INLINED T distance8_##T(const T *a, const T *b, ptrdiff_t width)                                            \
     {                                                                                                                  \
-        vec8_##T s = {0};                                                                                              \
-        for (ptrdiff_t j = 0; j < width; j += 8) {                                                                     \
-            vec8_##T d = *(const vec8_##T *)(a + j) - *(const vec8_##T *)(b + j);                                      \
-            s += d * d;                                                                                                \
-        }                                                                                                              \
+        VEC8(T, s);                                                                                                    \
+        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
+            PARTS(T)                                                                                                   \
+            {                                                                                                          \
+                part_##T d = IN(T, a + j) - IN(T, b + j);                                                              \
+                s[p] += d * d;                                                                                         \
+            }                                                                                                          \
         return sum8_##T(s);                                                                                            \
     }
 
@@ -163,9 +216,9 @@ DEFINE_VEC8(float)
 static INLINED double dot8_mixed(const double *q, const float *x, ptrdiff_t width)
 {
 #ifdef VECTOR_TYPES
-    vec8_double s = {0};
+    VEC8(double, s);
     for (ptrdiff_t j = 0; j < width; j += 8)
-        s += *(const vec8_double *)(q + j) * __builtin_convertvector(*(const vec8_float *)(x + j), vec8_double);
+        PARTS(double) s[p] += IN(double, q + j) * WIDE_float(x + j);
     return sum8_double(s);
 #else
     double s[8] = {0};
@@ -180,7 +233,7 @@ static INLINED void axpy8_mixed(double c, const float *x, double *q, ptrdiff_t w
 {
 #ifdef VECTOR_TYPES
     for (ptrdiff_t j = 0; j < width; j += 8)
-        *(vec8_double *)(q + j) += c * __builtin_convertvector(*(const vec8_float *)(x + j), vec8_double);
+        PARTS(double) PART(double, q + j) += c * WIDE_float(x + j);
 #else
     for (ptrdiff_t j = 0; j < width; j++)
         q[j] += c * (double)x[j];
