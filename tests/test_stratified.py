@@ -13,6 +13,9 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.rows import cv as module
+from optuna_treecv.rows.cv import make_cuts
+from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.folds import permutation
 from optuna_treecv.rows.folds import stratified_chunks
 
@@ -178,3 +181,45 @@ def test_the_estimate_is_that_with_scikit_learns_folds(estimator, n_features, n_
         differences.append(ours.mean - theirs.mean)
     error = np.std(differences, ddof=1) / np.sqrt(len(differences))
     assert abs(np.mean(differences)) < 2 * error
+
+
+# The last folds are kept.
+
+
+def kept_folds(codes, n_folds=5, seed=1):
+    """Return the folds that a cross-validation with ``cv=n_folds`` uses."""
+    rows = ToCut(None, None, None, len(codes), True, codes)
+    return make_cuts(n_folds, rows, lambda number: seed + number, 1)[0]
+
+
+def test_the_last_folds_are_used_again_for_the_same_classes_alone():
+    codes = shuffled([300, 200]).astype(np.uint8)
+    first = kept_folds(codes)
+    assert kept_folds(codes.copy()) is first
+    order, bounds = cut(codes, 5, 1)
+    assert np.array_equal(first.order, order)
+    assert np.array_equal(first.bounds, bounds)
+    with pytest.raises(ValueError, match="read-only"):
+        first.order[0] = 1
+    wide = np.zeros(1000, np.uint8)
+    wide[::2] = codes  # these bytes are also 500 codes of two bytes
+    kept_folds(wide)
+    assert len(kept_folds(wide.view("<u2")).order) == 500
+    others = [(shuffled([300, 200], seed=1).astype(np.uint8),), (codes, 4), (codes, 5, 2)]
+    for other in others:
+        kept_folds(codes)
+        order, bounds = cut(*other, *(5, 1)[len(other) - 1 :])
+        found = kept_folds(*other)
+        assert np.array_equal(found.order, order)
+        assert np.array_equal(found.bounds, bounds)
+
+
+def test_folds_of_one_cut_are_kept_and_none_of_many_rows(monkeypatch):
+    codes = shuffled([300, 200]).astype(np.uint8)
+    first = kept_folds(codes)
+    kept_folds(codes, seed=2)
+    assert len(module._kept) == 1
+    assert kept_folds(codes) is not first
+    monkeypatch.setattr(module, "MOST_KEPT", 499)
+    kept_folds(codes, seed=3)
+    assert module._kept == []

@@ -11,7 +11,11 @@
 
 #if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__) && !defined(NO_DISPATCH)
 #define HAS_DISPATCH
+#ifdef NO_AVX512 /* CFLAGS=-DNO_AVX512: to time on any machine what those without AVX-512 run */
+#define DISPATCHED __attribute__((target_clones("arch=x86-64-v3", "default")))
+#else
 #define DISPATCHED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#endif
 #define DISPATCHED_SPARSE __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
 #define DISPATCHED

@@ -38,8 +38,8 @@ from optuna_treecv.rows.folds import TrainRows
 #: are more, which together take so many bytes.
 MOST_SPLITS, MOST_BYTES = 10_000, 2**32
 
-#: Several estimators are often compared on the same rows, of which drawing stratified folds takes a
-#: while. So the process keeps the last ones, of at most so many rows, at 4 bytes each.
+#: Several estimators are often compared on the same rows, and drawing stratified folds takes a
+#: while. So the process keeps the last ones, of at most this many rows: 4 bytes each, 8 per fold.
 MOST_KEPT = 2**22
 _kept: list[tuple[tuple[bytes, int, int], Folds]] = []
 
@@ -154,7 +154,8 @@ def _folds_of_int(n_folds: int, rows: ToCut, seed: int) -> Folds:
         for fold, (_, test) in enumerate(StratifiedKFold(n_folds).split(nothing, rows.codes)):
             ids[test] = fold
         return folds_of_ids(ids, False, seed)
-    name = xxh3_128(rows.codes).digest(), n_folds, seed
+    codes = rows.codes.dtype.str.encode() + xxh3_128(rows.codes.data).digest()
+    name = codes, n_folds, seed
     for last, folds in _kept:
         if last == name:
             return folds
