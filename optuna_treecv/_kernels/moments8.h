@@ -31,7 +31,7 @@
         }                                                                                                              \
         PARTS(double)                                                                                                  \
         {                                                                                                              \
-            part_double delta = sum[p] - IN(double, mean);                                                             \
+            part_double delta = sum[p] - PART(double, mean);                                                           \
             PART(double, mean) += delta * share;                                                                       \
             PART(double, M2) += squares[p] + delta * delta * product;                                                  \
         }                                                                                                              \

@@ -33,7 +33,7 @@ static INLINED void stream_number(const void *x, void *out, size_t n_bytes)
 
 #ifdef VECTOR_TYPES
 #define CHECKS(T, checks) VEC8(T, checks)
-#define CHECK8(T, x, checks) PARTS(T) checks[p] += 0 * IN(T, x)
+#define CHECK8(T, x, checks) PARTS(T) checks[p] += 0 * PART(T, x)
 #define SUM_CHECKS(T, checks) sum8_##T(checks)
 #else
 #define CHECKS(T, checks) T checks = 0

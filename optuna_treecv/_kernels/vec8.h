@@ -24,23 +24,21 @@
 
 typedef double part_double __attribute__((vector_size(PART_BYTES), aligned(8), may_alias));
 typedef float part_float __attribute__((vector_size(PART_BYTES), aligned(4), may_alias));
-typedef float narrow_part __attribute__((vector_size(PART_BYTES / 2), aligned(4), may_alias)); /* as many floats */
+typedef float narrow_part __attribute__((vector_size(PART_BYTES / 2), aligned(4), may_alias)); /* half of the floats */
+typedef double wide_part __attribute__((vector_size(2 * PART_BYTES))); /* the floats of a part in float64 */
 typedef double vec2_double __attribute__((vector_size(16)));
 typedef float vec2_float __attribute__((vector_size(16)));
 typedef int64_t bits2_double __attribute__((vector_size(16)));
 typedef int32_t bits2_float __attribute__((vector_size(16)));
 
-/* Part p of the eight numbers at x. */
+/* Room for the parts of eight numbers, a loop over these, and part p of the eight numbers at x. */
+#define VEC8(T, name) part_##T name[8 * sizeof(T) / PART_BYTES] = {{0}}
 #define PARTS(T) _Pragma("GCC unroll 4") for (int p = 0; p < 8 * (int)sizeof(T) / PART_BYTES; p++)
 #define PART(T, x) (*(part_##T *)((x) + p * (PART_BYTES / (int)sizeof(T))))
-#define IN(T, x) (*(const part_##T *)((x) + p * (PART_BYTES / (int)sizeof(T))))
 
-/* The same as float64. */
-#define WIDE_double(x) IN(double, x)
+/* The same in float64. */
+#define WIDE_double(x) PART(double, x)
 #define WIDE_float(x) __builtin_convertvector(*(const narrow_part *)((x) + p * (PART_BYTES / 8)), part_double)
-
-/* Room for eight numbers. */
-#define VEC8(T, name) part_##T name[8 * sizeof(T) / PART_BYTES] = {{0}}
 
 /* The two last additions, of four numbers. */
 #define SUM4(s) (s += __builtin_shufflevector(s, s, 2, 3, 0, 1), s[0] + s[1])
@@ -68,28 +66,27 @@ static INLINED float sum8_float(const part_float *of)
 #endif
 }
 
-/* Multiply a part by a float64, and round it to its type. */
+/* The part y times the float64 f, rounded to its type. */
 #define BY_double(f, y) ((f) * (y))
 #define BY_float(f, y) __builtin_convertvector((f) * __builtin_convertvector(y, wide_part), part_float)
-typedef double wide_part __attribute__((vector_size(2 * PART_BYTES))); /* as many numbers as a part of floats */
 
 #define DEFINE_VEC8(T)                                                                                                 \
     static INLINED T dot8_##T(const T *a, const T *b, ptrdiff_t width)                                                 \
     {                                                                                                                  \
         VEC8(T, s);                                                                                                    \
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
-            PARTS(T) s[p] += IN(T, a + j) * IN(T, b + j);                                                              \
+            PARTS(T) s[p] += PART(T, a + j) * PART(T, b + j);                                                          \
         return sum8_##T(s);                                                                                            \
     }                                                                                                                  \
     static INLINED void axpy8_##T(T c, const T *x, T *y, ptrdiff_t width)                                              \
     {                                                                                                                  \
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
-            PARTS(T) PART(T, y + j) += c * IN(T, x + j);                                                               \
+            PARTS(T) PART(T, y + j) += c * PART(T, x + j);                                                             \
     }                                                                                                                  \
     static INLINED void scale8_##T(const T *x, const T *shift, const T *factor, T *out, ptrdiff_t width)               \
     {                                                                                                                  \
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
-            PARTS(T) PART(T, out + j) = (IN(T, x + j) - IN(T, shift + j)) * IN(T, factor + j);                         \
+            PARTS(T) PART(T, out + j) = (PART(T, x + j) - PART(T, shift + j)) * PART(T, factor + j);                   \
     }                                                                                                                  \
     static INLINED void dots8_##T(const T *a, const T *b, const T *c, const T *d, ptrdiff_t width, T *ab, T *cd)       \
     {                                                                                                                  \
@@ -98,8 +95,8 @@ typedef double wide_part __attribute__((vector_size(2 * PART_BYTES))); /* as man
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
             PARTS(T)                                                                                                   \
             {                                                                                                          \
-                s[p] += IN(T, a + j) * IN(T, b + j);                                                                   \
-                r[p] += IN(T, c + j) * IN(T, d + j);                                                                   \
+                s[p] += PART(T, a + j) * PART(T, b + j);                                                               \
+                r[p] += PART(T, c + j) * PART(T, d + j);                                                               \
             }                                                                                                          \
         *ab = sum8_##T(s);                                                                                             \
         *cd = sum8_##T(r);                                                                                             \
@@ -112,12 +109,12 @@ typedef double wide_part __attribute__((vector_size(2 * PART_BYTES))); /* as man
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
             PARTS(T)                                                                                                   \
             {                                                                                                          \
-                part_##T y8 = IN(T, y + j) + c * IN(T, x + j);                                                         \
-                part_##T v8 = IN(T, v + j) + d * IN(T, u + j);                                                         \
+                part_##T y8 = PART(T, y + j) + c * PART(T, x + j);                                                     \
+                part_##T v8 = PART(T, v + j) + d * PART(T, u + j);                                                     \
                 PART(T, y + j) = y8;                                                                                   \
                 PART(T, v + j) = v8;                                                                                   \
-                s[p] += y8 * IN(T, a + j);                                                                             \
-                r[p] += v8 * IN(T, b + j);                                                                             \
+                s[p] += y8 * PART(T, a + j);                                                                           \
+                r[p] += v8 * PART(T, b + j);                                                                           \
             }                                                                                                          \
         *ya = sum8_##T(s);                                                                                             \
         *vb = sum8_##T(r);                                                                                             \
@@ -128,8 +125,8 @@ typedef double wide_part __attribute__((vector_size(2 * PART_BYTES))); /* as man
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
             PARTS(T)                                                                                                   \
             {                                                                                                          \
-                part_##T y8 = IN(T, y + j) + c * IN(T, x + j);                                                         \
-                s[p] += BY_##T(f, y8) * IN(T, a + j);                                                                  \
+                part_##T y8 = PART(T, y + j) + c * PART(T, x + j);                                                     \
+                s[p] += BY_##T(f, y8) * PART(T, a + j);                                                                \
             }                                                                                                          \
         return sum8_##T(s);                                                                                            \
     }                                                                                                                  \
@@ -145,7 +142,7 @@ typedef double wide_part __attribute__((vector_size(2 * PART_BYTES))); /* as man
         for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
             PARTS(T)                                                                                                   \
             {                                                                                                          \
-                part_##T d = IN(T, a + j) - IN(T, b + j);                                                              \
+                part_##T d = PART(T, a + j) - PART(T, b + j);                                                          \
                 s[p] += d * d;                                                                                         \
             }                                                                                                          \
         return sum8_##T(s);                                                                                            \
@@ -218,7 +215,7 @@ static INLINED double dot8_mixed(const double *q, const float *x, ptrdiff_t widt
 #ifdef VECTOR_TYPES
     VEC8(double, s);
     for (ptrdiff_t j = 0; j < width; j += 8)
-        PARTS(double) s[p] += IN(double, q + j) * WIDE_float(x + j);
+        PARTS(double) s[p] += PART(double, q + j) * WIDE_float(x + j);
     return sum8_double(s);
 #else
     double s[8] = {0};
