@@ -22,6 +22,12 @@
 #define DISPATCHED_SPARSE
 #endif
 
+#if defined(HAS_DISPATCH) && !defined(NO_AVX512)
+#define HAS_AVX512 __builtin_cpu_supports("x86-64-v4")
+#else
+#define HAS_AVX512 0
+#endif
+
 /* Code that a loop seldom runs is marked `seldom` and stays a function: the loop is faster, and compiles sooner. */
 #if defined(__GNUC__)
 #define INLINED inline __attribute__((always_inline))

@@ -162,11 +162,6 @@ DEFINE_SET(baseline, , 16)
 #ifdef HAS_DISPATCH
 DEFINE_SET(v3, __attribute__((target("arch=x86-64-v3"))), 32)
 DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512"))), 64)
-#ifdef NO_AVX512
-#define HAS_AVX512 0
-#else
-#define HAS_AVX512 __builtin_cpu_supports("x86-64-v4")
-#endif
 #define CALL(LOOP, NAME, ...)                                                                                          \
     if (HAS_AVX512)                                                                                                    \
         LOOP##_##NAME##_v4(__VA_ARGS__);                                                                               \
