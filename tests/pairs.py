@@ -14,13 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from itertools import combinations
 from itertools import product
+from math import prod
 from random import Random
 from typing import Any
 
 Row = tuple[int, ...]
+
+# Of more rows than this, random ones are taken.
+_MOST_ROWS = 20_000
 
 
 def pairs(
@@ -70,8 +75,10 @@ def covering_array(
     seed : int
         Decides between rows that are equally good.
     """
-    possible = [row for row in product(*map(range, sizes)) if is_possible(row)]
-    Random(seed).shuffle(possible)
+    random = Random(seed)
+    every = product(*map(range, sizes)) if prod(sizes) <= _MOST_ROWS else completed(sizes, random)
+    possible = [row for row in every if is_possible(row)]
+    random.shuffle(possible)
     rows_with: dict[tuple[int, ...], list[Row]] = {}
     for row in possible:
         for pair in pairs_in(row):
@@ -87,6 +94,15 @@ def covering_array(
             rows.append(max(rows_with[pair], key=n_new))
             missing.difference_update(pairs_in(rows[-1]))
     return rows
+
+
+def completed(sizes: Sequence[int], random: Random) -> Iterator[Row]:
+    """Yield a random row for each pair of values, where all rows would be too many."""
+    for (i, n_values), (j, n_others) in combinations(enumerate(sizes), 2):
+        for pair in product(range(n_values), range(n_others)):
+            row = [random.randrange(size) for size in sizes]
+            row[i], row[j] = pair
+            yield tuple(row)
 
 
 def pairs_in(row: Row) -> list[tuple[int, ...]]:

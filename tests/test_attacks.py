@@ -11,7 +11,7 @@ import pytest
 
 #: How many cases of each kind the differential attack runs; .ci/nightly runs more of them.
 DIFFERENTIAL = dict.fromkeys(
-    ("fits", "forest", "lanes", "pooled", "replays", "shared", "sums", "tables"), 4
+    ("ensembles", "fits", "forest", "lanes", "pooled", "replays", "shared", "sums", "tables"), 4
 ) | {"grids": 2, "leaks": 6}
 
 

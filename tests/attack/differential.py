@@ -10,6 +10,7 @@ The kinds of cases, and what each is compared with:
 * pooled: out-of-fold predictions and pooled scores; ``cross_val_predict``;
 * sums: exact folds; a direct fit on each training set;
 * forest: trees grown together; a direct fit of each;
+* ensembles: numbers and sizes of trees of ensembles; ``cross_validate`` of each candidate;
 * replays: tree, chain and standard; training by hand with ``partial_fit``, phase by phase;
 * tables: steps that are done once for all folds; the same fitted on each training set;
 * shared: calls one after another with one cache or store; the same calls with nothing shared;
@@ -35,6 +36,7 @@ from zlib import crc32
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for reference.py
 
 from differential_cases.case import Case  # noqa: E402
+from differential_cases.ensembles import ensembles  # noqa: E402
 from differential_cases.folds import fits  # noqa: E402
 from differential_cases.folds import forest  # noqa: E402
 from differential_cases.folds import pooled  # noqa: E402
@@ -51,7 +53,9 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 
 KINDS: dict[str, Callable[[Case], None]] = {
     one.__name__: one
-    for one in (fits, pooled, sums, forest, replays, tables, shared, lanes, grids, leaks)
+    for one in (
+        *(fits, pooled, sums, forest, ensembles, replays, tables, shared, lanes, grids, leaks),
+    )
 }
 
 

@@ -186,13 +186,14 @@ class BaggedGrowth(WarmGrowth):
         """Return the parameter that is had by cuts.
 
         A tree of ``max_leaf_nodes`` is the first nodes of a larger one, as nodes are split best
-        first, and ``ccp_alpha`` prunes a tree that has grown. ``max_depth`` gives other trees,
-        whose nodes are drawn in another order.
+        first, and ``ccp_alpha`` prunes a tree that has grown. A pruned tree has no such order, so
+        only unpruned trees give those of other ``max_leaf_nodes``. ``max_depth`` gives other
+        trees, whose nodes are drawn in another order.
         """
         names = ["max_depth"] if truncate else ["max_leaf_nodes", "ccp_alpha"]
         names = [name for name in names if name in searched and (truncate or can_share)]
-        if names == ["max_leaf_nodes", "ccp_alpha"] and estimator.ccp_alpha != 0.0:
-            names = ["ccp_alpha"]
+        if "max_leaf_nodes" in names and estimator.ccp_alpha != 0.0:
+            names.remove("max_leaf_nodes")
         if not names or not hasattr(estimator, names[0]):
             return None
         name, value = names[0], getattr(estimator, names[0])
