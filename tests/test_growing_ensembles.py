@@ -333,6 +333,46 @@ def test_ensembles_that_grow_in_turns_over_the_same_bins(library: Make) -> None:
             np.testing.assert_array_equal(found, expected)
 
 
+OBJECTIVES = {
+    "Classifier": "binary cross_entropy cross_entropy_lambda multiclass multiclassova".split(),
+    "Regressor": "regression l1 huber fair quantile mape poisson gamma tweedie".split(),
+}
+
+# Why no round, or only some rounds or classes, have a split.
+NO_SPLIT = {
+    "no column has enough rows": {"min_child_samples": 150},
+    "some columns have enough rows": {"min_child_samples": 70},
+    "no gain is large enough": {"min_split_gain": 1e9},
+    "no leaf has enough weight": {"min_child_weight": 1e9},
+    "some leaves have enough weight": {"min_child_weight": 15.0},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("from_average", [True, False], ids=["", "boost_from_average=False"])
+@pytest.mark.parametrize("reason", NO_SPLIT)
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_rounds_of_lightgbm_without_a_split(kind: str, reason: str, from_average: bool) -> None:
+    for objective in OBJECTIVES[kind]:
+        X, y = rows_of(0 if kind == "Regressor" else 3 if "multi" in objective else 2)
+        if objective == "gamma":
+            y = y + 1.0
+        estimator = lightgbm(
+            kind, objective=objective, boost_from_average=from_average, **NO_SPLIT[reason]
+        )
+        taken = taken_of(estimator, X, y, None)
+        growth = grown(estimator, taken)
+        for n_trees in growth.grow(6):
+            if n_trees in (1, 2, 6):
+                fitted = own_fit(estimator, taken, n_trees)
+                for method in {"predict", "predict_proba"} & set(dir(fitted)):
+                    np.testing.assert_array_equal(
+                        growth.respond(method),
+                        getattr(fitted, method)(taken.test),
+                        err_msg=f"{objective}: {method} after {n_trees} trees",
+                    )
+
+
 # Few different values, nearly all of them missing, or one value in nearly all rows.
 RARE = {
     "missing but 9": lambda rng, n: np.where(np.arange(n) % 19 == 0, rng.normal(size=n), np.nan),

@@ -66,9 +66,14 @@ class LightGBMGrowth(Growth):
         self._booster = Booster(parameters, train)
         self._booster.add_valid(test, "test")
         self._is_additive = parameters["boosting_type"] in ("gbdt", "goss", "rf")
-        # Otherwise what a booster notes of rows differs from what it predicts in the last digits.
-        is_linear = parameters.get("linear_tree")
-        self._is_noted = parameters["boosting_type"] in ("gbdt", "goss") and not is_linear
+        # LightGBM updates scores of a validation set with each tree. Those of linear trees differ
+        # from predictions in the last digits. With boost_from_average=False, the initial score is
+        # added to them twice if no column can be split.
+        self._is_noted = (
+            parameters["boosting_type"] in ("gbdt", "goss")
+            and not parameters.get("linear_tree")
+            and parameters.get("boost_from_average", True) is True
+        )
         self._n_kept = [0]  # after each round, as a round without any split leaves no tree
         self._outputs: np.ndarray | None = None
         self._summed: tuple[int, Any] = 0, 0.0
