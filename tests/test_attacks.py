@@ -12,7 +12,8 @@ import pytest
 #: How many cases of each kind the differential attack runs; .ci/nightly runs more of them.
 DIFFERENTIAL = dict.fromkeys(
     ("ensembles", "fits", "forest", "lanes", "pooled", "replays", "shared", "sums", "tables"), 4
-) | {"grids": 2, "leaks": 6}
+) | {"grids": 2, "leaks": 6, "parquet": 4, "races": 2, "routing": 6, "searches": 6}
+DIFFERENTIAL |= {"texts": 1, "truncations": 3}
 
 
 @pytest.fixture

@@ -15,7 +15,14 @@ The kinds of cases, and what each is compared with:
 * tables: steps that are done once for all folds; the same fitted on each training set;
 * shared: calls one after another with one cache or store; the same calls with nothing shared;
 * lanes: estimators evaluated side by side; each of them alone;
+* truncations: forests cut at a depth; their trees followed by hand;
+* races: ensembles that a study prunes while they grow; ``cross_validate``;
 * grids: searches over values of mixed types; ``GridSearchCV``;
+* searches: repeated and failing candidates, scorers that fail, lists of grids; scikit-learn's;
+* routing: metadata that is requested; ``cross_validate``;
+* parquet: files with times and categories; ``cross_validate`` of the frame they hold;
+* remote: rows on a cluster of Dask; the same rows in memory;
+* texts: wide sparse rows; fits that have converged;
 * leaks: one fold with some of its rows and labels changed; the same fold before.
 
 A difference is a number that differs, or an error on one side only, unless the documentation
@@ -42,11 +49,18 @@ from differential_cases.folds import forest  # noqa: E402
 from differential_cases.folds import pooled  # noqa: E402
 from differential_cases.folds import sums  # noqa: E402
 from differential_cases.grids import grids  # noqa: E402
+from differential_cases.growth import races  # noqa: E402
+from differential_cases.growth import truncations  # noqa: E402
 from differential_cases.leaks import leaks  # noqa: E402
 from differential_cases.replays import replays  # noqa: E402
 from differential_cases.replays import tables  # noqa: E402
+from differential_cases.routing import routing  # noqa: E402
+from differential_cases.searches import searches  # noqa: E402
 from differential_cases.shared import lanes  # noqa: E402
 from differential_cases.shared import shared  # noqa: E402
+from differential_cases.sources import parquet  # noqa: E402
+from differential_cases.sources import remote  # noqa: E402
+from differential_cases.sources import texts  # noqa: E402
 import numpy as np
 import optuna
 from threadpoolctl import threadpool_limits  # noqa: E402
@@ -54,7 +68,8 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 KINDS: dict[str, Callable[[Case], None]] = {
     one.__name__: one
     for one in (
-        *(fits, pooled, sums, forest, ensembles, replays, tables, shared, lanes, grids, leaks),
+        *(fits, pooled, sums, forest, ensembles, truncations, races, replays, tables, shared),
+        *(lanes, grids, searches, routing, parquet, remote, texts, leaks),
     )
 }
 
