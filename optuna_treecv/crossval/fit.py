@@ -38,6 +38,7 @@ from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.routing import part_of
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.incremental import is_incremental
@@ -145,9 +146,15 @@ class Fit(Engine):
     def refit(self, job: Job) -> Any:
         """Return a clone of an estimator, fitted on all rows as they were given.
 
-        The seeds that it lacks are those of the task while it is fitted.
+        The seeds that it lacks are those of the task while it is fitted. Warn before ``fit`` reads
+        more rows into memory than ``max_memory`` allows.
         """
         estimator, data = job.estimator, job.task.data
+        if data.is_large:
+            warn_caller(
+                f"max_memory does not limit the final fit: fit of {name_of(estimator)} takes all "
+                f"rows at once, {data.n_bytes / 1e6:,.0f} MB, and mostly copies them."
+            )
         fitted = seeded(clone(estimator), job.task.settings.seed)
         X, y = unshared(estimator, data.X_given), data.y_given
         params = part_of(job.metadata.to_fit(estimator), X, None)

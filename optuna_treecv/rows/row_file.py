@@ -290,8 +290,7 @@ class RowFile(ABC):
             before, self._reader = self._reader, None
         for begin, end in ((first, min(last, start)), (max(first, stop), last)):
             if begin < end:
-                for file, *span in self._spans(begin, end):
-                    file.leave(*span)
+                self._release(begin, end)
         self._progress.add(n_new)
         if before is not None:  # it reads what is held now; two at once would read in turns
             before.join()
@@ -299,6 +298,17 @@ class RowFile(ABC):
             with self._lock:
                 self._reader = Thread(target=self._read_ahead, args=following, daemon=True)
                 self._reader.start()
+
+    def release_pages(self, rows: slice | np.ndarray) -> None:
+        """Release the mapped pages of some rows, from the first one to the last one."""
+        if isinstance(rows, slice):
+            self._release(rows.start, rows.stop)
+        elif len(rows):
+            self._release(int(rows.min()), int(rows.max()) + 1)
+
+    def _release(self, start: int, stop: int) -> None:
+        for file, *span in self._spans(start, stop):
+            file.leave(*span)
 
     def _read_ahead(self, start: int, stop: int) -> None:
         for file, *span in self._spans(start, stop):

@@ -16,7 +16,9 @@ import numpy as np
 from scipy import sparse
 from xxhash import xxh3_128
 
+from optuna_treecv.rows.checks import memmap_behind
 from optuna_treecv.rows.placed import PlacedRows
+from optuna_treecv.rows.row_file import leave_pages
 from optuna_treecv.sharing.keys import content_of_array
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
@@ -108,11 +110,13 @@ def _array(array: np.ndarray) -> bytes:
         hashed = xxh3_128(f"objects {array.shape} ".encode())
         hashed.update(_objects(array))
         return hashed.digest()
-    if array.ndim < 2 or array.flags.c_contiguous:
+    is_mapped = memmap_behind(array) is not None
+    if array.ndim < 2 or (array.flags.c_contiguous and not is_mapped):
         return content_of_array(array)
     hashed = xxh3_128(head_of_array(array))
     for rows in _blocks(len(array), array.nbytes):
         hashed.update(array[rows].tobytes())
+        leave_pages(array[rows])
     return hashed.digest()
 
 

@@ -197,7 +197,7 @@ def n_rows_of(part: RowNumbers) -> int:
 def copy_rows(
     rows: PreparedRows, part: RowNumbers, out: np.ndarray, chunk: int | None = None
 ) -> None:
-    """Copy some rows, dense or sparse, into an array.
+    """Copy some rows, dense or sparse, into an array, and release their pages if X is in a file.
 
     It gets as many of their columns as it has, or with the number of a chunk, their features as
     the steps of this chunk's model make them.
@@ -214,6 +214,8 @@ def copy_rows(
     else:
         low, high = int(part.min()), int(part.max()) + 1
         out[:] = X.as_given(low, high, n_columns)[part.astype(np.intp) - low].toarray()
+    if rows.file is not None:
+        rows.file.release_pages(part)
 
 
 class Spread(NamedTuple):

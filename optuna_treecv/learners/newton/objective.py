@@ -65,15 +65,19 @@ def are_sparse(rows: PreparedRows) -> bool:
 
 
 def taken(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
-    """Return some prepared rows in another order; all of them lie in a file if they did."""
-    X = rows.X
-    if isinstance(X, SparseRows) or len(order) < len(X):
+    """Return some prepared rows in another order; all of them are in a file if they were."""
+    X, file = rows.X, rows.file
+    if isinstance(X, SparseRows):
         X = X[order]
     else:
-        X = rows.empty(rows.X.shape, rows.X.dtype)
+        are_all = len(order) == len(X)
+        empty = rows.empty if are_all else np.empty
+        X, file = empty((len(order), *X.shape[1:]), X.dtype), file if are_all else None
         for some in blocks(slice(0, len(order))):
             X[some] = rows.X[order[some]]
-    parts: dict[str, Any] = {"X": X, "order": rows.order[order]}
+            if rows.file is not None:
+                rows.file.release_pages(order[some])
+    parts: dict[str, Any] = {"X": X, "file": file, "order": rows.order[order]}
     for name in ("y", "targets", "weights", "score_weights"):
         of_rows = getattr(rows, name)
         parts[name] = None if of_rows is None else of_rows[order]
