@@ -17,11 +17,15 @@ from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.datasets import make_multilabel_classification
 from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
+from sklearn.metrics import make_scorer
 from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import KFold
+from sklearn.model_selection import RepeatedKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -35,7 +39,7 @@ from optuna_treecv import TreeCVSearchCV
 X, Y = make_classification(90, 6, random_state=0)
 
 
-def beside(estimator, grid, X=X, y=Y, **options):
+def beside(estimator, grid, X=X, y=Y, rtol=1e-12, **options):
     """Return ``GridSearchCV`` and ``TreeCVSearchCV``, fitted, after a comparison of both."""
     theirs = GridSearchCV(estimator, grid, **options).fit(X, y)
     ours = TreeCVSearchCV(
@@ -52,7 +56,7 @@ def beside(estimator, grid, X=X, y=Y, **options):
             assert found.mask.tolist() == column.mask.tolist()
             assert list(map(repr, found)) == list(map(repr, column))
         else:
-            np.testing.assert_allclose(found, column, rtol=1e-12)
+            np.testing.assert_allclose(found, column, rtol=rtol)
     assert ours.best_index_ == theirs.best_index_
     return theirs, ours
 
@@ -60,6 +64,98 @@ def beside(estimator, grid, X=X, y=Y, **options):
 def _are_plain(grid):
     dicts = [grid] if isinstance(grid, dict) else grid
     return not any(hasattr(v, "fit") for one in dicts for values in one.values() for v in values)
+
+
+# --- Errors ---
+
+
+def _fails(y, predicted):
+    raise ValueError("no score")
+
+
+def _fails_in_some_folds(model, X, y):
+    if X[0, 0] > 0:
+        raise RuntimeError("no score of this fold")
+    return 0.5
+
+
+@pytest.mark.parametrize("error_score", [np.nan, 0.25])
+def test_failing_fits_of_a_repeated_splitter(error_score):
+    cv = RepeatedKFold(n_splits=3, n_repeats=2, random_state=0)
+    with pytest.warns(FitFailedWarning, match="6 fits failed out of a total of 12"):
+        beside(SVC(), {"C": [1.0, -1.0]}, cv=cv, error_score=error_score)
+
+
+# The first fold of ``KFold(3)`` has a single class.
+ONE_CLASS = np.concatenate([np.zeros(30, int), Y[:60]])
+SCORERS = {"a": "accuracy", "b": make_scorer(_fails), "c": _fails_in_some_folds}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error_score", [np.nan, 0.25])
+@pytest.mark.parametrize(
+    ("estimator", "grid", "y", "options"),
+    [
+        (SVC(), {"C": [1.0, 2.0]}, Y, {"scoring": SCORERS, "refit": "a"}),
+        (SVC(), {"C": [1.0, 2.0]}, Y, {"scoring": SCORERS, "refit": "c"}),
+        (
+            SVC(),
+            {"C": [1.0, 2.0]},
+            Y,
+            {"scoring": SCORERS, "refit": "a", "return_train_score": True},
+        ),
+        (SVC(), {"C": [1.0, 2.0]}, Y, {"scoring": make_scorer(_fails)}),
+        (
+            LogisticRegression(tol=1e-12, max_iter=1000),
+            {"C": [1.0, 2.0]},
+            ONE_CLASS,
+            {"scoring": ["accuracy", "neg_log_loss", "roc_auc"], "refit": "accuracy"},
+        ),
+        (
+            KNeighborsClassifier(),
+            {"n_neighbors": [2, 5]},
+            ONE_CLASS,
+            {"scoring": ["neg_log_loss", "accuracy"], "refit": "neg_log_loss"},
+        ),
+        (
+            RandomForestClassifier(random_state=0),
+            {"n_estimators": [2, 3]},
+            ONE_CLASS,
+            {"scoring": {"b": make_scorer(_fails), "a": "accuracy"}, "refit": "a"},
+        ),
+        (
+            SVC(),
+            {"C": [1.0, 2.0]},
+            np.array(["no", "yes"])[Y],
+            {"scoring": ["accuracy", "f1"], "refit": "accuracy"},
+        ),
+    ],
+    ids=["fits", "optimised", "train", "single", "newton", "neighbors", "forest", "label"],
+)
+def test_scorers_that_fail(estimator, grid, y, options, error_score):
+    """The other scores are known, and ``error_score`` stands for those of the failing scorer."""
+    options = {"cv": KFold(3), "error_score": error_score} | options
+    with pytest.warns(UserWarning, match=f"Scoring failed. .* set to {error_score}. Details"):
+        beside(estimator, grid, y=y, rtol=1e-7, **options)
+    with pytest.raises((ValueError, RuntimeError)):
+        TreeCVSearchCV(estimator, param_grid=grid, **options | {"error_score": "raise"}).fit(X, y)
+
+
+@pytest.mark.slow
+def test_scorers_that_fail_beside_trained_models(tmp_path):
+    """Models are trained along the tree; no store keeps scores that have failed."""
+    options = {"param_grid": {"alpha": [0.1, 0.2]}, "cv": KFold(3), "random_state": 0}
+    options |= {"refit": "a", "store": f"sqlite:///{tmp_path}/store.db"}
+    expected = TreeCVSearchCV(PegasosClassifier(), **options, scoring={"a": "accuracy"}).fit(X, Y)
+    scoring = {"a": "accuracy", "l": "neg_median_absolute_error", "b": make_scorer(_fails)}
+    for _ in range(2):
+        search = TreeCVSearchCV(PegasosClassifier(), **options, scoring=scoring, error_score=0.25)
+        found = search.fit(X, Y).cv_results_
+        assert [trial.state.name for trial in search.study_.trials] == 2 * ["COMPLETE"]
+        name = "mean_test_a"
+        assert found[name].tolist() == expected.cv_results_[name].tolist()
+        assert found["split1_test_b"].tolist() == found["mean_test_b"].tolist() == [0.25, 0.25]
+        assert found["std_test_b"].tolist() == [0, 0] and np.isfinite(found["mean_test_l"]).all()
 
 
 # --- Grids ---

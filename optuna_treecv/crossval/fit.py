@@ -34,7 +34,6 @@ from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fold_task import FoldResult
-from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.routing import part_of
@@ -49,12 +48,12 @@ from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
-from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import with_pooled
+from optuna_treecv.scoring.scores import are_known
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
@@ -197,7 +196,6 @@ class Fits:
             scoring = with_pooled(scoring, Pooled(scoring.first))  # for the responses to the rows
         self._n_metrics = len(job.scoring.metrics)
         self._metrics = scoring.metrics
-        self._by_fold = [not isinstance(metric, Pooled) for metric in self._metrics]
         pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
         self._methods = list(dict.fromkeys(response_of(one, job.estimator) for one in pooled))
         self._is_pooled = bool(pooled)
@@ -220,7 +218,7 @@ class Fits:
         if repeat.number == 0:
             job.key = self._kept.name
             job.fingerprint = data[0].hex() if job.key else ""
-        self._errors: dict[int, Exception] = {}
+        self._has_failed = False
         # Where the columns end of the responses, which wait for the end.
         n_targets, classes = self._fold_task.n_targets, self._fold_task.classes
         widths = [n_columns(one, classes, n_targets) for one in self._methods]
@@ -247,16 +245,13 @@ class Fits:
                     diverged[chunk] = fitted.has_diverged
                     if self._methods:
                         self._responses.append(fitted.responses)
-                is_failed = self._task.tries_all_folds and np.isnan(scores[self._by_fold]).any()
-                if block.last == self._cut.n_folds and is_failed:
-                    of_folds = np.array([by_number(self._cut, of_metric) for of_metric in scores])
-                    raise FoldsFailed(of_folds, dict(sorted(self._errors.items())))
                 is_last = block.last == self._cut.n_folds
                 yield TestedFolds(
                     block,
                     n_rows,
                     tested=self._tested if self._is_pooled else None,
                     scores=of_all,
+                    pooled=np.full((self._n_metrics, 2), np.nan) if self._has_failed else None,
                     rows=self._test_rows,
                     responses=self._kept_responses() if is_last and self._job.keeps else {},
                 )
@@ -293,7 +288,9 @@ class Fits:
                             error = fitted
                             error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
                             if self._task.tries_all_folds:
-                                self._errors[self._cut.number(chunk)] = error
+                                first = self._repeat.number * self._cut.n_folds
+                                self._job.errors[first + self._cut.number(chunk)] = error
+                                self._has_failed = True
                                 n_rows = len(self._cut.test_rows(chunk))
                                 nothing = np.full(len(self._metrics), np.nan)
                                 spreads = unknown_spreads(len(nothing), 1)[:, :, 0]
@@ -357,7 +354,7 @@ class Fits:
     def _take(self, fitted: FoldResult, chunk: int) -> FoldResult:
         """Take note of a fit."""
         self._job.effort.n_updates += fitted.n_trained
-        if not np.isnan(fitted.scores[self._by_fold]).any():
+        if are_known(self._metrics, fitted.scores):
             self._kept.keep(fitted.numbers(), fitted.seconds, self._names[chunk])
         return fitted
 
@@ -391,7 +388,6 @@ def fold_task_of(
         metadata.to_fit(estimator),
         metadata.is_routed,
         task.n_targets,
-        task.tries_all_folds,
         kept,
     )
 

@@ -60,7 +60,6 @@ from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import score_of
 from optuna_treecv.scoring.metrics import Scorer
-from optuna_treecv.scoring.metrics import UndefinedScore
 from optuna_treecv.scoring.scores import by_loss
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import spread_of_counts
@@ -144,8 +143,6 @@ class FoldTask:
         Whether scikit-learn's metadata routing is enabled.
     n_targets : int
         The number of columns of y.
-    keeps_undefined : bool
-        Whether a score that is undefined is NaN, and no error.
     kept : tuple of str
         The responses that are returned beside those for pooled scores.
     owner : int
@@ -162,7 +159,6 @@ class FoldTask:
     params: Mapping[str, Any]
     is_routed: bool
     n_targets: int
-    keeps_undefined: bool
     kept: tuple[str, ...] = ()
     owner: int = field(default_factory=os.getpid)
 
@@ -243,17 +239,12 @@ class FoldTask:
     def _score(
         self, metric: Scorer, fitted: Any, X: Any, y: Any, weights: np.ndarray | None
     ) -> float:
-        """Return a scorer's score; NaN if it is undefined and that is no error."""
+        """Return a scorer's score."""
         params = {}
         if weights is not None and metric.takes_weights:
             params = {"sample_weight": weights}
-        try:
-            with _explaining(fitted):
-                return score_of(metric, fitted, X, y, self.classes, params)
-        except UndefinedScore:
-            if not self.keeps_undefined:
-                raise
-            return np.nan
+        with _explaining(fitted):
+            return score_of(metric, fitted, X, y, self.classes, params)
 
     def respond(self, split: Split, method: str) -> np.ndarray:
         """Fit a clone on the training rows and return its response to the test rows."""

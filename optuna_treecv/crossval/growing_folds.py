@@ -50,6 +50,7 @@ from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import are_known
 from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import scores_of_called
 from optuna_treecv.scoring.scores import TestedRows
@@ -327,8 +328,10 @@ class GrowingFolds:
     def _keep(self, chunk: int, end: int) -> None:
         """Keep the scores of a fold after a block of trees; to find them, all must grow again."""
         scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
-        if self._kept.name and sizes:
-            numbers = [scores[size, self._cut_at].numbers() for size in sizes]
+        results = [scores[size, self._cut_at] for size in sizes]
+        metrics = self._job.scoring.metrics
+        if self._kept.name and sizes and all(are_known(metrics, one.scores) for one in results):
+            numbers = [one.numbers() for one in results]
             name = self._name_of_block(chunk, end)
             self._kept.keep(np.concatenate(numbers), self._folds[chunk].seconds, name)
 

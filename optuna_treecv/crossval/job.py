@@ -25,6 +25,7 @@ from optuna_treecv.crossval.engine import Grown
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.intervals import Scores
 from optuna_treecv.crossval.job_scoring import baseline
 from optuna_treecv.crossval.job_scoring import check_scores_rows
@@ -150,6 +151,8 @@ class Job:
         Takes the models of the folds if they are to be averaged; nothing is shared then.
     curve : Curve or None
         The scores after each number of trees, where an ensemble has grown.
+    errors : dict of int to Exception
+        By the numbers of folds, over all repeats, the errors of those that could not be fitted.
     comes_again : bool
         Whether another job may have the same parameters, so that its results go to the store.
     """
@@ -212,6 +215,7 @@ class Job:
         self.watch: Watch | None = None
         self.average: Any = None
         self.curve: Curve | None = None
+        self.errors: dict[int, Exception] = {}
         self.comes_again = True
         self.key = self.fingerprint = ""
         self._book: Scorebook | None = None
@@ -467,8 +471,14 @@ class Job:
             yield event
 
     def events(self, watch: Watch | None = None) -> Generator[Early | Grown | int]:
-        """Evaluate the folds; yield early scores if ``watch`` asks for them, and then parts."""
-        self._book, self._efforts = None, []
+        """Evaluate the folds; yield early scores if ``watch`` asks for them, and then parts.
+
+        Raises
+        ------
+        FoldsFailed
+            In the end, if the task tries all folds and the optimised score of one is not known.
+        """
+        self._book, self._efforts, self.errors = None, [], {}
         n_parts = 0
         try:
             for repeat in self.repeats:
@@ -481,6 +491,11 @@ class Job:
                             yield n_parts
                             n_parts += 1
             scores = self.book.scores[self.scoring.optimized[0]]
+            of_repeats = self.book.pooled[self.scoring.optimized[0], :, 0]
+            is_unknown = np.isnan(of_repeats if self.is_pooled else scores).any()
+            if self.task.tries_all_folds and (self.errors or is_unknown):
+                of_metrics = map(self.fold_scores, range(len(self.scoring.names)))
+                raise FoldsFailed(np.array([*of_metrics]), dict(sorted(self.errors.items())))
             if not self.is_pooled and not np.isfinite(scores).all():
                 mean, n_diverged = mean_and_std(scores)[0], self.book.n_diverged
                 self.task.warn_once("finite", lambda: why_not_finite(mean, n_diverged))

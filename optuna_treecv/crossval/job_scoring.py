@@ -131,6 +131,8 @@ def _check_positive_label(metric: Metric, job: Job) -> None:
     function = getattr(score, "_score_func", None)
     if function is None or job.classes is None or len(job.classes) != 2:
         return
+    if getattr(scorer, "error_score", None) is not None:
+        return  # its scores are those of a scorer that fails
     defaults = {name: one.default for name, one in signature(function).parameters.items()}
     of_score = defaults | score._kwargs
     # Other averages ignore the label, but for that of average_precision.

@@ -16,6 +16,7 @@ from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import are_known
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import SPREAD_SIZE
@@ -197,7 +198,7 @@ class WholeRepeat(Engine):
                 responses=scores.responses,
             )
             n_needed = 0
-        if keeps and not scores.was_kept:
+        if keeps and not scores.was_kept and are_known(job.scoring.metrics, scores.scores):
             with closing(self.kept(job, repeat)) as kept:
                 kept.keep(scores.numbers, job.effort.seconds)
 

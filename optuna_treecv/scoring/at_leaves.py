@@ -83,11 +83,14 @@ class Leaves:
         return kept if self.outputs is None else kept | {"outputs": self.outputs}
 
     def to_keep(self) -> "dict[str, ArrayThenCount]":
-        """Return those results that were not kept yet, and that are there."""
+        """Return those results that were not kept yet, and that are known."""
         results = {name: one for name, one in self.results().items() if not one.was_kept}
         needs_outputs = len(self._fold_scores) < len(self.metrics)
         if any(one.was_kept for one in self._fold_scores.values()) and not needs_outputs:
             results.pop("outputs", None)
+        for number, scores in self._fold_scores.items():
+            if np.isnan(scores.array).any():  # the scorer has failed
+                results.pop(self.metrics[number].name, None)
         return results
 
     def suffice(self, names: Collection[str]) -> bool:

@@ -13,6 +13,7 @@ import inspect
 from math import inf
 from operator import attrgetter
 from typing import Any
+import warnings
 
 import numpy as np
 from scipy.special import xlogy
@@ -168,6 +169,9 @@ class Scorer:
         The least and the largest score of a row; None if there are no such bounds.
     is_zero_one : bool
         Whether each row scores 0 or 1, and nothing between.
+    error_score : float or None
+        The score that a search reports where the scorer raises an error. The score is then
+        ``FAILED`` until the search reports it, with a warning. None: errors are raised.
     """
 
     name: str
@@ -179,6 +183,7 @@ class Scorer:
     is_of_training: bool = False
     row_range: tuple[float, float] | None = None
     is_zero_one: bool = False
+    error_score: float | None = None
     if_diverged = -np.inf
     direction = "maximize"
 
@@ -194,12 +199,28 @@ class Scorer:
         return takes_any or any(p.name == "sample_weight" for p in parameters)
 
 
+#: The score of a fold whose scorer has raised an error: a NaN with its own bits, so that it can be
+#: told from the NaN that a scorer returns.
+FAILED = float(np.array(0x7FF8_0000_FA11_ED00, np.uint64).view(np.float64))
+
+
+def are_failed(scores: np.ndarray) -> np.ndarray:
+    """Return which of some scores, float64, are ``FAILED``."""
+    return scores.view(np.uint64) == np.array(FAILED).view(np.uint64)
+
+
 class UndefinedScore(ValueError):
     """A score that is not defined on the rows of a fold."""
 
 
-class ReturnsSeveral(ValueError):
-    """A scorer has returned several scores, which have these names."""
+class NoNumber(ValueError):
+    """A scorer has returned something else than a number.
+
+    Attributes
+    ----------
+    names : sequence of str
+        The names of several scores; empty if it has returned anything else.
+    """
 
     names: Sequence[str] = ()
 
@@ -318,6 +339,9 @@ def score_of(
 ) -> float:
     """Return a scorer's score of a fitted estimator on a fold.
 
+    With an ``error_score``, it is ``FAILED`` where the scorer raises an error, and NaN where the
+    scorer returns NaN.
+
     Parameters
     ----------
     scorer : Scorer
@@ -335,7 +359,35 @@ def score_of(
     ValueError
         If the score is not defined on so few rows or classes, or is no number.
     """
-    n_rows = _num_samples(X)
+    try:
+        score = _returned_score(scorer, estimator, X, y, classes, params, is_pooled)
+    except NoNumber:
+        raise
+    except Exception as error:
+        if scorer.error_score is None:
+            raise
+        warnings.warn(
+            "Scoring failed. The score on this train-test partition for these parameters will be "
+            f"set to {scorer.error_score}. Details: {type(error).__name__}: {error}",
+            UserWarning,
+            stacklevel=2,
+        )
+        return FAILED
+    if np.isnan(score) and scorer.error_score is None:
+        raise undefined(scorer, "NaN", estimator, _num_samples(X), is_pooled)
+    return scorer.if_diverged if np.isinf(score) else score
+
+
+def _returned_score(
+    scorer: Scorer,
+    estimator: Any,
+    X: Any,
+    y: Any,
+    classes: np.ndarray | None,
+    params: Mapping[str, Any],
+    is_pooled: bool,
+) -> float:
+    """Return what a scorer returns, as a float; its errors say what to do."""
     try:
         is_plain = scorer.is_registered and classes is not None and not params
         returned = _plain_score(scorer, estimator, X, y) if is_plain else None
@@ -347,6 +399,7 @@ def score_of(
     except (TypeError, ValueError) as error:
         is_value = isinstance(error, ValueError)
         if is_value and classes is not None and len(np.unique(y)) < len(classes):
+            n_rows = _num_samples(X)
             raise undefined(scorer, str(error), estimator, n_rows, is_pooled) from error
         if not scorer.is_made:  # a user's own scorer may raise what it likes
             raise
@@ -354,17 +407,14 @@ def score_of(
         scored = "all tested rows together" if is_pooled else name_of(like)
         raise ValueError(f"scoring={scorer.name!r} cannot score {scored}: {error}") from error
     try:
-        score = float(returned)
+        return float(returned)
     except (TypeError, ValueError) as error:
         message = f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; "
         if isinstance(returned, Mapping):
-            several = ReturnsSeveral(f"{message}{_DICT_ADVICE}.")
+            several = NoNumber(f"{message}{_DICT_ADVICE}.")
             several.names = list(returned)
             raise several from error
-        raise ValueError(f"{message}{_SCORER_ADVICE}.") from error
-    if np.isnan(score):
-        raise undefined(scorer, "NaN", estimator, n_rows, is_pooled)
-    return score if np.isfinite(score) else scorer.if_diverged
+        raise NoNumber(f"{message}{_SCORER_ADVICE}.") from error
 
 
 def _plain_score(scorer: Scorer, estimator: Any, X: Any, y: Any) -> float | None:

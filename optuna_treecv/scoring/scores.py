@@ -154,7 +154,12 @@ def by_loss(loss: Loss, rows: TestedRows) -> FoldScores:
 
 
 def by_metric(
-    metric: FoldMetric, scorer: Scorer, method: str, rows: TestedRows, estimator: Any
+    metric: FoldMetric,
+    scorer: Scorer,
+    method: str,
+    rows: TestedRows,
+    estimator: Any,
+    classes: np.ndarray | None,
 ) -> FoldScores:
     """Return the score of each fold by a metric.
 
@@ -168,11 +173,13 @@ def by_metric(
     rows : TestedRows
     estimator : estimator
         One of the kind that was tested.
+    classes : ndarray or None
+        The sorted classes of all rows.
 
     Raises
     ------
     ValueError
-        If the score is not defined on a fold.
+        If the score is not defined on a fold, and the scorer has no ``error_score``.
     """
     diverged = rows.diverged()
     targets: Any = rows.targets
@@ -183,13 +190,15 @@ def by_metric(
         scores = metric.of_folds(response, targets, rows.weights, begins, *of_rows)
     missing = np.isnan(scores) & ~diverged
     if np.any(missing):
-        n_rows = fold_sizes(begins, len(rows))[np.argmax(missing)]
-        raise undefined(scorer, "NaN", estimator, int(n_rows))
+        if scorer.error_score is None:
+            n_rows = fold_sizes(begins, len(rows))[np.argmax(missing)]
+            raise undefined(scorer, "NaN", estimator, int(n_rows))
+        scores[missing] = scores_of_called(scorer, rows, estimator, classes, missing)[missing]
     spread = None
     for each in of_rows:
         with np.errstate(all="ignore"):
             spread = _spread(scorer, each, scores, rows)
-    diverged |= ~np.isfinite(scores)
+    diverged |= np.isinf(scores)
     scores[diverged] = scorer.if_diverged
     return FoldScores(scores, diverged, spread)
 
@@ -323,7 +332,7 @@ def scores_of_folds(
             of_metric = FoldScores(scores[i], rows.diverged(), None)
         elif (formula := fold_metric(metric, classes)) is not None:
             method = response_of(metric, estimator)
-            of_metric = by_metric(formula, metric, method, rows, estimator)
+            of_metric = by_metric(formula, metric, method, rows, estimator, classes)
         else:
             of_scorer = scores_of_called(metric, rows, estimator, classes)
             of_metric = FoldScores(of_scorer, of_scorer == metric.if_diverged, None)
@@ -335,15 +344,22 @@ def scores_of_folds(
 
 
 def scores_of_called(
-    scorer: Scorer, rows: TestedRows, estimator: Any, classes: np.ndarray | None
+    scorer: Scorer,
+    rows: TestedRows,
+    estimator: Any,
+    classes: np.ndarray | None,
+    folds: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the scores of folds, (n_folds,), by a scorer that is called for each of them."""
+    """Return the scores of folds, (n_folds,), by a scorer that is called for each of them.
+
+    With ``folds``, (n_folds,) of bool, only those of some folds are computed.
+    """
     method = response_of(scorer, estimator)
     stand_in = StandIn(estimator, classes, method)
     begins = np.arange(len(rows)) if rows.begins is None else rows.begins
     ends = np.append(begins[1:], len(rows))
     scores = np.where(rows.diverged(), scorer.if_diverged, np.nan)
-    for fold in np.flatnonzero(np.isnan(scores)):
+    for fold in np.flatnonzero(np.isnan(scores) if folds is None else folds):
         part = slice(begins[fold], ends[fold])
         scores[fold] = stand_in.scored(
             scorer,
@@ -352,6 +368,21 @@ def scores_of_called(
             None if rows.weights is None else rows.weights[part],
         )
     return scores
+
+
+def are_known(metrics: Sequence[Metric], scores: np.ndarray) -> bool:
+    """Return whether no score of folds is NaN, but for those of pooled metrics.
+
+    Parameters
+    ----------
+    metrics : sequence of Metric
+    scores : ndarray of shape (n_metrics, ...)
+    """
+    return not any(
+        np.isnan(of_metric).any()
+        for metric, of_metric in zip(metrics, scores, strict=True)
+        if not isinstance(metric, Pooled)
+    )
 
 
 def scores_rows(metric: Metric, classes: np.ndarray | None) -> bool:

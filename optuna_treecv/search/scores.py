@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 import inspect
 from typing import Any
@@ -53,6 +54,17 @@ class Scores(NamedTuple):
     scorers: dict[str, SignedScorer]
     is_multiple: bool
 
+    def with_error_score(self, error_score: float) -> "Scores":
+        """Return the same scores, of which failing scorers do not raise errors."""
+        scoring = make_scoring(self.requested)
+        assert isinstance(scoring, Scoring)
+        metrics = [
+            replace(metric, error_score=error_score) if isinstance(metric, Scorer) else metric
+            for metric in scoring.metrics
+        ]
+        by_name = dict(zip(scoring.names, metrics, strict=True))
+        return self._replace(requested=by_name if self.is_multiple else metrics[0])
+
     @property
     def with_train(self) -> dict[str, Any]:
         """``scoring`` of an objective that has the same scores of training rows too."""
@@ -60,8 +72,14 @@ class Scores(NamedTuple):
         if not isinstance(scoring, Mapping):
             scoring = dict(zip(self.names, scoring, strict=True))
         on_training = {
-            f"train_{name}": Scorer(f"train_{name}", score, is_mean=True, is_of_training=True)
-            for name, score in self.scorers.items()
+            f"train_{name}": Scorer(
+                f"train_{name}",
+                self.scorers[name],
+                is_mean=True,
+                is_of_training=True,
+                error_score=getattr(metric, "error_score", None),
+            )
+            for name, metric in scoring.items()
         }
         return {**scoring, **on_training}
 

@@ -165,7 +165,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         given.
     error_score : "raise" or float, default="raise"
         The score of a fold whose fit raises an error, or of all folds of the trial where folds are
-        not fitted one by one. "raise" ends the search. With a number, undefined scores are NaN.
+        not fitted one by one. Where a scorer raises an error, only its own score of the fold is
+        this number, with a warning. "raise" ends the search.
     return_train_score : bool, default=False
         Whether ``cv_results_`` has the scores on training rows too. Each fold is then fitted, so
         ``method`` must be "auto" or "fit".
@@ -481,6 +482,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     ) -> TreeCVObjective:
         """Return the objective."""
         estimator, space = self.estimator, {}
+        tries_all = self.error_score != "raise"
+        if tries_all:
+            scores = scores.with_error_score(self.error_score)
         if points is not None:
             space = {"param_grid": points.grid}
         elif callable(self.param_distributions):
@@ -505,7 +509,6 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(estimator, X, y, **options)
-        tries_all = self.error_score != "raise" and self.n_repeats == 1
         objective._task.tries_all_folds = tries_all
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a pruner, which the user may not know.

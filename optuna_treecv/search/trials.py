@@ -32,7 +32,8 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.scoring.metrics import ReturnsSeveral
+from optuna_treecv.scoring.metrics import are_failed
+from optuna_treecv.scoring.metrics import NoNumber
 from optuna_treecv.search.points import Points
 from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import digest
@@ -124,9 +125,8 @@ class Trials:
         except Exception as error:
             if isinstance(error, FoldsFailed):
                 signs = [sign_of(one) for one in self.objective.score_directions.values()]
-                splits = np.array(signs)[:, None] * error.scores
-                is_raised = self.error_score == "raise"
-                splits[:, list(error.errors)] = np.nan if is_raised else self.error_score
+                splits = signed(error.scores, np.array(signs)[:, None], self.error_score)
+                splits[:, list(error.errors)] = self.error_score
                 self._keep(trial, failed_row(splits))
             if not isinstance(error, FoldsFailed) or error.errors:
                 self.errors[trial.number] = error
@@ -134,21 +134,21 @@ class Trials:
                 raise
             # Optuna logs a failed trial with its traceback: without ours that is a few lines.
             raise error.with_traceback(None) from None
-        self._keep(trial, row_of(result, self.objective.n_splits))
+        self._keep(trial, row_of(result, self.objective.n_splits, self.error_score))
         return result.mean
 
     def _evaluate(self, trial: optuna.Trial) -> CVResult:
         """Evaluate a trial, anew if the scorer turns out to return several scores."""
         try:
             return self.objective.evaluate_trial(trial)
-        except (FoldsFailed, ReturnsSeveral) as error:
+        except (FoldsFailed, NoNumber) as error:
             errors = error.errors.values() if isinstance(error, FoldsFailed) else [error]
-            several = next((one for one in errors if isinstance(one, ReturnsSeveral)), None)
-            if several is None:
+            names = next((one.names for one in errors if isinstance(one, NoNumber)), ())
+            if not names:
                 raise
         try:
-            self.objective = self.with_names(several.names)
-            self.names = several.names
+            self.objective = self.with_names(names)
+            self.names = names
         except ValueError as error:
             self.argument_error = error
             trial.study.stop()
@@ -248,17 +248,28 @@ class Trials:
         )
 
 
-def row_of(result: CVResult, n_splits: int) -> Row:
-    """Return the row of a result; its memory does not grow with the number of splits."""
-    scores = result.scores.values()
-    signs = np.array([sign_of(score.direction) for score in scores])
-    # A pooled score has one value for each repeat.
-    splits = [
-        sign * score.test_score if len(score.test_score) == n_splits <= MOST_SPLITS else None
-        for sign, score in zip(signs, scores, strict=True)
-    ]
-    stds = np.array([np.nan if score.std is None else score.std for score in scores])
-    return Row(signs * [score.mean for score in scores], stds, splits, result.seconds)
+def row_of(result: CVResult, n_splits: int, error_score: Any) -> Row:
+    """Return the row of a result; its memory does not grow with the number of splits.
+
+    Parameters
+    ----------
+    result : CVResult
+    n_splits : int
+    error_score : "raise" or float
+    """
+    means, stds, splits = [], [], list[np.ndarray | None]()
+    for score in result.scores.values():
+        sign = sign_of(score.direction)
+        of_splits = signed(score.test_score, sign, error_score)
+        mean, std = sign * score.mean, np.nan if score.std is None else score.std
+        if np.isnan(mean):  # a scorer has failed
+            mean, std = of_splits.mean(), of_splits.std()
+        means.append(mean)
+        stds.append(std)
+        # A pooled score has one value for each repeat.
+        has_splits = len(of_splits) == n_splits <= MOST_SPLITS
+        splits.append(of_splits if has_splits else None)
+    return Row(np.array(means), np.array(stds), splits, result.seconds)
 
 
 def earlier_row(
@@ -311,6 +322,12 @@ def failed_row(splits: np.ndarray) -> Row:
     """
     shown = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
     return Row(splits.mean(axis=1), splits.std(axis=1), shown, 0.0)
+
+
+def signed(scores: np.ndarray, sign: Any, error_score: Any) -> np.ndarray:
+    """Return scores of which larger ones are better; ``error_score`` where the scorer failed."""
+    of_failed = np.nan if error_score == "raise" else error_score
+    return np.where(are_failed(scores), of_failed, sign * scores)
 
 
 def sign_of(direction: str) -> float:
