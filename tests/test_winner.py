@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
+from unittest.mock import patch
 
 import numpy as np
 import optuna
@@ -20,6 +22,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import KFold
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -35,6 +38,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.study import honest as honest_module
 from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.honest import corrected_by_folds
@@ -482,6 +486,39 @@ def test_searches_correct_their_scores():
     search = TreeCVSearchCV(SVC(), param_grid={"C": [0.1, 1.0]}, cv=0.3, scoring="roc_auc")
     with pytest.raises(AttributeError, match="^honest_score_ is not known: honest needs the scor"):
         search.fit(X, LABELS == LABELS[0]).honest_score_  # noqa: B018
+
+
+def test_corrected_scores_are_computed_when_they_are_asked_for():
+    """Once, also by a copy and a pickle, which hold the number and none of the losses."""
+    options = {"param_grid": NEIGHBORS, "cv": KFold(5), "random_state": 0}
+    search = TreeCVSearchCV(KNeighborsClassifier(), scoring="error", refit=False, **options)
+    with patch.object(honest_module, "mean_elsewhere", wraps=mean_elsewhere) as computed:
+        search.fit(X, LABELS)
+        assert not computed.called
+        pickled = pickle.dumps(search)
+        copied = pickle.loads(pickled)
+        assert copied.honest_score_ == search.honest_score_ == copy.copy(search).honest_score_
+        assert len(pickle.dumps(search)) == len(pickled)
+        assert computed.call_count == 1
+        search.fit(X, LABELS)
+        assert search.honest_score_ == copied.honest_score_ and computed.call_count == 2
+    scoring = {"scoring": "error", "cv": KFold(5)}
+    objective = treecv_objective(
+        KNeighborsClassifier(), X, LABELS, param_grid=NEIGHBORS, **scoring
+    )
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert search.honest_score_ == pytest.approx(-objective.honest(study).mean, abs=0.01)
+
+
+def test_too_few_units_for_a_corrected_score_are_found_when_it_is_asked_for():
+    options = {"cv": [(np.arange(1, 40), [0])], "scoring": "error", "param_grid": NEIGHBORS}
+    search = TreeCVSearchCV(KNeighborsClassifier(), **options).fit(X, LABELS)
+    with pytest.raises(
+        AttributeError, match="^honest_score_ is not known: honest scores need sev"
+    ):
+        search.honest_score_  # noqa: B018
+    assert not hasattr(pickle.loads(pickle.dumps(search)), "honest_score_")
 
 
 def test_grids_of_ensembles_are_corrected_by_the_scores_of_folds():

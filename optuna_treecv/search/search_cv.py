@@ -76,6 +76,7 @@ _NOT_HONEST = (
     "honest_score_ is known after a fit in which refit is no callable, and is the name of a score "
     "where there are several."
 )
+_UNKNOWN = "honest_score_ is not known"
 _TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV
 
 
@@ -191,8 +192,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         The mean score of the best trial; there is none if ``refit`` is a callable.
     honest_score_ : float
         ``best_score_``, or the score of the ensemble, corrected for the choice, see
-        ``TreeCVObjective.honest``. Where too little is known for that, or ``refit`` is a callable,
-        an AttributeError says why.
+        ``TreeCVObjective.honest``. It is computed when it is asked for, or when the search is
+        pickled or copied; until then up to 256 MiB of losses are held. If too little is known, or
+        ``refit`` is a callable, an AttributeError gives the reason.
     best_index_ : int
         The row of the best trial in ``cv_results_``.
     study_ : optuna.Study
@@ -350,7 +352,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             # These are kept also where the choice or the fit on all rows fails.
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)  # an attribute of an earlier fit
-            self._honest: float | str = _NOT_HONEST  # until it is known
+            # The score, how to compute it, or why it is not known.
+            self._honest: float | str | Callable[[], float] = _NOT_HONEST
             self.study_, self.n_splits_ = study, objective.n_splits
             self.multimetric_ = scores.is_multiple
             self.scorer_ = scores.scorers if scores.is_multiple else scores.scorers["score"]
@@ -361,7 +364,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 self.best_params_ = results["params"][self.best_index_]
                 if not callable(self.refit):
                     self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
-                    self._correct(objective, study)
+                    if self.ensemble is None:
+                        self._prepare_honest_score(objective, study)
             if self._refits:
                 began = perf_counter()
                 with tasks.within("refit-with-best-params"):
@@ -598,23 +602,32 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
 
     # --- The results ---
 
-    def _correct(self, objective: TreeCVObjective, study: optuna.Study) -> None:
-        """Say what the best trial will score, if enough is known for that."""
+    def _prepare_honest_score(self, objective: TreeCVObjective, study: optuna.Study) -> None:
+        """Keep what ``honest_score_`` follows from, or why it is not known."""
         rule: Literal["best", "one_se"] = "one_se" if self._is_one_se else "best"
         try:
             with warnings.catch_warnings(action="ignore"):
-                honest = objective.honest(study, rule, self.simpler).mean
-            self._honest = honest if objective.direction == "maximize" else -honest
+                self._honest = objective._correction(study, rule, self.simpler)[0][-1]
         except ValueError as error:
-            self._honest = f"honest_score_ is not known: {error}"
+            self._honest = f"{_UNKNOWN}: {error}"
 
     @property
     def honest_score_(self) -> float:
         """The score of the best trial, corrected for the choice."""
         honest = getattr(self, "_honest", _NOT_HONEST)
+        if callable(honest):
+            try:
+                honest = -honest()
+            except ValueError as error:
+                honest = f"{_UNKNOWN}: {error}"
+            self._honest = honest
         if isinstance(honest, str):
             raise AttributeError(honest)
-        return float(honest)
+        return honest
+
+    def __getstate__(self) -> dict[str, Any]:
+        hasattr(self, "honest_score_")  # computes it, so that no pickle holds the losses of rows
+        return super().__getstate__()
 
     def _best_index(
         self,

@@ -26,6 +26,7 @@ from optuna_treecv.crossval.outputs import sign_of
 from optuna_treecv.crossval.settings import check_choice
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.tested import Tested
+from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import order_of
@@ -58,6 +59,11 @@ Found = tuple[list[FrozenTrial], list[np.ndarray]]
 #: Takes the means of candidates, (n_draws, n_candidates), smaller ones being better, and the
 #: draws, (n_draws, n_units), and returns the candidates that are chosen, (n_draws,).
 Rule = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+#: The choice, the known trials that might have been chosen, the numbers of the others, the losses
+#: of the known ones, and the function that computes the corrected mean loss. It refers neither to
+#: rows nor to an objective; losses of rows take at most 256 MiB.
+Correction = tuple[Choice, list[FrozenTrial], list[int], "Losses", Callable[[], float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,15 +328,15 @@ def in_order(trials: list[FrozenTrial]) -> list[FrozenTrial]:
     return sorted(trials, key=lambda trial: trial.number)
 
 
-def honest_of(
+def correction_of(
     contest: Contest,
     job: Job,
     find: Callable[[list[FrozenTrial], str], Found],
     rule: Literal["best", "one_se"],
     simpler: Any,
-    level: float,
-) -> Honest:
-    """Return the corrected score of the trial that a rule chooses.
+    level: float = 0.95,
+) -> Correction:
+    """Return what the corrected score of the trial that a rule chooses follows from.
 
     Parameters
     ----------
@@ -342,7 +348,7 @@ def honest_of(
     rule : {"best", "one_se"}
     simpler : dict of str to {"larger", "smaller"}, "n_updates", callable or None
         For "one_se".
-    level : float
+    level : float, default=0.95
     """
     check_choice("rule", rule, RULES)
     choice = choice_of(contest, rule, simpler, level)
@@ -361,11 +367,31 @@ def honest_of(
         order = order_of(contest.trials, simpler)
         by_rank = sorted(range(len(known)), key=lambda at: order(known[at]))
         rule_of_draws = choose_simplest(losses, np.argsort(by_rank))
-    chosen = [trial.number for trial in known].index(choice.trial.number)
-    mean = mean_elsewhere(losses, rule_of_draws, chosen, job.task.settings.seed)
-    interval = interval_around(job, losses, chosen, mean, "the chosen trial", level)
-    numbers = {trial.number for trial in known}
+    numbers = [trial.number for trial in known]
     left_out = [trial.number for trial in near if trial.number not in numbers]
+    at, seed = numbers.index(choice.trial.number), job.task.settings.seed
+    return (
+        choice,
+        known,
+        left_out,
+        losses,
+        partial(mean_elsewhere, losses, rule_of_draws, at, seed),
+    )
+
+
+def honest_of(correction: Correction, job: Job, level: float) -> Honest:
+    """Return the corrected score of the trial that a rule chooses, with an interval.
+
+    Parameters
+    ----------
+    correction : Correction
+    job : Job
+        That of the best trial.
+    level : float
+    """
+    choice, known, left_out, losses, compute_mean = correction
+    mean, chosen = compute_mean(), known.index(choice.trial)
+    interval = interval_around(job, losses, chosen, mean, "the chosen trial", level)
     note = " ".join(filter(None, [_note_of_left_out(left_out), _note(losses)]))
     if note:
         warn_caller(f"honest: {note[:1].lower()}{note[1:]}")

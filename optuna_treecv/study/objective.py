@@ -69,6 +69,8 @@ from optuna_treecv.study.ensemble import Candidates
 from optuna_treecv.study.ensemble import MOST_MEMBERS
 from optuna_treecv.study.ensemble import most_trials
 from optuna_treecv.study.ensemble import voting
+from optuna_treecv.study.honest import Correction
+from optuna_treecv.study.honest import correction_of
 from optuna_treecv.study.honest import Found
 from optuna_treecv.study.honest import Honest
 from optuna_treecv.study.honest import honest_of
@@ -612,6 +614,18 @@ class TreeCVObjective:
         >>> honest.mean > study.best_value
         True
         """
+        correction, job = self._correction(study, rule, simpler, level, score)
+        return honest_of(correction, job, level)
+
+    def _correction(
+        self,
+        study: optuna.Study,
+        rule: Literal["best", "one_se"],
+        simpler: Simpler | None,
+        level: float = 0.95,
+        score: str | None = None,
+    ) -> tuple[Correction, Job]:
+        """Return what ``honest`` follows from, and the job of the best trial."""
         scoring = self._task.settings.scored_by
         names = scoring.optimized_names if scoring is not None and scoring.returns_tuple else []
         if score not in names if names else score is not None:
@@ -624,7 +638,8 @@ class TreeCVObjective:
             job = job.optimizing(number)
             why = "since the scores of folds are held for the first of several optimised scores"
             contest = contest._replace(folds_of=lambda trials: {}, rows={}, why_unknown=why)
-        return honest_of(contest, job, self._outputs_of, rule, self._with_values(simpler), level)
+        simpler = self._with_values(simpler)
+        return correction_of(contest, job, self._outputs_of, rule, simpler, level), job
 
     def ensemble(
         self,
