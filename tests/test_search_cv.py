@@ -19,6 +19,7 @@ from scipy import sparse
 from scipy.stats import loguniform
 from scipy.stats import norm
 from scipy.stats import randint
+from scipy.stats import rankdata
 from scipy.stats import uniform
 from sklearn.base import BaseEstimator
 from sklearn.base import clone
@@ -64,6 +65,8 @@ from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
+from optuna_treecv.search import stand_ins
+from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.study.space import Space
 
 GRID = {"alpha": [0.001, 0.1, 10.0]}
@@ -253,6 +256,36 @@ def test_ties_share_a_rank(two_classes):
     ranks = search.cv_results_["rank_test_score"]
     assert sorted(ranks.tolist()) == [1, 1, 3, 3]
     assert search.best_index_ == ranks.tolist().index(1)
+
+
+def test_ranks_by_the_gaps_between_means():
+    """Rounding at a fixed digit would tell 0.5 - 1e-13 and 0.5 + 1e-13 apart, or others not."""
+    means = np.array([0.5 - 1e-13, 0.7, 0.5 + 1e-13, 0.5, 0.5 - 1e-11, np.nan, -np.inf])
+    assert ranks_of(means).tolist() == [2, 1, 2, 2, 5, 6, 6]
+    assert ranks_of(np.array([1e-20, 2e-20, 0.0, -1e-20])).tolist() == [2, 1, 3, 4]
+    assert ranks_of(np.array([np.inf, np.inf, 1e300])).tolist() == [1, 1, 3]
+    assert ranks_of(1e9 + np.arange(3) * 1e-4).tolist() == [1, 1, 1]
+    assert ranks_of(np.array([np.nan, np.nan])).tolist() == [1, 1]
+    random = np.random.default_rng(0).normal(size=30)
+    assert ranks_of(random).tolist() == rankdata(-random, method="min").tolist()
+
+
+@pytest.mark.parametrize("kind", [TreeCVSearchCV, stand_ins.GridSearchCV])
+def test_the_first_of_equal_candidates_is_the_best(kind, numbers):
+    """Ridge by the exact folds of two scalings; their scores differ by rounding."""
+    X, y = numbers
+    model = make_pipeline(MinMaxScaler(), Ridge())
+    grid = [
+        {"minmaxscaler__feature_range": [(0, factor)], "ridge__alpha": [factor**2]}
+        for factor in (1.0, 3.0, 7.0, 1.1)
+    ]
+    options = {"cv": KFold(5), "scoring": "neg_mean_squared_error"}
+    found = kind(model, param_grid=grid, **options).fit(X, y)
+    means = found.cv_results_["mean_test_score"]
+    assert 0 < np.ptp(means) and means.argmax() > 0
+    assert found.cv_results_["rank_test_score"].tolist() == [1, 1, 1, 1]
+    assert found.best_index_ == 0 and found.best_score_ == means[0]
+    assert found.best_estimator_["ridge"].alpha == 1
 
 
 def test_infinite_means_are_warned_of(numbers):

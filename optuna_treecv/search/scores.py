@@ -191,6 +191,38 @@ def _score_of(estimator: Any, X: Any, y: Any = None, **params: Any) -> float:
     return float(estimator.score(X, y, **params))
 
 
+# Means whose difference is at most this share of their size are taken to be equal: mathematically
+# equal candidates get means that differ by rounding.
+_ROUNDING = 1e-12
+
+
+def ranks_of(means: np.ndarray) -> np.ndarray:
+    """Return the rank of each mean score, 1 for the largest ones; equal means share a rank.
+
+    Means are equal if no gap between those in between is larger than rounding. NaN has the last
+    rank, together with -inf.
+
+    Parameters
+    ----------
+    means : ndarray of shape (n_candidates,)
+
+    Returns
+    -------
+    ndarray of shape (n_candidates,), int32
+    """
+    means = np.where(np.isnan(means), -np.inf, means)
+    order = np.argsort(-means, kind="stable")
+    larger, smaller = means[order[:-1]], means[order[1:]]
+    with np.errstate(invalid="ignore"):
+        size = np.maximum(np.abs(larger), np.abs(smaller))
+        is_new = (larger != smaller) & ~(larger - smaller <= _ROUNDING * size)
+    is_new |= np.isinf(larger) != np.isinf(smaller)
+    first = np.maximum.accumulate(np.where(np.append(True, is_new), np.arange(len(means)), 0))
+    ranks = np.empty(len(means), np.int32)
+    ranks[order] = first + 1
+    return ranks
+
+
 class NegativeLoss:
     """A scorer that returns the negative of a mean loss.
 

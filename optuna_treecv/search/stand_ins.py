@@ -57,6 +57,7 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.newton.glm import MOST_COLUMNS
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
 
@@ -331,6 +332,8 @@ class _Search(_StandIn):
             for one in _by_split(result, scores)
         ]
         found = self._format_results(candidates, self.n_splits_, out)
+        for name in scores.names:
+            found[f"rank_test_{name}"] = ranks_of(found[f"mean_test_{name}"])
         self.multimetric_ = scores.is_multiple
         if self.refit or not self.multimetric_:
             self.best_index_ = self._select_best_index(self.refit, refit_metric, found)

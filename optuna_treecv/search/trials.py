@@ -25,7 +25,6 @@ from optuna.distributions import distribution_to_json
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
-from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
 from optuna_treecv._kernels.order import derive_seed
@@ -35,6 +34,7 @@ from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.scoring.metrics import are_failed
 from optuna_treecv.scoring.metrics import NoNumber
 from optuna_treecv.search.points import Points
+from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import lasting_key
@@ -360,9 +360,7 @@ def table(
     results["params"] = [row.params for row in rows]
     for number, name in enumerate(names):
         results |= _scores_of(rows, number, name, n_splits, "test")
-        means = results[f"mean_test_{name}"]  # those that are NaN share the last rank
-        ranks = rankdata(np.where(np.isnan(means), np.inf, -means), method="min")
-        results[f"rank_test_{name}"] = ranks.astype(np.int32)
+        results[f"rank_test_{name}"] = ranks_of(results[f"mean_test_{name}"])
         if with_train:
             results |= _scores_of(rows, len(names) + number, name, n_splits, "train")
     return results
