@@ -44,6 +44,7 @@ from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneGroupOut
 from sklearn.model_selection import ParameterGrid
 from sklearn.model_selection import ParameterSampler
+from sklearn.model_selection import RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -1052,8 +1053,7 @@ def test_lists_only_are_sampled_without_repetition(two_classes, tmp_path):
             search.fit(X, y)
         n_points = min(n_iter, 8)
         expected = list(ParameterSampler(space, n_points, random_state=3))
-        found = search.cv_results_["params"]
-        assert [{**point, **given} for point, given in zip(found, expected, strict=True)] == found
+        assert search.cv_results_["params"] == expected
         assert len(search.study_.trials) == n_points <= made.call_count <= n_points + 6
     # The same search goes on where more trials are asked for.
     options = {"cv": 3, "random_state": 0, "storage": f"sqlite:///{tmp_path}/studies.db"}
@@ -1063,6 +1063,31 @@ def test_lists_only_are_sampled_without_repetition(two_classes, tmp_path):
     assert len(points) == len(search.study_.trials) == 6
     with pytest.raises(ValueError, match="^n_iter must be None where n_trials is given"):
         TreeCVSearchCV(PegasosClassifier(), lists, n_trials=3, n_iter=3).fit(X, y)
+
+
+EQUAL = [{"alpha": [0.1, 1.0]}, {"alpha": [0.1, 0.5], "fit_intercept": [True]}, {"alpha": [1.0]}]
+DRAWN = [{"alpha": loguniform(1e-3, 1)}, {"alpha": [0.1], "solver": ["svd", "cholesky"]}]
+
+
+@pytest.mark.parametrize(("space", "n_iter"), [(EQUAL, 5), (EQUAL, 4), (DRAWN, 6)])
+def test_candidates_are_those_of_a_randomized_search(space, n_iter, numbers):
+    """Some are equal, and each has the parameters of its own dict."""
+    X, y = numbers
+    model, options = Ridge(fit_intercept=True), {"n_iter": n_iter, "cv": KFold(3)}
+    theirs = RandomizedSearchCV(model, space, random_state=4, **options).fit(X, y)
+    ours = TreeCVSearchCV(model, space, random_state=4, **options).fit(X, y)
+    assert set(ours.cv_results_) == set(theirs.cv_results_)
+    assert ours.cv_results_["params"] == theirs.cv_results_["params"]
+    assert ours.best_params_ == ours.cv_results_["params"][ours.best_index_]
+    for name, column in theirs.cv_results_.items():
+        found = ours.cv_results_[name]
+        if name.startswith("param_"):
+            assert found.tolist() == column.tolist() and found.dtype == column.dtype
+            assert found.mask.tolist() == column.mask.tolist()
+        elif "score" in name and "time" not in name and "rank" not in name:
+            np.testing.assert_allclose(found, column, rtol=1e-10)
+    points = {(0.1, True), (1.0, True), (0.5, True)}
+    assert len(ours.study_.trials) <= (len(points) if space is EQUAL else n_iter)
 
 
 def test_a_study_is_continued(two_classes):

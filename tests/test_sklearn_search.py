@@ -114,7 +114,6 @@ EXPECTED: dict[type, dict[str, str]] = {
     RandomizedSearchCV: {
         "test_empty_cv_iterator_error": WORDS,
         "test_random_search_bad_cv": "get_n_splits is not asked",
-        "test_random_search_cv_results": "a list of dicts holds lists, and no distributions",
         "test_multi_metric_search_forwards_metadata[RandomizedSearchCV-param_distributions]": (
             ROUTES
         ),

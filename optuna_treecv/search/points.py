@@ -39,10 +39,11 @@ class Points(optuna.samplers.RandomSampler):
     Parameters
     ----------
     grid : dict of str to list, or list of such dicts
+        With ``n_sampled``, dicts in a list may also have distributions of SciPy.
     estimator : estimator
         As the user gave it.
     n_sampled : int or None
-        How many points are drawn, each once; None: all points of the grid are tried.
+        How many points ``ParameterSampler`` draws; None: all points of the grid are tried.
     random_state : int or RandomState
         Of the draws.
 
@@ -61,10 +62,14 @@ class Points(optuna.samplers.RandomSampler):
         super().__init__()
         self.is_sample = n_sampled is not None
         self._defaults = estimator.get_params(deep=True)
-        self._points: Sequence[Mapping[str, Any]] = ParameterGrid(grid)
+        dicts = [grid] if isinstance(grid, Mapping) else grid
+        draws = any(hasattr(one, "rvs") for names in dicts for one in names.values())
+        self._points: Sequence[Mapping[str, Any]] = () if draws else ParameterGrid(grid)
         if n_sampled is not None:
-            n_sampled = min(n_sampled, len(self._points))
+            n_sampled = n_sampled if draws else min(n_sampled, len(self._points))
             self._points = list(ParameterSampler(grid, n_sampled, random_state=random_state))
+        if draws:
+            grid = [{name: [value] for name, value in point.items()} for point in self._points]
         self.grid = grid
         if self._defaults and not any([grid] if isinstance(grid, Mapping) else grid):
             name, value = next(iter(self._defaults.items()))
@@ -128,8 +133,11 @@ def _by_point(
     return trial_at
 
 
-def are_lists(space: Any) -> bool:
-    """Return whether a search space is a dict of lists, or a list of such dicts."""
+def is_sampled(space: Any) -> bool:
+    """Return whether candidates of a space are drawn as ``RandomizedSearchCV`` draws them.
+
+    They are if it is a dict of lists, or a list of dicts of lists or distributions of SciPy.
+    """
     dicts = [space] if isinstance(space, Mapping) else space
     return (
         isinstance(dicts, Sequence)
@@ -137,9 +145,12 @@ def are_lists(space: Any) -> bool:
         and len(dicts) > 0
         and all(isinstance(one, Mapping) and len(one) > 0 for one in dicts)
         and all(
-            isinstance(values, Collection)
-            and not isinstance(values, str | Mapping)
-            and len(values) > 0
+            (hasattr(values, "rvs") and dicts is space)
+            or (
+                isinstance(values, Collection)
+                and not isinstance(values, str | Mapping)
+                and len(values) > 0
+            )
             for one in dicts
             for values in one.values()
         )

@@ -45,8 +45,8 @@ from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.sources import opened
 from optuna_treecv.search.best_estimator import OfBestEstimator
-from optuna_treecv.search.points import are_lists
 from optuna_treecv.search.points import as_distributions
+from optuna_treecv.search.points import is_sampled
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
@@ -95,9 +95,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     param_distributions : dict, callable, "auto" or None, default=None
         Distributions of Optuna, ``uniform``, ``loguniform`` or ``randint`` of SciPy, or lists of
         values. If all are lists, trials are a sample of their points without repetition, as in
-        ``RandomizedSearchCV``, unless ``sampler`` or ``study`` is given. A list of such dicts of
-        lists is possible too. A callable, (trial) -> dict of parameters to values, suggests values
-        itself, so that one may depend on another. "auto" is the recommended space of a known
+        ``RandomizedSearchCV``, unless ``sampler`` or ``study`` is given. So are those of a list of
+        dicts of lists or distributions of SciPy. A callable, (trial) -> dict of parameters to
+        values, suggests values itself, so that one may depend on another. "auto" is the recommended space of a known
         estimator, see ``treecv_objective``. Either this or ``param_grid`` is required.
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search: all its points, unless ``n_trials`` or ``timeout`` ends the search.
@@ -552,8 +552,11 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         """Return the points of a grid, or of a sample of one; None if a sampler suggests them."""
         if self.param_grid is not None:
             return Points(self.param_grid, self.estimator)
-        is_sample = are_lists(self.param_distributions)
-        if not is_sample or self.sampler is not None or self.study is not None:
+        if (
+            not is_sampled(self.param_distributions)
+            or self.sampler is not None
+            or self.study is not None
+        ):
             return None
         drawn = self.random_state if is_integer(self.random_state) else seed
         return Points(self.param_distributions, self.estimator, self._n_trials or _TRIALS, drawn)

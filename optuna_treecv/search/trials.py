@@ -177,7 +177,7 @@ class Trials:
         ----------
         study : optuna.Study
         points : Points or None
-            Rows are in their order, unless they are a sample.
+            Rows are in their order, after those of earlier trials that are at none of them.
         optimized : int
             The number of the score that is the value of trials.
         """
@@ -188,10 +188,11 @@ class Trials:
             or trial.number in self.errors
             or trial.number in self._rows
         ]
+        pairs = [] if points is None else points.tried(self.objective._space.axes, trials)
         if points is None or points.is_sample:
-            pairs = [(self.objective.values_of(trial.params), trial) for trial in trials]
-        else:
-            pairs = points.tried(self.objective._space.axes, trials)
+            numbers = {trial.number for _, trial in pairs}
+            others = [trial for trial in trials if trial.number not in numbers]
+            pairs = [(self.objective.values_of(one.params), one) for one in others] + pairs
         trials = [trial for _, trial in pairs]
         self._check(trials)
         stored: Mapping[int, Mapping[str, np.ndarray]] = {}
