@@ -10,6 +10,7 @@ from optuna.distributions import FloatDistribution
 import pandas as pd
 import pytest
 from scipy import sparse
+from scipy import stats
 from sklearn.cluster import KMeans
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.compose import ColumnTransformer
@@ -548,8 +549,8 @@ def test_choices_may_bring_partial_fit_to_a_step():
         ),
         (
             PegasosClassifier(),
-            {"param_distributions": {"alpha": [1, 2]}},
-            "'alpha' must have a FloatDistribution",
+            {"param_distributions": {"alpha": stats.norm()}},
+            "param_distributions: 'alpha' must have a distribution of optuna.distributions, unifo",
         ),
         (
             lambda trial: None,

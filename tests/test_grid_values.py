@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 import json
 import pickle
+import warnings
 
 from hypothesis import given
 from hypothesis import settings
@@ -278,9 +279,45 @@ def test_tuples_and_estimators_go_into_a_storage(tmp_path):
     assert repr(best) == repr(objective.values_of(study.best_params)["step"])
 
 
-@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
-def test_objects_of_a_users_distribution_are_no_json():
-    space = {"a": CategoricalDistribution([np.random.RandomState(0)])}
+SIZES = [(2,), (3, 2)]
+
+
+def chosen_by_hand():
+    """Return a distribution of tuples, of which Optuna warns once for each."""
+    with pytest.warns(UserWarning, match="^Choices for a categorical distribution"):
+        return CategoricalDistribution(SIZES)
+
+
+@pytest.mark.parametrize("kind", ["grid", "list", "distribution"])
+def test_values_come_back_as_they_were_given(kind, tmp_path):
+    """Optuna holds texts in the place of tuples, and does not warn of each trial."""
+    name, network = "hidden_layer_sizes", MLPClassifier(max_iter=3, random_state=0)
+    space = {name: chosen_by_hand() if kind == "distribution" else SIZES}
+    spaces = {"param_grid" if kind == "grid" else "param_distributions": space}
+    storage = f"sqlite:///{tmp_path}/study.db"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Choices for")
+        search = TreeCVSearchCV(
+            network, cv=CV, n_trials=2, random_state=0, storage=storage, **spaces
+        ).fit(X, Y)
+        objective = treecv_objective(network, X, Y, cv=CV, **spaces)
+        study = optuna.create_study(storage=storage, direction="minimize")
+        study.optimize(objective, n_trials=3)
+    assert any(search.best_params_[name] is size for size in SIZES)
+    assert search.best_estimator_.hidden_layer_sizes == search.best_params_[name]
+    assert set(search.cv_results_[f"param_{name}"]) <= set(SIZES)
+    assert study.best_params[name] in ("(2,)", "(3, 2)")
+    value = objective.values_of(study.best_params)[name]
+    assert any(value is size for size in SIZES)
+    assert objective.best_estimator(study).hidden_layer_sizes == value
+    for one in (value, study.best_params[name]):
+        assert objective.evaluate({name: one}).mean == study.best_value
+        assert objective(optuna.trial.FixedTrial({name: one})) == study.best_value
+
+
+def test_objects_of_a_users_distribution_go_into_a_storage():
+    state = np.random.RandomState(0)
+    with pytest.warns(UserWarning, match="^Choices for a categorical distribution"):
+        space = {"a": CategoricalDistribution([state])}
     search = TreeCVSearchCV(Typed(), space, cv=CV, storage="sqlite://", random_state=0)
-    with pytest.raises(ValueError, match="^storage must be None where a parameter has values oth"):
-        search.fit(X, Y)
+    assert search.set_params(n_trials=1).fit(X, Y).best_params_["a"] is state

@@ -18,6 +18,7 @@ from optuna.storages.journal import JournalFileOpenLock
 from optuna.trial import TrialState
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn.base import clone
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import SGDClassifier
@@ -81,6 +82,33 @@ def test_a_study_goes_on_after_steps_that_diverge(estimator, steps, binary):
     assert study.best_params[steps] != 1e200 and np.isfinite(study.best_value)
     fitted = objective.best_estimator(study)
     assert np.isfinite(getattr(fitted, "coef_", 0.0)).all()
+
+
+def test_lists_and_distributions_of_scipy(binary):
+    """They are converted as those of a search."""
+    X, y = binary
+    space = {
+        "alpha": stats.loguniform(1e-3, 1),
+        "step_size": stats.uniform(1, 2),
+        "random_state": stats.randint(3, 6),
+        "fit_intercept": [True, False],
+    }
+    model = AveragedSGDClassifier()
+    objective = treecv_objective(model, X, y, param_distributions=space, cv=3)
+    assert objective.param_distributions == {
+        "alpha": FloatDistribution(1e-3, 1, log=True),
+        "step_size": FloatDistribution(1, 3),
+        "random_state": IntDistribution(3, 5),
+        "fit_intercept": CategoricalDistribution([True, False]),
+    }
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
+    study.optimize(objective, n_trials=3)
+    for trial in study.trials:
+        expected = tree_cross_validate(clone(model).set_params(**trial.params), X, y, cv=3)
+        assert trial.value == expected.mean
+    for wrong in (stats.norm(0, 1), stats.loguniform(1e-3, 1, loc=1), "abc", [], 3.0):
+        with pytest.raises(ValueError, match="^param_distributions: 'alpha' must have"):
+            treecv_objective(model, X, y, param_distributions={"alpha": wrong})
 
 
 def test_a_study_on_each_storage(storage, binary, results):

@@ -1,33 +1,20 @@
-"""The space of a search: the points of a grid or of a sample of one, or distributions."""
+"""The candidates of a search: the points of a grid, or those that ``ParameterSampler`` draws."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
-from math import isclose
-from math import isfinite
-from math import sqrt
 from typing import Any
-from typing import Literal
 
-import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.distributions import FloatDistribution
-from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from sklearn.model_selection import ParameterGrid
 from sklearn.model_selection import ParameterSampler
 
 from optuna_treecv.study.space import Axis
-from optuna_treecv.study.space import axis_of
 from optuna_treecv.study.space import codes_of
 from optuna_treecv.study.space import in_full
-
-_EXPECTED = (
-    "a distribution of optuna.distributions, uniform, loguniform or randint of scipy.stats, or a "
-    "list of values"
-)
 
 
 class Points(optuna.samplers.RandomSampler):
@@ -154,56 +141,4 @@ def is_sampled(space: Any) -> bool:
             for one in dicts
             for values in one.values()
         )
-    )
-
-
-def as_distributions(space: Any) -> dict[str, BaseDistribution | Axis] | Literal["auto"]:
-    """Return the Optuna distribution of each parameter, or the axis of a list of values.
-
-    Parameters
-    ----------
-    space : dict of str to distribution or list, or "auto"
-        ``param_distributions`` of a search. "auto" is returned as it is.
-
-    Raises
-    ------
-    ValueError
-        If it is neither.
-    """
-    if isinstance(space, str) and space == "auto":
-        return "auto"
-    if not isinstance(space, Mapping) or not space:
-        raise ValueError(
-            "param_distributions must be a dict such as {'alpha': loguniform(1e-6, 1e-1)} or "
-            f"'auto', got {space!r}."
-        )
-    distributions: dict[str, BaseDistribution | Axis] = {}
-    for name, one in space.items():
-        if isinstance(one, BaseDistribution):
-            distributions[name] = one
-        elif hasattr(one, "dist") and hasattr(one, "support"):
-            distributions[name] = _from_scipy(name, one)
-        elif isinstance(one, list | tuple | np.ndarray) and len(one):
-            distributions[name] = axis_of(list(one), are_choices=True)
-        else:
-            raise ValueError(f"param_distributions: {name!r} must have {_EXPECTED}, got {one!r}.")
-    return distributions
-
-
-def _from_scipy(name: str, frozen: Any) -> BaseDistribution:
-    """Return the distribution of Optuna that draws as a frozen one of SciPy does."""
-    kind = frozen.dist.name
-    low, high = map(float, frozen.support())
-    if isfinite(low) and isfinite(high):
-        if kind == "uniform":
-            return FloatDistribution(low, high)
-        if kind == "randint":
-            return IntDistribution(int(low), int(high))
-        # One that is moved by ``loc`` is not uniform in the logarithm.
-        is_plain = low > 0 and isclose(float(frozen.median()), sqrt(low * high))
-        if kind in ("loguniform", "reciprocal") and is_plain:
-            return FloatDistribution(low, high, log=True)
-    raise ValueError(
-        f"param_distributions: {name!r} must have {_EXPECTED}, got scipy.stats.{kind}"
-        f"{frozen.args} with {frozen.kwds}."
     )

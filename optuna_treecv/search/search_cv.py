@@ -45,7 +45,6 @@ from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.sources import opened
 from optuna_treecv.search.best_estimator import OfBestEstimator
-from optuna_treecv.search.points import as_distributions
 from optuna_treecv.search.points import is_sampled
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.scores import Scores
@@ -97,8 +96,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         values. If all are lists, trials are a sample of their points without repetition, as in
         ``RandomizedSearchCV``, unless ``sampler`` or ``study`` is given. So are those of a list of
         dicts of lists or distributions of SciPy. A callable, (trial) -> dict of parameters to
-        values, suggests values itself, so that one may depend on another. "auto" is the recommended space of a known
-        estimator, see ``treecv_objective``. Either this or ``param_grid`` is required.
+        values, suggests values itself, so that one may depend on another. "auto" is the
+        recommended space of a known estimator, see ``treecv_objective``. Either this or
+        ``param_grid`` is required.
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search: all its points, unless ``n_trials`` or ``timeout`` ends the search.
     n_trials : int, default=None
@@ -494,7 +494,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         elif callable(self.param_distributions):
             estimator = Space(estimator, suggest=self.param_distributions)
         else:
-            space = {"param_distributions": as_distributions(self.param_distributions)}
+            space = {"param_distributions": self.param_distributions}
         of_rows = ("shuffle", "order", "max_memory", "spill_dir", "verbose")
         of_models = ("n_epochs", "n_estimators", "truncate")
         as_given = (*of_rows, *of_models, "n_repeats", "n_jobs", "store")

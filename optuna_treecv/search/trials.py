@@ -502,14 +502,6 @@ def make_study(search: Any, objective: TreeCVObjective, seed: int) -> optuna.Stu
         Of the sampler, where none is given.
     """
     storage, name = search.storage, None
-    if storage is not None and not isinstance(storage, optuna.storages.InMemoryStorage):
-        for parameter, one in objective.param_distributions.items():
-            for value in getattr(one, "choices", ()):
-                if value is not None and not isinstance(value, bool | int | float | str):
-                    raise ValueError(
-                        "storage must be None where a parameter has values other than numbers, "
-                        f"strings and None, got {value!r} for {parameter!r}."
-                    )
     if storage is not None:
         name = _name_of_search(search, objective)
         if name is None:

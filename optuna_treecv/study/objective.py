@@ -410,7 +410,7 @@ class TreeCVObjective:
         Returns
         -------
         dict
-            The same, but with the values of ``param_grid`` where the trial stores texts.
+            The same, but with the values as they were given where the trial stores texts.
 
         Raises
         ------
@@ -1022,7 +1022,7 @@ def treecv_objective(
     X: Any,
     y: Any = None,
     *,
-    param_distributions: Mapping[str, BaseDistribution] | Literal["auto"] | None = None,
+    param_distributions: Mapping[str, Any] | Literal["auto"] | None = None,
     param_grid: Mapping[str, Collection[Any]]
     | Sequence[Mapping[str, Collection[Any]]]
     | None = None,
@@ -1054,11 +1054,15 @@ def treecv_objective(
         the objective is in use.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels or targets, as for ``tree_cross_validate``.
-    param_distributions : dict of str to optuna distribution, "auto" or None, default=None
-        The search space, by parameter name. With an estimator, either this or ``param_grid`` is
-        required; with a callable, neither may be given. "auto" is the recommended space of a known
-        estimator, in a Pipeline of its last step. Parameters that the estimator has at other
-        values than their defaults keep these values.
+    param_distributions : dict of str to distribution or list, "auto" or None, default=None
+        The search space, by parameter name: distributions of Optuna, ``uniform``, ``loguniform``
+        or ``randint`` of SciPy, or lists of values. With an estimator, either this or
+        ``param_grid`` is required; with a callable, neither may be given. "auto" is the
+        recommended space of a known estimator, in a Pipeline of its last step. Parameters that the
+        estimator has at other values than their defaults keep these values. Categories other than
+        numbers, strings, bools and None, such as the tuples of ``ngram_range``, are texts in
+        trials, as in ``param_grid``: Optuna cannot store them. Estimators get the values, and
+        ``values_of(study.best_params)`` returns them.
     param_grid : dict of str to list, or list of such dicts, default=None
         The grid to search, as ``GridSearchCV`` takes it; use it with
         ``sampler=objective.grid_sampler()``. Points that several dicts share are visited once, and

@@ -15,7 +15,9 @@ from copy import copy
 from inspect import Parameter
 from itertools import chain
 from itertools import product
+from math import isclose
 from math import isfinite
+from math import sqrt
 import os
 import re
 from typing import Any
@@ -405,33 +407,61 @@ def as_space(estimator: Any, param_distributions: Any, param_grid: Any) -> Space
     return Space(estimator)
 
 
+_EXPECTED = (
+    "a distribution of optuna.distributions, uniform, loguniform or randint of scipy.stats, or a "
+    "list of values"
+)
+
+
 def _axes_of(distributions: Any, estimator: Any) -> dict[str, Axis]:
     """Return the axes of ``param_distributions``."""
     if distributions is not None and not isinstance(distributions, Mapping):
         raise ValueError(
-            "param_distributions must be a dict such as {'alpha': FloatDistribution(1e-5, 1e2)} "
-            f"or 'auto', got {distributions!r}."
+            "param_distributions must be a dict such as {'alpha': loguniform(1e-6, 1e-1)} or "
+            f"'auto', got {distributions!r}."
         )
     if not distributions:
         raise ValueError(
             "param_distributions must name at least one parameter to search, such as "
             "{'alpha': ...}; or param_grid, such as {'alpha': [0.01, 0.1, 1.0]}."
         )
-    axes = {
-        name: one if isinstance(one, Axis) else Axis(one) for name, one in distributions.items()
-    }
-    for name, axis in axes.items():
-        if not isinstance(
-            axis.distribution, FloatDistribution | IntDistribution | CategoricalDistribution
-        ):
-            raise ValueError(
-                f"param_distributions: {name!r} must have a FloatDistribution, IntDistribution or "
-                "CategoricalDistribution of optuna.distributions, got "
-                f"{axis.distribution!r}."
-            )
+    axes = {name: _axis_from(name, one) for name, one in distributions.items()}
     lists = {name: axis.values for name, axis in axes.items()}
     _check_known("param_distributions", estimator, lists)
     return axes
+
+
+def _axis_from(name: str, values: Any) -> Axis:
+    """Return the axis of a parameter's distribution, or of a list of values to draw from."""
+    if isinstance(values, FloatDistribution | IntDistribution):
+        return Axis(values)
+    if isinstance(values, CategoricalDistribution):
+        are_plain = _OBJECT not in map(_plain, values.choices)
+        return Axis(values) if are_plain else axis_of(values.choices, are_choices=True)
+    if hasattr(values, "dist") and hasattr(values, "support"):
+        return Axis(_from_scipy(name, values))
+    if isinstance(values, list | tuple | np.ndarray) and len(values):
+        return axis_of(list(values), are_choices=True)
+    raise ValueError(f"param_distributions: {name!r} must have {_EXPECTED}, got {values!r}.")
+
+
+def _from_scipy(name: str, frozen: Any) -> BaseDistribution:
+    """Return the distribution of Optuna that draws as a frozen one of SciPy does."""
+    kind = frozen.dist.name
+    low, high = map(float, frozen.support())
+    if isfinite(low) and isfinite(high):
+        if kind == "uniform":
+            return FloatDistribution(low, high)
+        if kind == "randint":
+            return IntDistribution(int(low), int(high))
+        # One that is moved by ``loc`` is not uniform in the logarithm.
+        is_plain = low > 0 and isclose(float(frozen.median()), sqrt(low * high))
+        if kind in ("loguniform", "reciprocal") and is_plain:
+            return FloatDistribution(low, high, log=True)
+    raise ValueError(
+        f"param_distributions: {name!r} must have {_EXPECTED}, got scipy.stats.{kind}"
+        f"{frozen.args} with {frozen.kwds}."
+    )
 
 
 def _full_grids(param_grid: Any, estimator: Any) -> list[Grid]:
@@ -569,7 +599,12 @@ def _code(trial: Any, name: str, axis: Axis) -> Any:
         value = trial.suggest_int(name, one.low, one.high, step=one.step, log=one.log)
     else:
         assert isinstance(one, CategoricalDistribution)
-        return axis.code_of(trial.suggest_categorical(name, one.choices))
+        try:
+            return axis.code_of(trial.suggest_categorical(name, one.choices))
+        except ValueError:
+            if not isinstance(trial, FixedTrial):
+                raise
+            return axis.code_of(trial.suggest_categorical(name, axis.values))  # it has a value
     if isinstance(trial, Trial):
         return value
     return axis.code_of(value)  # a FixedTrial may have any other one
