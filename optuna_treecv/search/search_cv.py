@@ -486,9 +486,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     ) -> TreeCVObjective:
         """Return the objective."""
         estimator, space = self.estimator, {}
-        tries_all = self.error_score != "raise"
-        if tries_all:
-            scores = scores.with_error_score(self.error_score)
+        if self.error_score != "raise":
+            scores = scores.with_error_score(float(self.error_score))
         if points is not None:
             space = {"param_grid": points.grid}
         elif callable(self.param_distributions):
@@ -513,7 +512,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(estimator, X, y, **options)
-        objective._task.tries_all_folds = tries_all
+        objective._task.tries_all_folds = self.error_score != "raise"
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a pruner, which the user may not know.
         is_meant = self.study is None or isinstance(pruner, RacingPruner)

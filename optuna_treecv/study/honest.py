@@ -367,15 +367,15 @@ def correction_of(
         order = order_of(contest.trials, simpler)
         by_rank = sorted(range(len(known)), key=lambda at: order(known[at]))
         rule_of_draws = choose_simplest(losses, np.argsort(by_rank))
-    numbers = [trial.number for trial in known]
-    left_out = [trial.number for trial in near if trial.number not in numbers]
-    at, seed = numbers.index(choice.trial.number), job.task.settings.seed
+    places = {trial.number: place for place, trial in enumerate(known)}
+    left_out = [trial.number for trial in near if trial.number not in places]
+    chosen, seed = places[choice.trial.number], job.task.settings.seed
     return (
         choice,
         known,
         left_out,
         losses,
-        partial(mean_elsewhere, losses, rule_of_draws, at, seed),
+        partial(mean_elsewhere, losses, rule_of_draws, chosen, seed),
     )
 
 
