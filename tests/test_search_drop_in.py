@@ -34,6 +34,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import PegasosClassifier
+from optuna_treecv import pooled
 from optuna_treecv import TreeCVSearchCV
 
 X, Y = make_classification(90, 6, random_state=0)
@@ -139,6 +140,15 @@ def test_scorers_that_fail(estimator, grid, y, options, error_score):
         beside(estimator, grid, y=y, rtol=1e-7, **options)
     with pytest.raises((ValueError, RuntimeError)):
         TreeCVSearchCV(estimator, param_grid=grid, **options | {"error_score": "raise"}).fit(X, y)
+
+
+def test_a_pooled_score_that_fails():
+    scoring = {"a": "accuracy", "p": pooled(make_scorer(_fails))}
+    options = {"scoring": scoring, "refit": "a", "cv": 3, "error_score": np.nan}
+    with pytest.warns(UserWarning, match="Scoring failed"):
+        search = TreeCVSearchCV(SVC(), param_grid={"C": [1.0, 2.0]}, **options).fit(X, Y)
+    assert np.isnan(search.cv_results_["mean_test_p"]).all()
+    assert np.isfinite(search.cv_results_["mean_test_a"]).all() and search.best_score_ > 0.5
 
 
 @pytest.mark.slow

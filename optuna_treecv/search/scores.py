@@ -58,10 +58,14 @@ class Scores(NamedTuple):
         """Return the same scores, of which failing scorers do not raise errors."""
         scoring = make_scoring(self.requested)
         assert isinstance(scoring, Scoring)
-        metrics = [
-            replace(metric, error_score=error_score) if isinstance(metric, Scorer) else metric
-            for metric in scoring.metrics
-        ]
+
+        def lenient(metric: Any) -> Any:
+            if isinstance(metric, Pooled):
+                return Pooled(lenient(metric.of))
+            is_scorer = isinstance(metric, Scorer)
+            return replace(metric, error_score=error_score) if is_scorer else metric
+
+        metrics = [*map(lenient, scoring.metrics)]
         by_name = dict(zip(scoring.names, metrics, strict=True))
         return self._replace(requested=by_name if self.is_multiple else metrics[0])
 

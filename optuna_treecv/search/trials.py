@@ -263,7 +263,7 @@ def row_of(result: CVResult, n_splits: int, error_score: Any) -> Row:
         sign = sign_of(score.direction)
         of_splits = signed(score.test_score, sign, error_score)
         mean, std = sign * score.mean, np.nan if score.std is None else score.std
-        if np.isnan(mean):  # a scorer has failed
+        if np.isnan(mean) and len(of_splits):  # a scorer has failed
             mean, std = of_splits.mean(), of_splits.std()
         means.append(mean)
         stds.append(std)
