@@ -264,7 +264,8 @@ def test_ranks_by_the_gaps_between_means():
     means = np.array([0.5 - 1e-13, 0.7, 0.5 + 1e-13, 0.5, 0.5 - 1e-11, np.nan, -np.inf])
     assert ranks_of(means).tolist() == [2, 1, 2, 2, 5, 6, 6]
     assert ranks_of(np.array([1e-20, 2e-20, 0.0, -1e-20])).tolist() == [2, 1, 3, 4]
-    assert ranks_of(np.array([np.inf, np.inf, 1e300])).tolist() == [1, 1, 3]
+    assert ranks_of(np.array([np.inf, np.inf, 1e300, -np.inf])).tolist() == [1, 1, 3, 4]
+    assert ranks_of(np.array([-np.inf, np.inf])).tolist() == [2, 1]
     assert ranks_of(1e9 + np.arange(3) * 1e-4).tolist() == [1, 1, 1]
     assert ranks_of(np.array([np.nan, np.nan])).tolist() == [1, 1]
     random = np.random.default_rng(0).normal(size=30)

@@ -218,9 +218,8 @@ def ranks_of(means: np.ndarray) -> np.ndarray:
     order = np.argsort(-means, kind="stable")
     larger, smaller = means[order[:-1]], means[order[1:]]
     with np.errstate(invalid="ignore"):
-        size = np.maximum(np.abs(larger), np.abs(smaller))
-        is_new = (larger != smaller) & ~(larger - smaller <= _ROUNDING * size)
-    is_new |= np.isinf(larger) != np.isinf(smaller)
+        are_apart = larger - smaller > _ROUNDING * np.maximum(np.abs(larger), np.abs(smaller))
+    is_new = np.where(np.isfinite(larger) & np.isfinite(smaller), are_apart, larger != smaller)
     first = np.maximum.accumulate(np.where(np.append(True, is_new), np.arange(len(means)), 0))
     ranks = np.empty(len(means), np.int32)
     ranks[order] = first + 1
