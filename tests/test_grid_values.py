@@ -310,6 +310,8 @@ def test_values_come_back_as_they_were_given(kind, tmp_path):
     value = objective.values_of(study.best_params)[name]
     assert any(value is size for size in SIZES)
     assert objective.best_estimator(study).hidden_layer_sizes == value
+    nested = objective.nested(study)
+    assert all(any(one[name] is size for size in SIZES) for one in nested.params)
     for one in (value, study.best_params[name]):
         assert objective.evaluate({name: one}).mean == study.best_value
         assert objective(optuna.trial.FixedTrial({name: one})) == study.best_value

@@ -92,7 +92,6 @@ ONE_CLASS = np.concatenate([np.zeros(30, int), Y[:60]])
 SCORERS = {"a": "accuracy", "b": make_scorer(_fails), "c": _fails_in_some_folds}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("error_score", [np.nan, 0.25])
 @pytest.mark.parametrize(
     ("estimator", "grid", "y", "options"),
@@ -151,7 +150,6 @@ def test_a_pooled_score_that_fails():
     assert np.isfinite(search.cv_results_["mean_test_a"]).all() and search.best_score_ > 0.5
 
 
-@pytest.mark.slow
 def test_scorers_that_fail_beside_trained_models(tmp_path):
     """Models are trained along the tree; no store keeps scores that have failed."""
     options = {"param_grid": {"alpha": [0.1, 0.2]}, "cv": KFold(3), "random_state": 0}

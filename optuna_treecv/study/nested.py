@@ -48,7 +48,7 @@ class Nested:
         For each trial number, how many folds chose the trial, the most frequent one first. Empty
         with ``resample=True``, since each fold then has its own trials.
     params : list of dict
-        For each fold, the params that were chosen.
+        For each fold, the parameter values that were chosen.
     best_value : float
         The value of the study's best trial, which was chosen by the same folds that test it.
     n_candidates : int

@@ -1010,10 +1010,12 @@ class TreeCVObjective:
         level, contest = check_level(level), self._contest(study)
         self._study_check.directions(study, self.directions)
         check_folds(self._job_of(contest.trials[0]))
-        if not resample:
-            return nested_of(contest, self._task, self._candidate_in_study, level)
-        on = partial(TreeCVObjective, self._space, report=None, batch_size=self._batches.size)
-        return nested_again(study, contest, self._task, on, level)
+        if resample:
+            on = partial(TreeCVObjective, self._space, report=None, batch_size=self._batches.size)
+            nested = nested_again(study, contest, self._task, on, level)
+        else:
+            nested = nested_of(contest, self._task, self._candidate_in_study, level)
+        return replace(nested, params=[*map(self.values_of, nested.params)])
 
 
 @takes_settings()
