@@ -1,4 +1,7 @@
-"""Where "auto" has chosen exact folds and sums do not tell the models, the folds are fitted."""
+"""If an engine that "auto" has chosen does not find the models, the folds are fitted.
+
+If the fits fail too, the error is theirs; a method that was asked for by name raises its own.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,17 @@ import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import KFold
 from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -22,6 +28,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.learners.exact.regression import RidgeFolds
 
 CV = StratifiedKFold(4)
@@ -61,13 +68,13 @@ def test_scores_and_predictions_are_those_of_fits(estimator, rows, why):
 
 @pytest.mark.parametrize(("estimator", "rows", "why"), CORNERS.values(), ids=CORNERS)
 def test_exact_folds_that_were_asked_for_are_not_fitted(estimator, rows, why):
-    kind = {"cv": CV, "scoring": "accuracy", "method": "exact"}
-    if why == INFINITE:
-        result = tree_cross_validate(estimator, rows, LABELS, **kind)
-        assert (result.method, result.diverged_folds) == ("exact", 4)
-        return
-    with pytest.raises(ValueError, match="would be right"):
-        tree_cross_validate(estimator, rows, LABELS, **kind)
+    kind = {"cv": CV, "method": "exact"}
+    for evaluate, scoring in (
+        (tree_cross_validate, {"scoring": "accuracy"}),
+        (tree_cross_val_predict, {}),
+    ):
+        with pytest.raises(ValueError, match="would be right|use method='auto' instead"):
+            evaluate(estimator, rows, LABELS, **kind, **scoring)
 
 
 def test_repeats_row_losses_and_caches():
@@ -104,22 +111,104 @@ def test_only_the_points_that_need_it_are_fitted():
     assert [one.method for one in found] == ["fit", "exact", "exact"]
 
 
-def test_what_exact_folds_say_stands_where_fits_fail_too():
-    with pytest.raises(ValueError, match="^The covariance of a class must have full rank"):
-        tree_cross_validate(QuadraticDiscriminantAnalysis(), CONSTANT, LABELS, cv=CV)
-    large = X * 1e160
-    result = tree_cross_validate(RidgeClassifier(), large, LABELS, cv=CV)
-    assert (result.method, result.diverged_folds) == ("exact", 4)
-    with pytest.raises(ValueError, match="diverges: its model is not finite"):
-        tree_cross_val_predict(RidgeClassifier(), large, LABELS, cv=CV)
+@pytest.mark.parametrize(
+    ("estimator", "rows"),
+    [
+        (QuadraticDiscriminantAnalysis(), CONSTANT),
+        (RidgeClassifier(), X * 1e160),
+    ],
+)
+def test_if_fits_fail_too_the_error_is_theirs(estimator, rows):
+    with pytest.raises((ValueError, np.linalg.LinAlgError)) as of_fit:
+        estimator.fit(rows, LABELS)
+    for evaluate in (tree_cross_validate, tree_cross_val_predict):
+        with pytest.raises(type(of_fit.value)) as raised:
+            evaluate(estimator, rows, LABELS, cv=CV)
+        assert str(raised.value) == str(of_fit.value)
+        assert "The folds were fitted because" in "".join(raised.value.__notes__)
+        with pytest.raises(ValueError, match="would be right|use method='auto' instead"):
+            evaluate(estimator, rows, LABELS, cv=CV, method="exact")
 
 
 @pytest.mark.parametrize("scale", [1e154, 1e200, 1e300])
 @pytest.mark.parametrize("method", ["auto", "exact"])
 def test_a_discriminant_of_huge_numbers_is_refused_in_words(scale, method):
+    """The error of ``fit`` is that of an index."""
     said = r"^X must hold numbers whose squares can be summed in float64, got larger ones"
     with pytest.raises(ValueError, match=said):
         tree_cross_validate(LinearDiscriminantAnalysis(), X * scale, LABELS, cv=CV, method=method)
+
+
+ONE_CLASS_FIRST = np.r_[np.zeros(20, int), np.arange(40) % 2]
+APART = RNG.normal(size=(60, 2)) + 6 * ONE_CLASS_FIRST[:, None]
+
+
+@pytest.mark.parametrize("C", [1.0, np.inf], ids=["found", "separable"])
+def test_a_score_that_is_defined_is_kept_beside_one_that_is_not(C):
+    """The first fold tests a single class, on which scikit-learn has no log loss."""
+    kind = {"cv": KFold(3), "scoring": ["accuracy", "neg_log_loss"]}
+    rows = APART, ONE_CLASS_FIRST
+    with pytest.raises(ValueError, match="'neg_log_loss' is undefined .*only one label"):
+        tree_cross_validate(LogisticRegression(C=C), *rows, **kind)
+    accuracy = tree_cross_validate(
+        LogisticRegression(C=C), *rows, **kind | {"scoring": "accuracy"}
+    )
+    expected = cross_validate(LogisticRegression(C=C), *rows, **kind)
+    np.testing.assert_array_equal(accuracy.test_score, expected["test_accuracy"])
+    grid = {"param_grid": {"C": [C]}, "refit": "accuracy", "error_score": np.nan}
+    search = TreeCVSearchCV(LogisticRegression(), random_state=0, **grid, **kind).fit(*rows)
+    expected = GridSearchCV(LogisticRegression(), **grid, **kind).fit(*rows).cv_results_
+    for name in expected:
+        if "test" in name and "rank" not in name:
+            np.testing.assert_allclose(search.cv_results_[name], expected[name], atol=1e-4)
+
+
+def test_a_model_that_newton_does_not_find_is_an_error_if_it_was_asked_for():
+    for scoring in ("accuracy", "neg_log_loss", "error", ["error", "accuracy"]):
+        with pytest.raises(ValueError, match=r"^method='newton' must .* model of a fold was not"):
+            tree_cross_validate(
+                LogisticRegression(C=np.inf),
+                APART,
+                ONE_CLASS_FIRST,
+                cv=KFold(3),
+                scoring=scoring,
+                method="newton",
+            )
+    with pytest.raises(ValueError, match="model of a fold was not found"):
+        tree_cross_val_predict(
+            LogisticRegression(C=np.inf),
+            APART,
+            ONE_CLASS_FIRST,
+            cv=KFold(3),
+            response_method="predict_proba",
+            method="newton",
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "scoring"),
+    [
+        (KNeighborsClassifier, "neg_log_loss"),
+        (KNeighborsClassifier, "accuracy"),
+        (KNeighborsRegressor, "r2"),
+        (KNeighborsRegressor, "squared_error"),
+    ],
+)
+def test_distances_that_are_no_numbers(kind, scoring):
+    """A row of one column has no correlation with another."""
+    estimator = kind(metric="correlation", weights="distance")
+    rows = X[:, :1], LABELS
+
+    def attempt(method):
+        try:
+            result = tree_cross_validate(estimator, *rows, cv=CV, scoring=scoring, method=method)
+        except ValueError as error:
+            return str(error)
+        return result.test_score.tolist()
+
+    assert attempt("auto") == attempt("fit")
+    if scoring != "accuracy":  # the classes follow from votes that are no numbers in fit too
+        assert "a prediction is not finite" in attempt("neighbors")
 
 
 def test_a_score_that_is_not_finite_costs_no_fits():

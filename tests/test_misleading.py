@@ -8,6 +8,7 @@ from optuna.distributions import FloatDistribution
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import TimeSeriesSplit
@@ -65,7 +66,13 @@ def test_once_per_objective():
 def test_a_score_that_is_not_finite():
     wild = AveragedSGDRegressor(step_size=1e6)
     (sentence,) = said(tree_cross_validate, wild, X, X[:, 0], cv=4)
-    assert sentence.startswith("the mean score is inf, since 4 folds have diverged; a smaller")
+    assert sentence.startswith("the mean score is inf, because 4 folds have diverged; a smaller")
+
+
+def test_advice_about_a_step_size_is_for_estimators_that_have_one():
+    """The squares of these errors are infinite, also with scikit-learn's predictions."""
+    (sentence,) = said(tree_cross_validate, Ridge(), X, 1e200 * X[:, 0], cv=4)
+    assert sentence.endswith("4 folds have diverged; scaled features may help.")
 
 
 @pytest.mark.parametrize(

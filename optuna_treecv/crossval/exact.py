@@ -28,6 +28,7 @@ from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.engine import TestedFolds
 from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.fit import FIT
+from optuna_treecv.crossval.fold_task import FoldsFailed
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.whole_repeat import OUTPUTS_DIVERGED
 from optuna_treecv.crossval.whole_repeat import RepeatScores
@@ -43,7 +44,6 @@ from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import FoldsLeftOut
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import TestedChunks
-from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.steps.decisions import FROM_SUMS
 from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import unshared
@@ -110,6 +110,10 @@ class KeptSums:
                     self._cache.keep(key, memory, perf_counter() - began)
             self._held[key] = memory
         return self._held[key]
+
+
+class NotFinite(ValueError):
+    """Outputs of a model are not finite."""
 
 
 class Exact(WholeRepeat):
@@ -247,37 +251,61 @@ class Exact(WholeRepeat):
     def start(
         self, job: Job, repeat: Repeat, watch: Watch | None = None
     ) -> Generator[TestedFolds]:
-        """Find kept scores, or compute them.
+        """Find cached scores, or compute them.
 
-        Where "auto" has chosen exact folds and they are refused or not finite, the folds are
-        fitted. What exact folds say stands only if the fits fail too. They are refused by a
-        ValueError, such as a LinAlgError.
+        If "auto" has chosen the engine and it does not find the models, the folds are fitted.
         """
-        scores: RepeatScores | None = None
         try:
-            scores = job.ahead.pop(repeat.number, None) or self.find(job, repeat)
-            if scores is None:
-                (scores,) = self.evaluate([job], repeat)
-            why = self.lost
+            scores = self._finite_scores(job, repeat)
         except ValueError as error:
-            if not job.why:
+            if not job.why or self.takes_placed:
                 raise
             refused = error
-            why = f"{self.refused} ({str(error).removesuffix('.')})"
-        if scores is None or (job.why and np.any(scores.diverged == OUTPUTS_DIVERGED)):
-            began = perf_counter()
-            try:
-                fits = list(FIT.start(job, repeat))
-            except Exception as error:
-                if scores is None:
-                    raise refused from error
-            else:
-                job.effort.seconds = perf_counter() - began
-                job.engine, job.why = FIT, why
-                return (one for one in fits)
-        job.effort.n_updates, job.effort.seconds = scores.n_updates, scores.seconds
-        job.effort.seconds_prepare = scores.seconds_prepare
-        return self.events(job, repeat, scores)
+        else:
+            job.effort.n_updates, job.effort.seconds = scores.n_updates, scores.seconds
+            job.effort.seconds_prepare = scores.seconds_prepare
+            return self.events(job, repeat, scores)
+        began = perf_counter()
+        with self._fitting_after(refused):
+            fits = list(FIT.start(job, repeat))
+        job.effort.seconds = perf_counter() - began
+        job.engine, job.why = FIT, self._why_fitted(refused)
+        return (one for one in fits)
+
+    def _finite_scores(self, job: Job, repeat: Repeat) -> RepeatScores:
+        """Return the scores of a repeat; refuse those of outputs that are not finite."""
+        scores = job.ahead.pop(repeat.number, None) or self.find(job, repeat)
+        if scores is None:
+            (scores,) = self.evaluate([job], repeat)
+        if np.any(scores.diverged == OUTPUTS_DIVERGED):
+            raise self._not_finite()
+        return scores
+
+    def _not_finite(self) -> "NotFinite":
+        return NotFinite(
+            f"method={self.name!r} must find models whose outputs are finite, but {self.lost}; "
+            "use method='auto' instead."
+        )
+
+    def _why_fitted(self, refused: ValueError) -> str:
+        """Return why the folds are fitted after an error of the engine."""
+        if isinstance(refused, NotFinite):
+            return self.lost
+        return f"{self.refused} ({str(refused).removesuffix('.')})"
+
+    @contextmanager
+    def _fitting_after(self, refused: ValueError) -> Generator[None]:
+        """Fit in this block after an error of the engine, which stands if fits raise no better.
+
+        Their own error about parameters or data is a ValueError.
+        """
+        try:
+            yield
+        except (ValueError, FoldsFailed) as error:
+            error.add_note(f"The folds were fitted because {self._why_fitted(refused)}.")
+            raise
+        except Exception as error:
+            raise refused from error
 
     def concerns(self, estimator: Any) -> bool:
         """Return whether the estimator is of a kind that is evaluated here."""
@@ -401,26 +429,23 @@ class Exact(WholeRepeat):
             family = self._bind(job, repeat, rows, [self._parts(job).last], method)
             return self._predictions(job, family, rows, repeat, method)
         except ValueError as error:
-            if not job.why:
+            if not job.why or self.takes_placed:
                 raise
             refused = error
-        try:
+        with self._fitting_after(refused):
             return FIT.predict(job, repeat, method)
-        except Exception as error:
-            raise refused from error
 
     def _predictions(
         self, job: Job, family: Family, rows: PreparedRows, repeat: Repeat, method: str
     ) -> np.ndarray:
-        """Return the responses; refuse those that are not finite if "auto" has chosen this."""
+        """Return the responses; refuse those of outputs that are not finite."""
         with computing():
             tested = self._said(family, chunks_of(repeat.cut), KeptSums())
             outputs = np.concatenate([outputs[0] for _, outputs in tested])
             prepared = family.response(outputs, method)
+        if not np.all(np.isfinite(outputs)):
+            raise self._not_finite()
         classes = rows.classes if method == "predict" else None
-        has_nan = classes is not None and np.any(np.isnan(outputs))
-        if has_nan or (job.why and not np.all(np.isfinite(outputs))):
-            raise ValueError(f"{name_of(job.estimator)} diverges: its model is not finite.")
         return in_given_order(prepared, rows.order, classes)
 
     def refit(self, job: Job) -> Any:

@@ -498,7 +498,9 @@ class Job:
                 raise FoldsFailed(np.array([*of_metrics]), dict(sorted(self.errors.items())))
             if not self.is_pooled and not np.isfinite(scores).all():
                 mean, n_diverged = mean_and_std(scores)[0], self.book.n_diverged
-                self.task.warn_once("finite", lambda: why_not_finite(mean, n_diverged))
+                self.task.warn_once(
+                    "finite", lambda: why_not_finite(self.estimator, mean, n_diverged)
+                )
         finally:
             if isinstance(self.cache, StoredModelCache):
                 self.cache.end(self.comes_again)

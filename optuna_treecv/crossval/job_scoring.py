@@ -19,7 +19,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.dummy import DummyRegressor
 from sklearn.metrics import average_precision_score
 
-from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
+from optuna_treecv.learners.compiled import divergence_advice
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import takes_seed
 from optuna_treecv.learners.linear import LinearEstimator
@@ -322,11 +322,12 @@ def why_scales_mislead(estimator: Any, X: Any) -> str:
     )
 
 
-def why_not_finite(mean: float, n_diverged: int) -> str:
-    """Return why a score that is not finite says nothing, a sentence; empty if it is finite."""
+def why_not_finite(estimator: Any, mean: float, n_diverged: int) -> str:
+    """Return the reason of a mean score that is not finite, a sentence; "" if it is finite."""
     if np.isfinite(mean):
         return ""
     if n_diverged:
         kind = "fold has" if n_diverged == 1 else "folds have"
-        return f"the mean score is {mean}, since {n_diverged} {kind} diverged; {DIVERGENCE_ADVICE}"
+        advice = divergence_advice(estimator)
+        return f"the mean score is {mean}, because {n_diverged} {kind} diverged; {advice}"
     return f"the mean score is {mean}; CVResult.test_score shows which folds have no finite score."

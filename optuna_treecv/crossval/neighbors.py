@@ -38,6 +38,7 @@ class Neighbors(Exact):
 
     name = "neighbors"
     methods = ("auto", "holdout", "neighbors")
+    lost = "a prediction is not finite"
     refused = "one search does not serve its folds"
     reason = "one search for neighbours serves all values of n_neighbors and weights"
     why_one_epoch = "its models are the training rows, which more passes do not change"

@@ -5,7 +5,6 @@ and scores come back.
 """
 
 from collections.abc import Callable
-from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,8 +14,6 @@ import numpy as np
 from scipy import sparse
 
 from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.engine import TestedFolds
-from optuna_treecv.crossval.engine import Watch
 from optuna_treecv.crossval.exact import Exact
 from optuna_treecv.crossval.exact import KeptSums
 from optuna_treecv.crossval.job import Job
@@ -131,17 +128,6 @@ class PlacedExact(Exact):
         if not isinstance(parts, str) and (parts.kinds or parts.steps):
             return "its steps need all rows in one place"
         return super().why_not(job)
-
-    def start(
-        self, job: Job, repeat: Repeat, watch: Watch | None = None
-    ) -> Generator[TestedFolds]:
-        """Find kept scores, or compute them; there are no fits in their place."""
-        scores = job.ahead.pop(repeat.number, None) or self.find(job, repeat)
-        if scores is None:
-            (scores,) = self.evaluate([job], repeat)
-        job.effort.n_updates, job.effort.seconds = scores.n_updates, scores.seconds
-        job.effort.seconds_prepare = scores.seconds_prepare
-        return self.events(job, repeat, scores)
 
     def _bind(
         self, job: Job, repeat: Repeat, rows: PreparedRows, points: Sequence[Any], method: str = ""

@@ -30,7 +30,7 @@ from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
+from optuna_treecv.learners.compiled import divergence_advice
 from optuna_treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.learners.incremental import check_incremental
 from optuna_treecv.learners.incremental import is_incremental
@@ -322,7 +322,7 @@ class Trained(Engine):
         prepared, labels = learner.respond(outputs, method), None
         if method == "predict" and not is_regressor(estimator):
             if not np.all(np.isfinite(outputs)):
-                raise ValueError(f"{estimator!r} diverges; {DIVERGENCE_ADVICE}")
+                raise ValueError(f"{estimator!r} diverges; {divergence_advice(estimator)}")
             prepared, labels = prepared.astype(np.intp), rows.classes
             if labels is not None and np.any(prepared < 0):
                 raise ValueError(
@@ -348,7 +348,7 @@ class Trained(Engine):
         """Return an estimator that was trained on all rows as its user expects it."""
         estimator, names = job.estimator, job.task.data.feature_names()
         if fitted is None:
-            raise ValueError(f"{estimator!r} diverges on all rows; {DIVERGENCE_ADVICE}")
+            raise ValueError(f"{estimator!r} diverges on all rows; {divergence_advice(estimator)}")
         if not isinstance(job.front, str):
             # Whoever fits its steps again must not change those of trials.
             fitted = deepcopy(fitted)

@@ -48,7 +48,7 @@ from optuna_treecv.crossval.trained import Trained
 from optuna_treecv.crossval.trained import Training
 from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.learners.compiled import DIVERGENCE_ADVICE
+from optuna_treecv.learners.compiled import divergence_advice
 from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.from_estimator import forget_seeds
@@ -244,7 +244,7 @@ class FoldAverage:
         if not np.all(np.isfinite(mean)):
             return ValueError(
                 f"{name_of(self._estimator)} diverges on some fold, so that the fold models have "
-                f"no average; {DIVERGENCE_ADVICE}"
+                f"no average; {divergence_advice(self._estimator)}"
             )
         fitted = self._learner.with_numbers(mean)
         forget_seeds(fitted, self._estimator)

@@ -49,8 +49,8 @@ from optuna_treecv.tree.plan import rows_of
 # fit and partial_fit pad this many rows at a time, which avoids a second copy of X.
 _ROWS_AT_A_TIME = 4096
 
-#: What to do where a model is not finite.
-DIVERGENCE_ADVICE = "a smaller step size, or scaled features, may help."
+# The parameters that are, or scale, the steps along gradients.
+_STEP_SIZES = {"eta0", "learning_rate", "learning_rate_init", "step_size"}
 
 #: More rows than any data can have; kernels receive it in place of larger numbers.
 MOST_ROWS = 2**62
@@ -289,12 +289,21 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
         self._take_model(kernel, model, X.dtype, X.shape[1])
         self.t_ += n_epochs * n_rows
         if not np.all(np.isfinite(model.view(kernel.model_type))):
+            advice = divergence_advice(self)
             warnings.warn(
-                f"{type(self).__name__} diverges: its model is not finite; {DIVERGENCE_ADVICE}",
+                f"{type(self).__name__} diverges: its model is not finite; {advice}",
                 ConvergenceWarning,
                 stacklevel=4,  # where fit or partial_fit was called
             )
         return self
+
+
+def divergence_advice(estimator: Any) -> str:
+    """Return what may help if a model or a score of an estimator is not finite."""
+    names = {name.rpartition("__")[2] for name in estimator.get_params()}
+    if _STEP_SIZES.isdisjoint(names):
+        return "scaled features may help."
+    return "a smaller step size, or scaled features, may help."
 
 
 class UnsupervisedEstimator(CompiledEstimator):
