@@ -13,7 +13,11 @@ from optuna.distributions import FloatDistribution
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
 from sklearn.dummy import DummyRegressor
+from sklearn.feature_selection import SelectKBest
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
@@ -21,7 +25,12 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import KFold
 from sklearn.model_selection import PredefinedSplit
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import HistTreeClassifier
@@ -190,3 +199,60 @@ def test_several_estimators_are_planned_as_a_search():
     np.testing.assert_allclose(several[1].test_score, one.test_score, rtol=1e-3)
     stopped = [Ridge(max_iter=n) for n in (1, 2)]
     assert tree_cross_validate_many(stopped, X, y, cv=5)[0].method == "fit"
+
+
+SCALE, SELECT, ROOT = StandardScaler(), SelectKBest(k=1), FunctionTransformer(np.abs)
+BRANCHES = [
+    ("a", make_pipeline(SimpleImputer(), StandardScaler()), [0, 1]),
+    ("b", make_pipeline(MinMaxScaler(), PCA(1)), [2, 3]),
+]
+PIPELINES = {
+    "behind a scaler": ([SCALE, SELECT], ["selectkbest"]),
+    "before a scaler": ([SELECT, SCALE], ["selectkbest"]),
+    "behind two that act on columns": ([SimpleImputer(), SCALE, SELECT], ["selectkbest"]),
+    "two": ([PCA(2), SCALE, SELECT], ["pca", "selectkbest"]),
+    "a scaler behind which columns are multiplied": (
+        [SCALE, PolynomialFeatures(), ROOT],
+        ["standardscaler"],
+    ),
+    "in a branch": ([ColumnTransformer(BRANCHES)], ["columntransformer__b__pca"]),
+    "in a branch and behind it": (
+        [ColumnTransformer(BRANCHES), SELECT],
+        ["columntransformer__b__pca", "selectkbest"],
+    ),
+    "behind branches": (
+        [ColumnTransformer([("a", SCALE, [0, 1]), ("b", MinMaxScaler(), [2])]), SELECT],
+        ["selectkbest"],
+    ),
+    "in a union": (
+        [FeatureUnion([("scale", SCALE), ("pca", PCA(1))])],
+        ["featureunion__pca"],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "last", [LogisticRegression(), RidgeClassifier()], ids=["newton", "exact"]
+)
+@pytest.mark.parametrize(("steps", "names"), PIPELINES.values(), ids=PIPELINES)
+def test_the_step_is_named_without_which_the_engine_would_serve(steps, names, last):
+    """Without it, or without all that are named, the folds are not fitted."""
+    rng = np.random.default_rng(0)
+    X, y = np.abs(rng.normal(size=(60, 4))), np.arange(60) % 2
+    model = make_pipeline(*steps, last)
+    result = tree_cross_validate(model, X, y, cv=3)
+    assert result.method == "fit"
+    assert re.findall(r"'([a-z_]+)'", result.why) == names
+    without = clone(model).set_params(**dict.fromkeys(names, "passthrough"))
+    assert tree_cross_validate(without, X, y, cv=3).method in ("newton", "exact")
+
+
+def test_no_step_is_named_before_an_estimator_that_no_engine_takes():
+    rng = np.random.default_rng(0)
+    X, y = np.abs(rng.normal(size=(60, 4))), np.arange(60) % 2
+    for last, why in (
+        (LogisticRegression(solver="liblinear", l1_ratio=1), "its penalty is not l2 alone"),
+        (RidgeClassifier(positive=True), "positive=True has no closed form"),
+        (KNeighborsClassifier(weights=np.ones_like), "weights is a function"),
+    ):
+        assert tree_cross_validate(make_pipeline(SCALE, SELECT, last), X, y, cv=3).why == why

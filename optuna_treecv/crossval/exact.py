@@ -44,6 +44,7 @@ from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import FoldsLeftOut
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import TestedChunks
+from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.steps.decisions import FROM_SUMS
 from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import unshared
@@ -135,9 +136,10 @@ class Exact(WholeRepeat):
         """Return why an estimator has no exact folds, a clause."""
         task, estimator = job.task, job.estimator
         is_asked = task.settings.method == self.name
-        parts = self._divide(estimator)
-        if isinstance(parts, str):
-            return parts
+        parts, last = self._divide(estimator), last_step(estimator)
+        family = self.families.get(type(last))
+        if family is None:
+            return str(parts)
         if task.repeats[0].plan.random and not is_asked:
             return "order='random' has no meaning for sums over rows"
         if why := job.metadata.why_not_by_sums(estimator) or why_not_scored(job):
@@ -146,12 +148,15 @@ class Exact(WholeRepeat):
         has_weights = job.metadata.weights is not None
         counts = task.fewest_trained(is_classifier(estimator))
         n_outputs = len(task.data.classes()) if is_classifier(estimator) else task.n_targets
-        is_searched = any(name in task.searched for name in parts.parameters)
+        is_searched = any(name in task.searched for name in self.parameters_beside(estimator))
         of_task = has_weights, *counts, task.n_folds, is_asked, n_outputs, is_searched
+        # A step is not the reason if there is one without it. All rows pass those of a table.
+        if isinstance(parts, str) or parts.kinds:
+            if why := family.why_not(last, Facts(1, False, *of_task)):
+                return why
+        if isinstance(parts, str):
+            return parts
         has_scaler = parts.scaler is not None
-        # All rows pass the steps of a table, so that other reasons come first.
-        if parts.kinds and (why := parts.family.why_not(parts.last, Facts(1, False, *of_task))):
-            return why
         try:
             n_features, is_sparse = self._form(job, parts)
         except NotAheadError as error:

@@ -24,11 +24,11 @@ from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.regression import LassoFolds
 from optuna_treecv.learners.exact.regression import RidgeFolds
 from optuna_treecv.learners.steps.decisions import adds_columns
-from optuna_treecv.learners.steps.decisions import BY_FOLD
 from optuna_treecv.learners.steps.decisions import decisions_for
 from optuna_treecv.learners.steps.decisions import FROM_SUMS
 from optuna_treecv.learners.steps.decisions import ON_SUMS
 from optuna_treecv.learners.steps.decisions import ONCE
+from optuna_treecv.learners.steps.decisions import why_not_ahead
 from optuna_treecv.learners.steps.parts import COMPOSED
 from optuna_treecv.learners.steps.parts import is_passed
 
@@ -119,9 +119,8 @@ def parts_of(
     if len(dict(before)) < len(before):  # names of nested Pipelines may be the same
         before = [(f"{name}-{number}", step) for number, (name, step) in enumerate(before)]
     decisions = decisions_for(Pipeline([*before, ("", last)]), FROM_SUMS)
-    for one in decisions:
-        if one.kind == BY_FOLD:
-            return f"the step {one.path!r} cannot be done before the folds: {one.why}"
+    if why := why_not_ahead(decisions, FROM_SUMS, last):
+        return why
     scaler, n_on_sums = None, sum(one.kind == ON_SUMS for one in decisions)
     if n_on_sums == 1 and type(before[-1][1]) is StandardScaler:
         scaler, n_on_sums = before.pop()[1], 0

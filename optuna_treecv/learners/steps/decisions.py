@@ -152,6 +152,28 @@ def decisions_for(pipeline: Pipeline, models: str) -> list[Decision]:
     return list(_decisions("", Pipeline(before), models, last, ()))
 
 
+def why_not_ahead(decisions: Sequence[Decision], models: str, learner: Any) -> str:
+    """Return which steps must be fitted by fold, and why; "" if none must.
+
+    A step that must only be because of one behind it, such as a scaler before SelectKBest, is
+    named if no other one must be by itself.
+
+    Parameters
+    ----------
+    decisions : sequence of Decision
+    models : str
+        As in ``decide``.
+    learner : estimator
+    """
+    by_fold = [one for one in decisions if one.kind == BY_FOLD]
+    alone = [one for one in by_fold if decide(one.step, models, learner)[0] == BY_FOLD]
+    named = [f"{one.path!r} cannot be done before the folds: {one.why}" for one in alone]
+    named = named or [
+        f"{one.path!r} cannot be done before the folds: {one.why}" for one in by_fold[-1:]
+    ]
+    return "the step " + ", and the step ".join(named) if named else ""
+
+
 def _decisions(
     path: str, step: Any, models: str, learner: Any, behind: tuple[Any, ...]
 ) -> Iterator[Decision]:
@@ -227,6 +249,11 @@ def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[st
             return ON_SUMS, "the means and scales of each training set follow from them"
         learnt = step.strategy if kind is SimpleImputer else "range"
         return ON_SUMS, f"the {learnt} of a column is a number for each training set"
+    if why_not and acts_on_columns(step) and kind is not SimpleImputer:
+        other = next(part for part in behind if not acts_on_columns(part))
+        return BY_FOLD, (
+            f"its numbers differ between folds, and {type(other).__name__} behind it works on them"
+        )
     if why_not and kind is SimpleImputer:
         or_else = (
             ", or each fold fills in its own category"
@@ -502,10 +529,8 @@ def split_in_python(pipeline: Pipeline, why_python: str = "") -> Split | str:
 def _split(pipeline: Pipeline, models: str, why_python: str = "") -> Split | str:
     *before, (name, last) = pipeline.steps
     decisions = decisions_for(pipeline, models)
-    # The last one is the cause: a step that runs cannot stand before one that is done once.
-    for one in reversed(decisions):
-        if one.kind == BY_FOLD:
-            return f"the step {one.path!r} cannot be done before the folds: {one.why}"
+    if why := why_not_ahead(decisions, models, last):
+        return why
     steps = copy(pipeline)
     steps.steps, steps.memory = before, None
     kinds = {one.path: one.kind for one in decisions}
