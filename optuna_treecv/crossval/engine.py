@@ -333,7 +333,7 @@ class Engine(ABC):
     def free_parameters(self, job: Any) -> Collection[str]:
         """Return the parameters on whose values ``why_not`` does not depend.
 
-        That is while they are positive numbers. There are none unless an engine says so.
+        That is while they are positive and finite. There are none unless an engine says so.
         """
         return ()
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from copy import copy
+from math import inf
 from math import prod
 from types import NoneType
 from typing import Any
@@ -148,7 +149,7 @@ def jobs_for(task: Task, estimators: Iterable[Any]) -> list[Job]:
 def _name_of_plan(estimator: Any, free: Collection[str]) -> bytes:
     """Return what tells an estimator from those with another plan; empty if nothing does.
 
-    Free parameters do not while they are positive numbers.
+    Free parameters do not while they are positive and finite numbers.
     """
     if not free:
         return b""
@@ -161,7 +162,7 @@ def _name_of_plan(estimator: Any, free: Collection[str]) -> bytes:
     for name in free:
         value: Any = getattr(last, own := name.removeprefix(prefix), None)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if name.startswith(prefix) and is_number and value > 0:
+        if name.startswith(prefix) and is_number and 0 < value < inf:
             setattr(last, own, None)
     return first_key(of_plan, encode, lasting_key) or b""
 

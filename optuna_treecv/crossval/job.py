@@ -114,8 +114,8 @@ class Job:
     classes : ndarray or None
         The sorted classes for a classifier; None for others and for several columns.
     free_parameters : collection of str
-        The parameters that only change the models: while they are positive numbers, the plan does
-        not depend on them.
+        The parameters that only change the models: while they are positive and finite, the plan
+        does not depend on them.
     asks_for_passes : bool
         Whether models that are trained further are asked for, and not those of ``fit``.
     layout : RowLayout

@@ -578,8 +578,9 @@ class _Paths:
             jobs = jobs_for(task, estimators)
             self.call.method = _checked(jobs)
         engine = jobs[0].engine
-        if not isinstance(engine, Newton):
-            raise LeftToSklearn(jobs[0].why)
+        for job in jobs:
+            if not isinstance(job.engine, Newton):
+                raise LeftToSklearn(job.why)
         for repeat in task.repeats:
             for fold, models in enumerate(engine.models_of_folds(jobs, repeat)):
                 if not np.all(np.isfinite(models)):

@@ -115,15 +115,17 @@ class _Planned(NamedTuple):
     def serves(self, params: dict[str, Any], n_epochs: int | None) -> bool:
         """Return whether the job at other params has the same plan.
 
-        Numbers of ``free_parameters`` may differ while they are positive: 0 decides, such as
-        ``alpha=0`` of ``Ridge``, which has no exact folds.
+        Numbers of ``free_parameters`` may differ while they are positive and finite. Others
+        decide, such as ``alpha=0`` of ``Ridge``, which has no exact folds, or ``C=np.inf`` of liblinear.
         """
         if n_epochs != self.n_epochs:
             return False
         for name, value in params.items():
             other = self.params[name]
             if name in self.job.free_parameters and type(value) in (int, float):
-                if type(other) not in (int, float) or min(value, other) <= 0:
+                if type(other) not in (int, float):
+                    return False
+                if not 0 < min(value, other) <= max(value, other) < np.inf:
                     return False
             elif type(value) is not type(other) or value != other:
                 return False

@@ -408,9 +408,13 @@ class LogisticFolds(GLMFolds):
         """Return the reasons of a classifier too."""
         if estimator.penalty not in ("deprecated", "l2") or estimator.l1_ratio not in (0, None):
             return "its penalty is not l2 alone"
-        if estimator.solver == "liblinear" and facts.n_outputs > 2:
-            return "liblinear refuses more than two classes"
-        if estimator.solver != "liblinear" and estimator.dual:
+        if estimator.solver == "liblinear":
+            if facts.n_outputs > 2:
+                return "liblinear refuses more than two classes"
+            for name, refused in (("C", np.inf), ("tol", 0)):
+                if getattr(estimator, name) == refused:
+                    return f"liblinear refuses {name}={refused}"
+        elif estimator.dual:
             return "dual is True"
         why = super().why_not(estimator, facts)
         return why or ("" if cls.may_be_wide(estimator, facts) else _why_few_rows(facts))
