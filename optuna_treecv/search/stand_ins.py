@@ -577,9 +577,8 @@ class _Paths:
             task = task_for(X, y, settings, estimators)
             jobs = jobs_for(task, estimators)
             self.call.method = _checked(jobs)
-        engine = jobs[0].engine
         for job in jobs:
-            if not isinstance(job.engine, Newton):
+            if not isinstance(engine := job.engine, Newton):
                 raise LeftToSklearn(job.why)
         for repeat in task.repeats:
             for fold, models in enumerate(engine.models_of_folds(jobs, repeat)):

@@ -116,7 +116,7 @@ class _Planned(NamedTuple):
         """Return whether the job at other params has the same plan.
 
         Numbers of ``free_parameters`` may differ while they are positive and finite. Others
-        decide, such as ``alpha=0`` of ``Ridge``, which has no exact folds, or ``C=np.inf`` of liblinear.
+        decide, such as ``alpha=0`` of ``Ridge``, which has no exact folds, or an infinite ``C``.
         """
         if n_epochs != self.n_epochs:
             return False
