@@ -303,3 +303,43 @@ def test_a_class_without_weight_is_left_to_fits() -> None:
     weights = np.where((y == 1) & (np.arange(N_ROWS) >= 50), 0.0, 1.0)
     with pytest.raises(ValueError, match="must leave each class some weight"):
         tree_cross_validate(LinearSVC(), X, y, cv=KFold(4), sample_weight=weights, method="newton")
+
+
+def minimum_with_tube(X, y, epsilon):
+    """Return the minimum of |w|^2 / 2 + sum max(0, |y - Xw| - epsilon)^2, by Newton's method."""
+
+    def value(w):
+        return w @ w / 2 + np.sum(np.maximum(np.abs(y - X @ w) - epsilon, 0) ** 2)
+
+    w = np.zeros(X.shape[1])
+    for _ in range(200):
+        errors = X @ w - y
+        outside = np.abs(errors) > epsilon
+        slope = w + 2 * X.T @ (np.sign(errors) * np.maximum(np.abs(errors) - epsilon, 0))
+        step = np.linalg.solve(np.eye(len(w)) + 2 * X[outside].T @ X[outside], slope)
+        share = 1.0
+        while share > 1e-10 and value(w - share * step) > value(w) - 1e-4 * share * slope @ step:
+            share /= 2
+        w = w - share * step
+    return w
+
+
+@pytest.mark.parametrize("case", ["wide", "constant"])
+def test_a_wide_tube_has_the_scores_of_the_minimum(case):
+    """Test losses do not change within the tube, but other scores do."""
+    rng = np.random.default_rng(3)
+    if case == "wide":
+        X = rng.normal(size=(150, 10))
+        y = 0.3 * X @ rng.normal(size=10) + 0.3 * rng.normal(size=150)
+    else:
+        X, y = rng.normal(size=(150, 4)) + [0, 1e3, 0, 0], np.full(150, 3.0)
+    epsilon, expected = (1.0, []) if case == "wide" else (0.1, [])
+    for train, test in KFold(5).split(X):
+        rows = np.c_[X, np.ones(len(X))]
+        w = minimum_with_tube(rows[train], y[train], epsilon)
+        expected.append(np.abs(rows[test] @ w - y[test]).mean())
+    model = LinearSVR(loss="squared_epsilon_insensitive", epsilon=epsilon, C=1.0)
+    result = tree_cross_validate(
+        model, X, y, cv=KFold(5), scoring="absolute_error", method="newton"
+    )
+    np.testing.assert_allclose(result.test_score, expected, rtol=1e-6)

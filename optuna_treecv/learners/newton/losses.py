@@ -21,10 +21,12 @@ class PredictorLoss(ABC):
         Whether first derivatives are bounded, so that sums of float32 keep their digits.
     most_bend : float
         The largest part of second derivatives by which they change if predictors change by 1.
+    is_flat : bool
+        Whether it does not tell predictors within a tube from each other.
     """
 
     n_outputs = 1
-    is_steady = False
+    is_steady = is_flat = False
     most_bend = 1.0
 
     def unit(self, y: np.ndarray) -> float:
@@ -152,6 +154,7 @@ class SquaredDistance(PredictorLoss):
     def __init__(self, epsilon: float | None = None) -> None:
         self.epsilon = epsilon
         self.most_bend = 0.0 if epsilon == 0 else np.inf
+        self.is_flat = bool(epsilon)
 
     def unit(self, y: np.ndarray) -> float:
         return 1.0 if self.epsilon is None else float(y.var()) or 1.0

@@ -73,8 +73,9 @@ _MOST_RISE = 0.9
 _LEAST_SHARE, _SMALLEST_SHARE = 0.4, 1e-9
 
 # Where a metric is that of other rows, what part of its diagonal must be left. Where second
-# derivatives jump, how much a last step may change in the predictor of a training row.
-_LEAST_LIKENESS, _MOST_REACH = 0.5, 0.1
+# derivatives jump, how much a last step may change in the predictor of a training row; and where
+# test losses do not change with predictors, although other scores do, in units of the targets.
+_LEAST_LIKENESS, _MOST_REACH, _MOST_REACH_IF_FLAT = 0.5, 0.1, 1e-6
 
 # The rounding of a sum of numbers of float32, as a part of the root of its squares, and how much
 # it may change a mean loss. Rows that are surely wrong round by more than these squares tell.
@@ -547,6 +548,8 @@ class Descent:
         most = -np.log(np.clip(shares, _SMALLEST_SHARE, _LEAST_SHARE))
         if self._has_jumps:  # moves tell nothing
             moves, bend, most = np.zeros_like(moves), 1.0, np.full(len(lanes), _MOST_REACH)
+            if objective.loss.is_flat:
+                most[:] = _MOST_REACH_IF_FLAT * np.sqrt(objective.tolerance)
         are_alike = np.zeros(len(lanes), bool)
         for reach in (objective.most_reach, objective.reach):
             if not len(left := np.flatnonzero(~are_alike)):
