@@ -418,8 +418,10 @@ class Descent:
         minima = np.full_like(self._models, np.nan)
         most_metrics = _MOST_METRICS if self._shape[0] == 1 else _MOST_METRICS_OF_SEVERAL
         lanes = np.flatnonzero(np.all(np.isfinite(self._models), axis=1))
+        # Beyond a tube in which it is flat, F may rise so steeply that a step is halved 20 times.
+        most_passes = _PASSES * (3 if self._objective.loss.is_flat else 1)
         while len(lanes):
-            ends = self._descend(lanes)
+            ends = self._descend(lanes, most_passes=most_passes)
             if len(ends):
                 is_first = self._are_own[ends] & (self._n_metrics[ends] == 0)
                 are_alike = self._stay_alike(ends)
@@ -550,6 +552,9 @@ class Descent:
             moves, bend, most = np.zeros_like(moves), 1.0, np.full(len(lanes), _MOST_REACH)
             if objective.loss.is_flat:
                 most[:] = _MOST_REACH_IF_FLAT * np.sqrt(objective.tolerance)
+                # Steps of L-BFGS are short where it has just met the edge of the tube.
+                for i, lane in enumerate(lanes):
+                    steps[i] = self._metrics[lane].steps(self._slopes[[lane]])[0]
         are_alike = np.zeros(len(lanes), bool)
         for reach in (objective.most_reach, objective.reach):
             if not len(left := np.flatnonzero(~are_alike)):
