@@ -577,9 +577,10 @@ class _Paths:
             task = task_for(X, y, settings, estimators)
             jobs = jobs_for(task, estimators)
             self.call.method = _checked(jobs)
-        for job in jobs:
-            if not isinstance(engine := job.engine, Newton):
-                raise LeftToSklearn(job.why)
+        if others := [job for job in jobs if not isinstance(job.engine, Newton)]:
+            raise LeftToSklearn(others[0].why)
+        engine = jobs[0].engine
+        assert isinstance(engine, Newton)
         for repeat in task.repeats:
             for fold, models in enumerate(engine.models_of_folds(jobs, repeat)):
                 if not np.all(np.isfinite(models)):
