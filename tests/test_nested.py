@@ -12,6 +12,8 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 import pandas as pd
 import pytest
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
 from sklearn.datasets import load_breast_cancer
 from sklearn.datasets import load_diabetes
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -415,6 +417,55 @@ def test_resample_over_a_grid_chooses_as_fixed_candidates_do() -> None:
         study.optimize(objective)
         fixed, again = objective.nested(study), objective.nested(study, resample=True)
         np.testing.assert_allclose(again.test_score, fixed.test_score)
+
+
+class LastLabel(ClassifierMixin, BaseEstimator):
+    """Predict the label of one of the last training rows: a guess that the row order decides."""
+
+    def __init__(self, rows_before: int = 0) -> None:
+        self.rows_before = rows_before
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> LastLabel:
+        self.classes_ = np.array([0, 1])
+        self.guess_ = y[max(-len(y), -1 - self.rows_before)]
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        return np.full(len(X), self.guess_)
+
+
+def test_resample_scores_the_models_of_the_study() -> None:
+    """PEGASOS guesses on unscaled columns: its models depend on the order of the rows."""
+    X, y = load_breast_cancer(return_X_y=True)
+    grid = {"alpha": [1e-3, 1e-1]}
+    with pytest.warns(UserWarning, match="the ranges of the columns"):
+        objective = treecv_objective(PegasosClassifier(), X, y, param_grid=grid, cv=K)
+    study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
+    study.optimize(objective)
+    found = objective.nested(study, resample=True)
+    for fold, params in enumerate(found.params):
+        assert found.test_score[fold] == objective.evaluate(params).test_score[fold]
+
+
+@pytest.mark.slow
+def test_intervals_of_guesses_cover_their_error() -> None:
+    """A model guesses class 1, of 70 % of the rows, in 70 % of the orders: its error is 0.42."""
+    error, means, covers = 2 * 0.7 * 0.3, [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(50, 1)), rng.permutation(np.arange(50) < 35).astype(int)
+        options: dict[str, Any] = {"cv": K, "method": "treecv", "random_state": seed}
+        objective = treecv_objective(
+            LastLabel(), X, y, param_grid={"rows_before": [0, 1]}, **options
+        )
+        study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
+        study.optimize(objective)
+        found = objective.nested(study, resample=True)
+        assert found.interval is not None
+        means.append(found.mean)
+        covers.append(found.interval.low <= error <= found.interval.high)
+    assert np.mean(means) == pytest.approx(error, abs=3 * np.std(means) / np.sqrt(40))
+    assert np.mean(covers) >= 0.8
 
 
 def test_a_callable_and_a_store(tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""The cross-validations inside of a nested one: tasks without two folds, without one, of one."""
+"""The cross-validations inside of a nested one: tasks without two folds, or without one."""
 
 from dataclasses import replace
 from typing import Any
@@ -71,29 +71,12 @@ def by_pairs(task: Task, scores: np.ndarray) -> np.ndarray:
 
 
 def task_without(task: Task, number: int, fold: int) -> Task:
-    """Return a task with the rows and the folds of a repeat without one fold."""
-    ids = _fold_ids(task, number)
-    return _task_of(task, number, np.flatnonzero(ids != fold), ids[ids != fold])
-
-
-def task_of_fold(task: Task, number: int, fold: int) -> Task:
-    """Return a task that tests one fold of a repeat by the model of all other rows."""
-    ids = _fold_ids(task, number)
-    return _task_of(task, number, np.arange(len(ids)), np.where(ids == fold, 0, -1))
-
-
-def _fold_ids(task: Task, number: int) -> np.ndarray:
-    """Return the number of the fold of each row in a repeat; -1 for rows that are never tested."""
-    cut = task.repeats[number].cut
-    ids = np.full(cut.n_rows, -1)
+    """Return a task with the rows and the folds of a repeat without one fold, and its seed."""
+    cut, data, settings = task.repeats[number].cut, task.data, task.settings
+    ids = np.full(cut.n_rows, -1)  # rows that are never tested
     for chunk in range(cut.n_folds):
         ids[cut.test_rows(chunk)] = cut.number(chunk)
-    return ids
-
-
-def _task_of(task: Task, number: int, rows: np.ndarray, ids: np.ndarray) -> Task:
-    """Return a task with some rows and folds, and the seed of a repeat."""
-    data, settings = task.data, task.settings
+    rows = np.flatnonzero(ids != fold)
 
     def some(of_rows: Any) -> Any:
         return of_rows if of_rows is None else _safe_indexing(of_rows, rows)
@@ -101,7 +84,7 @@ def _task_of(task: Task, number: int, rows: np.ndarray, ids: np.ndarray) -> Task
     weights = settings.score_weight
     inner = replace(
         settings,
-        cv=ids,
+        cv=ids[rows],
         stratify=False,
         n_repeats=1,
         random_state=settings.seed + number,

@@ -19,7 +19,6 @@ from optuna_treecv.crossval.engines import job_for
 from optuna_treecv.crossval.engines import jobs_for
 from optuna_treecv.crossval.inner_tasks import by_pairs
 from optuna_treecv.crossval.inner_tasks import OF_PAIRS
-from optuna_treecv.crossval.inner_tasks import task_of_fold
 from optuna_treecv.crossval.inner_tasks import task_of_pairs
 from optuna_treecv.crossval.inner_tasks import task_without
 from optuna_treecv.crossval.intervals import Interval
@@ -92,7 +91,7 @@ def nested_of(
         That of the interval.
     """
     by_number = sorted(contest.trials, key=lambda trial: trial.number)
-    trials = [*{repr(sorted(one.params.items())): one for one in by_number[::-1]}.values()][::-1]
+    trials = [*{_key(one): one for one in by_number[::-1]}.values()][::-1]
     jobs = [job_for(task, *candidate_of(trial)) for trial in trials]
     known = contest.folds_of(trials)
     own = {i: known[trial.number] for i, trial in enumerate(trials) if trial.number in known}
@@ -132,31 +131,40 @@ def nested_again(
     study: optuna.Study,
     contest: Contest,
     task: Task,
+    candidate_of: Callable[[FrozenTrial], Candidate],
     objective_on: Callable[[Task], Any],
     level: float,
 ) -> Nested:
     """Return the same where the study's sampler proposes trials anew for each fold.
+
+    A fold's score is that of the study's model for it, with its order of rows and its seeds. In an
+    order of their own, the models of all folds would end with the same rows, and err alike.
 
     Parameters
     ----------
     study : optuna.Study
     contest : Contest
     task : Task
+    candidate_of : callable
+        (trial) -> the candidate that it has evaluated.
     objective_on : callable
         (task) -> the same objective on other rows and folds.
     level : float
     """
+    known = contest.folds_of(contest.trials)
+    own = {_key(trial): known[trial.number] for trial in contest.trials if trial.number in known}
     scores, params, n_trials = [], [], len(study.get_trials(deepcopy=False))
     sampler = deepcopy(
         study.sampler
     )  # one for all folds, so that it proposes other points in each
-    for number, fold in _folds_of(task):
+    for place, (number, fold) in enumerate(_folds_of(task)):
         objective = objective_on(task_without(task, number, fold))
         again = optuna.create_study(direction=study.direction, sampler=sampler)
         again.optimize(objective, n_trials=n_trials)
         best = again.best_trial
-        candidate = objective._candidate_of(best, "study")
-        scores.append(job_for(task_of_fold(task, number, fold), *candidate).finish().mean)
+        if _key(best) not in own:
+            own[_key(best)] = job_for(task, *candidate_of(best)).finish().test_score
+        scores.append(own[_key(best)][place])
         params.append(best.params)
     return _nested(contest, np.array(scores), {}, params, n_trials, level)
 
@@ -164,6 +172,11 @@ def nested_again(
 def _folds_of(task: Task) -> Iterator[tuple[int, int]]:
     """Yield the numbers of repeats and folds."""
     return ((number, fold) for number in range(task.n_repeats) for fold in range(task.n_folds))
+
+
+def _key(trial: FrozenTrial) -> str:
+    """Return a text that trials with equal params share."""
+    return repr(sorted(trial.params.items()))
 
 
 def _nested(

@@ -1014,7 +1014,7 @@ class TreeCVObjective:
         check_folds(self._job_of(contest.trials[0]))
         if resample:
             on = partial(TreeCVObjective, self._space, report=None, batch_size=self._batches.size)
-            nested = nested_again(study, contest, self._task, on, level)
+            nested = nested_again(study, contest, self._task, self._candidate_in_study, on, level)
         else:
             nested = nested_of(contest, self._task, self._candidate_in_study, level)
         return replace(nested, params=[*map(self.values_of, nested.params)])
