@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+from importlib import import_module
+from pathlib import Path
 import pickle
 from unittest.mock import patch
+import warnings
 
 import numpy as np
 import optuna
@@ -23,6 +26,7 @@ from sklearn.metrics import log_loss
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
+from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -36,14 +40,18 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import HistTreeClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
+from optuna_treecv import select
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.study import honest as honest_module
 from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.honest import choose_best
 from optuna_treecv.study.honest import corrected_by_folds
 from optuna_treecv.study.honest import Losses
+from optuna_treecv.study.honest import losses_by_units
 from optuna_treecv.study.honest import mean_elsewhere
+from optuna_treecv.study.honest import standard_error
 from optuna_treecv.study.known_scores import KnownScores
 
 X, Y = load_breast_cancer(return_X_y=True)
@@ -239,13 +247,145 @@ def fold_ids(groups):
     return ids
 
 
-def test_folds_are_drawn_of_time_series_and_of_other_scores():
-    grid = {"n_neighbors": [1, 3, 5, 9, 20]}
-    objective, study = searched(KNeighborsClassifier(), grid, cv=TimeSeriesSplit(6))
-    assert objective.honest(study).by == "folds"
+def test_folds_are_drawn_for_other_scores():
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=8)
     honest = objective.honest(study)
     assert honest.by == "folds" and honest.mean < honest.value
+
+
+def purged(n_rows, gap):
+    """Return folds of consecutive rows whose neighbours are left out of training."""
+    splits = []
+    for _, test in KFold(5).split(np.zeros(n_rows)):
+        beside = np.clip(np.arange(test[0] - gap, test[-1] + 1 + gap), 0, n_rows - 1)
+        splits.append((np.setdiff1d(np.arange(n_rows), beside), test))
+    return splits
+
+
+@pytest.mark.parametrize(
+    "cv",
+    [TimeSeriesSplit(6), TimeSeriesSplit(15, gap=3), purged(240, 5)],
+    ids=["forward", "gap", "purged"],
+)
+def test_blocks_are_drawn_of_rows_in_the_order_of_time(cv):
+    objective, study = searched(KNeighborsClassifier(), {"n_neighbors": range(1, 12)}, cv=cv)
+    honest = objective.honest(study)
+    values = [trial.value for trial in study.trials]
+    assert honest.by == "blocks" and honest.note == ""
+    assert honest.interval.target.endswith("in the periods that they were tested on")
+    assert honest.value == study.best_value <= honest.mean <= max(values)
+
+
+def test_blocks_of_repeats_are_the_same_rows():
+    options = {"cv": TimeSeriesSplit(5), "n_repeats": 2, "method": "fit"}
+    objective, study = searched(RandomForestClassifier(3), {"max_depth": [1, 3]}, **options)
+    tested = objective._task.tested("fit")
+    pieces = tested.pieces(5, 20).reshape(2, -1)
+    np.testing.assert_array_equal(*pieces)
+    np.testing.assert_array_equal(
+        pieces[0][np.argsort(tested.rows[:200])] // 2, np.arange(200) // 4
+    )
+    assert objective.honest(study).by == "blocks"
+
+
+def test_the_standard_error_of_blocks_is_that_of_a_stratified_sample():
+    objective, _ = searched(KNeighborsClassifier(), {"n_neighbors": [3]}, cv=TimeSeriesSplit(5))
+    tested = objective._task.tested("neighbors")
+    losses = np.random.default_rng(0).normal(size=(5, 40)) + np.arange(5)[:, None]
+    means = losses.reshape(5, 5, 8).mean(axis=2)  # 5 blocks of 8 rows in each fold
+    error = np.sqrt(np.var(means, axis=1, ddof=1).sum() / 5 / 5**2)
+    found = losses_by_units(losses.reshape(1, -1), tested)
+    assert found.by == "blocks" and found.parts.sum() == pytest.approx(losses.mean())
+    assert standard_error(found, 0) == pytest.approx(error * np.sqrt(25 / 24))
+
+
+@pytest.mark.parametrize(
+    "cv",
+    [KFold(5), ShuffleSplit(5, train_size=0.3, test_size=0.3, random_state=0)],
+    ids=["folds", "shuffled"],
+)
+def test_other_splits_say_nothing_of_time(cv):
+    objective, study = searched(KNeighborsClassifier(), {"n_neighbors": [3, 9]}, cv=cv)
+    assert objective.honest(study).by == "rows"
+
+
+def drifting(n_rows):
+    """Return rows whose targets are a slow random walk."""
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(n_rows, 3)), np.cumsum(generator.normal(size=n_rows))
+
+
+@pytest.mark.parametrize(
+    ("data", "cv", "scoring", "why"),
+    [
+        (drifting(600), TimeSeriesSplit(5), "absolute_error", "neighbouring runs of 5 test rows"),
+        (drifting(60), TimeSeriesSplit(5), "absolute_error", "at least 100 test rows"),
+        (drifting(200), TimeSeriesSplit(5), "r2", "folds of time-ordered splits are not"),
+        (
+            drifting(240),
+            [(np.arange(n), np.arange(n, n + 60)) for n in (60, 90, 120, 150)],
+            "absolute_error",
+            "time-ordered test sets that share rows",
+        ),
+    ],
+    ids=["correlated", "few", "folds", "shared"],
+)
+def test_what_is_not_exchangeable_is_refused(data, cv, scoring, why):
+    grid = {"n_neighbors": [1, 3, 9]}
+    objective, study = searched(KNeighborsRegressor(), grid, data, cv=cv, scoring=scoring)
+    with pytest.raises(ValueError, match=f"^honest cannot correct the score .* because .*{why}"):
+        objective.honest(study)
+    assert select(study, objective).honest is None
+    with pytest.warns(UserWarning, match=f"honest_interval_ are NaN, because .*{why}"):
+        ensemble = objective.ensemble(study)
+    assert np.isfinite(ensemble.oof_score_) and np.isnan(ensemble.honest_score_)
+    assert np.all(np.isnan(ensemble.honest_interval_))
+
+
+def test_correlated_blocks_are_noted():
+    generator = np.random.default_rng(0)
+    rows, noise = generator.normal(size=(200, 3)), generator.normal(size=200)
+    target = np.zeros(200)
+    for i in range(1, 200):
+        target[i] = 0.9 * target[i - 1] + noise[i]
+    grid, options = {"n_neighbors": [1, 3, 9]}, {"cv": TimeSeriesSplit(5)}
+    options["scoring"] = "absolute_error"
+    objective, study = searched(KNeighborsRegressor(), grid, (rows, target), **options)
+    with pytest.warns(UserWarning, match="honest: neighbouring blocks of rows are correlated"):
+        honest = objective.honest(study)
+    assert honest.note.endswith("so the interval may be too narrow.")
+
+
+def test_the_mean_is_never_worse_than_all_candidates():
+    """Of two candidates that score the same, a draw's choice is the worse one on the others."""
+    generator = np.random.default_rng(0)
+    one = generator.normal(size=100)
+    shares = np.full(100, 1 / 100)
+    losses = Losses(np.array([one, one[::-1]]) * shares, shares, "rows")
+    assert mean_elsewhere(losses, choose_best, 0, seed=0) == pytest.approx(one.mean(), abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "splits"),
+    [
+        ("sources", "forward"),
+        ("regimes", "forward"),
+        ("sources", "purged"),
+        ("sources", "groups 100"),
+    ],
+)
+def test_honest_is_right_by_simulation(kind, splits, monkeypatch):
+    """``tests/benchmarks/dependent_rows.py`` simulates more studies of more kinds."""
+    monkeypatch.syspath_prepend(Path(__file__).parent / "benchmarks")
+    measure = import_module("dependent_rows").measure
+    with warnings.catch_warnings(action="ignore"):
+        found = np.array([measure(kind, splits, 500, 0.5, seed) for seed in range(30)])
+    found = found[~np.isnan(found[:, 1])]
+    value, mean, low, high, is_outside = found.T
+    assert len(found) >= 20
+    assert abs(mean.mean()) < abs(value.mean()) / 3
+    assert np.mean((low <= 0) & (high >= 0)) >= 0.85 and not is_outside.any()
 
 
 def test_what_cannot_be_known_is_said():

@@ -353,7 +353,7 @@ def note_of_instability(scores: Scores) -> str:
 
 def note_of_dependence(tested: Tested) -> str:
     """Return a sentence where rows are not independent, or ""."""
-    if tested.groups is None and not tested.goes_forward:
+    if tested.groups is None and not tested.is_ordered:
         return ""
     rows = "neighbouring rows of a time series" if tested.groups is None else "rows of one group"
     return f"It takes rows as independent, which {rows} are not, and may be too narrow."

@@ -84,6 +84,23 @@ class Tested:
         )
 
     @cached_property
+    def is_ordered(self) -> bool:
+        """Whether the splits show that rows are in the order of time.
+
+        Models are tested on later rows, or the rows before or after the test rows are left out of
+        training, as by purged folds.
+        """
+        cut = self.cuts[0]
+        return self.goes_forward or (
+            not isinstance(cut, Folds)
+            and cut.n_folds > 1
+            and all(
+                _is_purged(cut.split(chunk).train_rows(), cut.test_rows(chunk), cut.n_rows)
+                for chunk in range(cut.n_folds)
+            )
+        )
+
+    @cached_property
     def rows(self) -> np.ndarray:
         """The rows that are tested, fold after fold along the tree and repeat after repeat."""
         return np.concatenate([cut.tested_from(0, cut.n_folds) for cut in self.cuts])
@@ -110,17 +127,36 @@ class Tested:
         np.add.at(shares, self.rows, self.test_shares)
         return shares
 
-    def units(self) -> tuple[np.ndarray, Literal["rows", "groups", "folds"]]:
+    def units(self) -> tuple[np.ndarray, Literal["rows", "groups"]]:
         """Return what a bootstrap draws, a number for each test of a row, and its name.
 
-        They are independent of each other: rows, or the groups of rows that were given, or the
-        folds of a time series.
+        They are independent of each other: rows, or the groups of rows that were given.
         """
-        if self.goes_forward:
-            return np.repeat(np.arange(self.n_folds), np.diff(self.cuts[0].begins())), "folds"
         if self.groups is not None:
             return self.groups[self.rows], "groups"
         return self.rows, "rows"
+
+    def pieces(self, n_strata: int, n_pieces: int) -> np.ndarray | None:
+        """Return the number of a piece of consecutive rows for each test of a row.
+
+        Each of ``n_strata`` runs of consecutive folds is cut into ``n_pieces`` pieces. None if
+        one of them has fewer rows.
+        """
+        numbers = []
+        for cut in self.cuts:
+            rows = cut.tested_from(0, cut.n_folds)
+            begins = cut.begins() - cut.begins()[0]
+            firsts = np.minimum.reduceat(rows, begins[:-1])
+            strata = np.argsort(np.argsort(firsts)) * n_strata // cut.n_folds
+            of_rows = np.repeat(strata, np.diff(begins))
+            sizes = np.bincount(of_rows)
+            if sizes.min() < n_pieces:
+                return None
+            pieces = [i * n_pieces + np.arange(n) * n_pieces // n for i, n in enumerate(sizes)]
+            in_time = np.lexsort((rows, of_rows))
+            numbers.append(np.empty(len(rows), np.intp))
+            numbers[-1][in_time] = np.concatenate(pieces)
+        return np.concatenate(numbers)
 
     def fewest_effective_rows(self) -> float:
         r"""Return :math:`(\sum w)^2 / \sum w^2` of the smallest fold."""
@@ -147,6 +183,16 @@ class Tested:
         if not _are_equal(self.score_weights, other.score_weights):
             return "its score_weight is another"
         return ""
+
+
+def _is_purged(train: np.ndarray, test: np.ndarray, n_rows: int) -> bool:
+    """Return whether runs of test rows have no training row before, or none after them."""
+    is_tested, is_trained = np.zeros(n_rows + 2, bool), np.zeros(n_rows + 2, bool)
+    is_tested[test + 1] = is_trained[train + 1] = True
+    before = np.flatnonzero(is_tested[1:] & ~is_tested[:-1])
+    after = np.flatnonzero(is_tested[:-1] & ~is_tested[1:]) + 1
+    are_runs = 2 * len(before) <= len(test)  # those of rows drawn at random are shorter
+    return are_runs and not (is_trained[before].any() and is_trained[after].any())
 
 
 def _are_equal(one: Any, other: Any) -> bool:

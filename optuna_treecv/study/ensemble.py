@@ -1,6 +1,7 @@
 """Ensembles of the trials of a study, selected on their out-of-fold outputs."""
 
 from collections import Counter
+from math import nan
 from typing import Any
 from typing import NamedTuple
 
@@ -17,12 +18,14 @@ from optuna_treecv.crossval.outputs import losses_of_folds
 from optuna_treecv.crossval.outputs import losses_of_tests
 from optuna_treecv.crossval.outputs import metric_of
 from optuna_treecv.crossval.outputs import sign_of
+from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.tested import Tested
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.study.honest import draws_of_units
 from optuna_treecv.study.honest import interval_around
 from optuna_treecv.study.honest import Losses
 from optuna_treecv.study.honest import losses_by_units
+from optuna_treecv.study.honest import why_not_exchangeable
 
 #: The most members.
 MOST_MEMBERS = 1000
@@ -150,6 +153,11 @@ class Candidates:
         job = self._job
         taken, output = self.select()
         losses = self.losses(output[None])
+        score, counts = float(losses.parts.sum()), dict(Counter(taken).most_common())
+        if why := why_not_exchangeable(losses, self._tested, 0):
+            warn_caller(f"honest_score_ and honest_interval_ are NaN, because {why}.")
+            nothing = Interval(nan, nan, "bootstrap", "", level, why)
+            return Members(counts, sign_of(job) * score, nan, nothing)
         n_tests = self._responses.shape[1] if self._are_rows else _ROWS_PER_FOLD
         n_losses = min(len(self._responses), _BEST) * self._size * n_tests
         n_draws = int(np.clip(_MOST_LOSSES // n_losses, _FEWEST_DRAWS, _MOST_DRAWS))
@@ -158,10 +166,9 @@ class Candidates:
             for draw, lacks in zip(draws, lacking, strict=True):
                 parts = self.losses(self.select(draw)[1][None]).parts[0]
                 elsewhere.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))
-        mean = float(losses.parts.sum() + np.mean(elsewhere))
-        scores = sign_of(job) * float(losses.parts.sum()), sign_of(job) * mean
+        mean = score + float(np.mean(elsewhere))
         interval = interval_around(job, losses, 0, mean, "the members", level)
-        return Members(dict(Counter(taken).most_common()), *scores, interval)
+        return Members(counts, sign_of(job) * score, sign_of(job) * mean, interval)
 
 
 def voting(members: dict[str, Any], weights: list[int], classes: np.ndarray | None) -> Any:

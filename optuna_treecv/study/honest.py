@@ -39,6 +39,12 @@ FEWEST_UNITS, FEWEST_FOLDS = 50, 5
 # score of the best one.
 _MOST_BY_FOLDS, _MOST_SCORES = 200, 2**20
 
+# Rows in the order of time are drawn in about so many blocks of consecutive rows, the same number
+# in each of the runs of folds. Blocks are nearly independent if their quarters, next to each
+# other, have a smaller correlation than noted; above the other one too few of them are.
+_BLOCKS, _MOST_STRATA, _QUARTERS = 25, 10, 4
+_NOTED, _MOST_CORRELATED = 0.2, 0.3
+
 # Trials that differ from the best one by more than so wide an interval are never chosen.
 _NEAR = 0.997
 
@@ -86,8 +92,8 @@ class Honest:
         The value of the trial, which is not corrected.
     trial : optuna.trial.FrozenTrial
         The chosen trial.
-    by : {"rows", "groups", "folds"}
-        What the bootstrap draws.
+    by : {"rows", "groups", "blocks", "folds"}
+        What the bootstrap draws. Blocks are consecutive test rows of time-ordered splits.
     n_trials : int
         The number of trials that might have been chosen. All others are worse by more than noise.
     left_out : list of int
@@ -132,13 +138,16 @@ class Losses(NamedTuple):
         What each unit adds to the mean of a candidate, where smaller means are better.
     shares : ndarray of shape (n_units,)
         The shares of the units in a mean; they add up to 1.
-    by : str
+    by : {"rows", "groups", "blocks", "folds"}
         What the units are.
+    quarters : ndarray of shape (n_candidates, n_strata, n_quarters) or None
+        Of blocks, what each quarter adds to a mean less its share of the mean of its stratum.
     """
 
     parts: np.ndarray
     shares: np.ndarray
     by: str
+    quarters: np.ndarray | None = None
 
 
 def losses_by_units(of_tests: np.ndarray, tested: Tested) -> Losses:
@@ -150,6 +159,8 @@ def losses_by_units(of_tests: np.ndarray, tested: Tested) -> Losses:
         The losses of the tests of rows, in the order of ``Tested.rows``.
     tested : Tested
     """
+    if tested.is_ordered and (losses := _losses_by_blocks(of_tests, tested)) is not None:
+        return losses
     (units, by), shares = tested.units(), tested.test_shares
     n_units = int(units.max()) + 1
     if by == "rows" and len(tested.cuts) == 1 and not tested.shares_test_rows and shares.all():
@@ -158,6 +169,76 @@ def losses_by_units(of_tests: np.ndarray, tested: Tested) -> Losses:
     of_units = np.bincount(units, shares, n_units)
     are_tested = of_units > 0
     return Losses(np.array(parts)[:, are_tested], of_units[are_tested], by)
+
+
+def _losses_by_blocks(of_tests: np.ndarray, tested: Tested) -> Losses | None:
+    r"""Return losses by blocks of rows that follow each other in time; None if there are too few.
+
+    The models of a few consecutive folds differ from those of others, as much as their training
+    sets do, and it is their mean loss that is estimated. So blocks differ from the mean R as they
+    differ from the mean of their stratum, :math:`a_i - s_i R_h`, times the root of
+    :math:`b / (b - 1)` for b blocks in each stratum.
+    """
+    n_strata = min(tested.n_folds, _MOST_STRATA)
+    n_blocks = -(-_BLOCKS // n_strata)
+    shape = n_strata, n_blocks, _QUARTERS
+    pieces = tested.pieces(n_strata, n_blocks * _QUARTERS)
+    if pieces is None or tested.shares_test_rows:
+        return None
+    shares = np.bincount(pieces, tested.test_shares).reshape(shape)
+    parts = np.array([np.bincount(pieces, tested.test_shares * one) for one in of_tests])
+    parts = parts.reshape(-1, *shape)
+    means = parts.sum(axis=(2, 3), keepdims=True) / shares.sum(axis=(1, 2), keepdims=True)
+    quarters = parts - shares * means
+    of_blocks = shares.sum(axis=2)
+    blocks = parts.sum(axis=(1, 2, 3))[:, None, None] * of_blocks
+    blocks += sqrt(n_blocks / (n_blocks - 1)) * quarters.sum(axis=3)
+    flat = len(parts), n_strata, n_blocks * _QUARTERS
+    return Losses(
+        blocks.reshape(len(parts), -1), of_blocks.ravel(), "blocks", quarters.reshape(flat)
+    )
+
+
+def why_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
+    """Return why a bootstrap of rows in the order of time would mislead; "" if it would not.
+
+    Parameters
+    ----------
+    losses : Losses
+    tested : Tested
+    chosen : int
+        The candidate that is chosen on all units.
+    """
+    if not tested.is_ordered:
+        return ""
+    if losses.by == "folds":
+        return "folds of time-ordered splits are not exchangeable, and no scores of rows are known"
+    if tested.shares_test_rows:
+        return "time-ordered test sets that share rows cannot be divided into independent blocks"
+    if losses.quarters is None:
+        return f"time-ordered splits need at least {_QUARTERS * _BLOCKS} test rows, evenly spread"
+    if (correlation := _correlation_of_blocks(losses, chosen)) > _MOST_CORRELATED:
+        n_rows = len(tested.rows) // losses.quarters[0].size
+        return (
+            f"the losses of neighbouring runs of {n_rows} test rows have a correlation of "
+            f"{correlation:.2f}, so there are too few independent blocks of rows"
+        )
+    return ""
+
+
+def _correlation_of_blocks(losses: Losses, chosen: int) -> float:
+    """Return the correlation of neighbouring quarters of blocks; 0 of other units.
+
+    It is the larger one of that of the chosen candidate's losses and that of the differences of
+    all others from them.
+    """
+    if losses.quarters is None:
+        return 0.0
+    own, correlation = losses.quarters[chosen], 0.0
+    for one in (own, losses.quarters - own):
+        if squares := float(np.square(one).sum()):
+            correlation = max(correlation, float((one[..., 1:] * one[..., :-1]).sum()) / squares)
+    return correlation
 
 
 def draws_of_units(
@@ -190,6 +271,9 @@ def mean_elsewhere(losses: Losses, choose: Rule, chosen: int, seed: int) -> floa
     the units that the draw lacks. The mean of these losses :math:`\ell_b(c_b)` is that
     of BBC-CV. With the candidate c that is chosen on all units, whose mean loss R is known, it is
     computed as :math:`R + \frac{1}{B} \sum_b (\ell_b(c_b) - \ell_b(c))`, which takes fewer draws.
+    It is at least the least, and at most the greatest mean of a candidate: what is chosen on all
+    units is one of them. Otherwise the mean of two candidates that score the same would be worse
+    than both.
 
     Parameters
     ----------
@@ -207,7 +291,9 @@ def mean_elsewhere(losses: Losses, choose: Rule, chosen: int, seed: int) -> floa
         outside = lacking @ losses.parts.T / (lacking @ losses.shares)[:, None]
         of_chosen = np.take_along_axis(outside, choose(inside, draws)[:, None], 1)[:, 0]
         elsewhere.append(of_chosen - outside[:, chosen])
-    return float(losses.parts[chosen].sum() + np.mean(np.concatenate(elsewhere)))
+    means = losses.parts.sum(axis=1)
+    mean = means[chosen] + np.mean(np.concatenate(elsewhere))
+    return float(np.clip(mean, means.min(), means.max()))
 
 
 def choose_best(means: np.ndarray, draws: np.ndarray) -> np.ndarray:
@@ -286,6 +372,8 @@ def interval_around(
         low, high = better - half, worse + half
     low, high = sorted([sign_of(job) * low, sign_of(job) * high])
     target = f"{models_in_words(job.task.tested(job.method_name))}, those of {of}"
+    if losses.by == "blocks":
+        target = f"{target}, in the periods that they were tested on"
     return within(Interval(low, high, "bootstrap", target, level), job.score_range)
 
 
@@ -370,6 +458,11 @@ def correction_of(
     places = {trial.number: place for place, trial in enumerate(known)}
     left_out = [trial.number for trial in near if trial.number not in places]
     chosen, seed = places[choice.trial.number], job.task.settings.seed
+    if reason := why_not_exchangeable(losses, tested, chosen):
+        raise ValueError(
+            f"honest cannot correct the score of the chosen trial, because {reason}; test the "
+            "chosen model on later rows, which had no part in the study, instead."
+        )
     return (
         choice,
         known,
@@ -392,7 +485,7 @@ def honest_of(correction: Correction, job: Job, level: float) -> Honest:
     choice, known, left_out, losses, compute_mean = correction
     mean, chosen = compute_mean(), known.index(choice.trial)
     interval = interval_around(job, losses, chosen, mean, "the chosen trial", level)
-    note = " ".join(filter(None, [_note_of_left_out(left_out), _note(losses)]))
+    note = " ".join(filter(None, [_note_of_left_out(left_out), _note(losses, chosen)]))
     if note:
         warn_caller(f"honest: {note[:1].lower()}{note[1:]}")
     return Honest(
@@ -489,12 +582,17 @@ def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
     return sign * mean_elsewhere(losses, choose_best, known.index(best), seed=0)
 
 
-def _note(losses: Losses) -> str:
+def _note(losses: Losses, chosen: int) -> str:
     """Return why a correction may mislead, a sentence; "" if nothing is known."""
     n_units = len(losses.shares)
+    if (correlation := _correlation_of_blocks(losses, chosen)) > _NOTED:
+        return (
+            f"Neighbouring blocks of rows are correlated ({correlation:.2f}), so the interval may "
+            "be too narrow."
+        )
     if losses.by == "folds" and n_units < FEWEST_FOLDS:
         return f"A bootstrap of {n_units} folds says little; more folds would be right."
-    if losses.by != "folds" and n_units < FEWEST_UNITS:
+    if losses.by in ("rows", "groups") and n_units < FEWEST_UNITS:
         return (
             f"A bootstrap of {n_units} {losses.by} says little: neither the correction nor the "
             "interval can be trusted."
