@@ -160,7 +160,7 @@ def test_the_interval_of_the_chosen_trial(binary):
     assert choice.interval.target == alone.target
     assert "chosen among 15 trials on the same folds" in choice.interval.note
     assert "looks better than it is" in choice.interval.note
-    assert f"Choice(trial={choice.trial.number}, " in repr(choice)
+    assert f"Choice(trial_number={choice.trial.number}, " in repr(choice)
     own, single = searched(binary, n_trials=1)
     assert select(single, own).interval.note == ""
 
@@ -214,7 +214,7 @@ def test_trials_of_other_workers_are_left_out(binary):
         select(study, other, rule="one_se")
     alone = select(study, other)
     assert alone.trial.number == study.best_trial.number and alone.interval is None
-    assert len(alone.left_out) == 10 and "left_out=[" in repr(alone)
+    assert len(alone.left_out) == 10 and "left_out=<" in repr(alone)
     by_value = sorted(study.trials, key=lambda trial: trial.value)
     for trial in by_value[:3]:
         other._known_scores.note(trial, other.evaluate(trial.params), "minimize")

@@ -715,7 +715,7 @@ def test_out_of_bag_scores_are_those_of_the_fits_of_folds(name: str, results: An
         ]
         assert found.curve.oob_score == pytest.approx(np.mean(expected), rel=1e-12)
         assert trial.user_attrs["treecv"]["oob_score"] == float(f"{np.mean(expected):.6g}")
-        assert f"oob_score={np.mean(expected):.6g}" in repr(found)
+        assert f"curve=<oob_score: {np.mean(expected):.6g}>" in repr(found)
 
 
 @pytest.mark.slow

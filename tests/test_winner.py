@@ -43,6 +43,7 @@ from optuna_treecv import pooled
 from optuna_treecv import select
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.reporting.evaluations import Evaluations
 from optuna_treecv.study import honest as honest_module
 from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.choice import Contest
@@ -166,7 +167,7 @@ def test_the_correction_is_that_of_bbc_cv():
     def choose(means, draws):
         return means.argmin(axis=1)
 
-    found = mean_elsewhere(Losses(losses * shares, shares, "rows"), choose, chosen, seed=0)
+    found = mean_elsewhere(Losses(losses * shares, shares, "rows"), choose, chosen)
     assert found == pytest.approx(np.mean(expected), abs=0.006)
     assert losses[chosen].mean() + 0.01 < found
 
@@ -191,7 +192,7 @@ def test_the_result_says_what_it_is():
     assert honest.trial.number == study.best_trial.number
     assert honest.interval.low < honest.mean < honest.interval.high
     assert honest.by == "rows" and honest.left_out == [] and honest.note == ""
-    assert 1 < honest.n_trials <= 39
+    assert 1 < honest.n_contenders <= 39
     assert "5 models of the folds" in honest.interval.target and honest.interval.level == 0.9
     assert repr(honest).startswith(f"Honest(mean={honest.mean:.6g}, low=")
     assert objective.honest(study, level=0.9).mean == honest.mean  # one seed
@@ -212,6 +213,16 @@ def test_rows_are_those_of_row_losses():
     assert not objective._known_scores.find(study.best_trial).outputs
     one, two = objective.honest(study), with_rows.honest(same)
     assert one.mean == pytest.approx(two.mean, rel=1e-5) and one.by == two.by == "rows"
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_store_corrects_by_folds_as_the_objective_does(seed, tmp_path):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    options = {"scoring": "roc_auc", "cv": 8, "random_state": seed, "store": store}
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, **options)
+    honest, contest = objective.honest(study), Evaluations(study, store).contest()
+    assert honest.by == "folds" and honest.n_contenders < len(study.trials)
+    assert corrected_by_folds(contest, -1) == pytest.approx(honest.mean, rel=1e-12)
 
 
 def test_simpler_ones_are_corrected_as_they_are_chosen():
@@ -296,7 +307,11 @@ def test_the_standard_error_of_blocks_is_that_of_a_stratified_sample():
     error = np.sqrt(np.var(means, axis=1, ddof=1).sum() / 5 / 5**2)
     found = losses_by_units(losses.reshape(1, -1), tested)
     assert found.by == "blocks" and found.parts.sum() == pytest.approx(losses.mean())
-    assert standard_error(found, 0) == pytest.approx(error * np.sqrt(25 / 24))
+    quarters = losses.reshape(5, 20, 2).mean(axis=2)
+    quarters -= quarters.mean(axis=1, keepdims=True)
+    r = np.sum(quarters[:, 1:] * quarters[:, :-1]) / np.sum(quarters**2)
+    grows = np.sqrt(1 + 2 * max(0, r))
+    assert standard_error(found, 0) == pytest.approx(error * np.sqrt(25 / 24) * grows)
 
 
 @pytest.mark.parametrize(
@@ -362,7 +377,7 @@ def test_the_mean_is_never_worse_than_all_candidates():
     one = generator.normal(size=100)
     shares = np.full(100, 1 / 100)
     losses = Losses(np.array([one, one[::-1]]) * shares, shares, "rows")
-    assert mean_elsewhere(losses, choose_best, 0, seed=0) == pytest.approx(one.mean(), abs=1e-12)
+    assert mean_elsewhere(losses, choose_best, 0) == pytest.approx(one.mean(), abs=1e-12)
 
 
 @pytest.mark.slow
@@ -671,7 +686,7 @@ def test_grids_of_ensembles_are_corrected_by_the_scores_of_folds():
     study = optuna.create_study(sampler=objective.grid_sampler())
     study.optimize(objective)
     honest = objective.honest(study)
-    assert (honest.by, honest.n_trials, honest.left_out) == ("folds", 6, [])
+    assert (honest.by, honest.n_contenders, honest.left_out) == ("folds", 6, [])
 
 
 def test_searches_make_ensembles():

@@ -72,6 +72,27 @@ class Interval:
         )
 
 
+class HasInterval:
+    """A result with an interval, whose ends are attributes too."""
+
+    interval: Interval | None
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval; NaN if there is none."""
+        return float("nan") if self.interval is None else float(self.interval.low)
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval; NaN if there is none."""
+        return float("nan") if self.interval is None else float(self.interval.high)
+
+    @property
+    def level(self) -> float:
+        """The probability with which the interval covers its target; NaN if there is none."""
+        return float("nan") if self.interval is None else self.interval.level
+
+
 @dataclass(frozen=True, eq=False)
 class Scores:
     """The scores behind a mean, and what is known of the rows behind them.
@@ -372,7 +393,7 @@ def models_in_words(tested: Tested) -> str:
 
 
 @dataclass(frozen=True)
-class PairedDifference:
+class PairedDifference(HasInterval):
     """The mean of one evaluation minus that of another on the same folds.
 
     Attributes
@@ -383,6 +404,8 @@ class PairedDifference:
         Its standard error.
     interval : Interval
         The interval around it.
+    low, high, level : float
+        The ends and the level of the interval.
     by : {"rows", "folds"}
         What was paired. There are more rows than folds, so rows show smaller differences.
     n_pairs : int
@@ -399,7 +422,7 @@ class PairedDifference:
         """Return all but the target of the interval."""
         return (
             f"PairedDifference(mean={self.mean:.6g}, std_error={self.std_error:.6g}, "
-            f"low={self.interval.low:.6g}, high={self.interval.high:.6g}, by={self.by!r}, "
+            f"low={self.low:.6g}, high={self.high:.6g}, by={self.by!r}, "
             f"n_pairs={self.n_pairs})"
         )
 

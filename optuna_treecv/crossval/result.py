@@ -403,13 +403,13 @@ class CVResult:
         several = ""
         if len(self.scores) > 1:
             means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
-            several = f"    scores={{{', '.join(means)}}},\n"
+            several = f"    scores=<{', '.join(means)}>,\n"
         why = f"    why={self.why!r},\n" if self.why and self.method == "fit" else ""
         trees = ""
         if self.curve is not None and len(self.curve.n_trees) > 1:
-            trees = f" n_estimators={self.curve.best},"
+            trees = f" curve=<best: {self.curve.best} trees>,"
         elif self.curve is not None and self.curve.oob_score is not None:
-            trees = f" oob_score={self.curve.oob_score:.6g},"
+            trees = f" curve=<oob_score: {self.curve.oob_score:.6g}>,"
         return (
             f"CVResult(mean={self.mean:.6g}, {_spread(self.std, self.std_error)}, "
             f"method={self.method!r}, n_folds={self.n_folds},{trees}\n"

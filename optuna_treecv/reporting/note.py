@@ -80,7 +80,8 @@ def _luck(of: Evaluations, contest: Contest | None) -> str:
         return f"{luck}."
     luck = (
         f"{luck}: corrected for the choice, by a bootstrap of the folds, it scores "
-        f"**{_value(corrected)}**."
+        f"**{_value(corrected)}**. If the scores of rows are known, `objective.honest(study)` "
+        "draws rows instead, and is more precise."
     )
     with suppress(ValueError):  # too few trials
         luck = f"{luck} {advice_of(contest)}"

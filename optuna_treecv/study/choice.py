@@ -27,6 +27,7 @@ from optuna_treecv.crossval.html import as_table
 from optuna_treecv.crossval.intervals import check_level
 from optuna_treecv.crossval.intervals import difference_by_folds
 from optuna_treecv.crossval.intervals import difference_by_rows
+from optuna_treecv.crossval.intervals import HasInterval
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import nadeau_bengio
 from optuna_treecv.crossval.intervals import note_of_dependence
@@ -133,18 +134,24 @@ class Contest(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Choice(HasInterval):
     """A trial that was chosen, with the comparisons that defend the choice.
 
     Attributes
     ----------
     trial : optuna.trial.FrozenTrial
         The chosen trial.
+    trial_number, params, value
+        Its number, parameters and value.
     best : optuna.trial.FrozenTrial
         The trial with the best value.
+    best_number : int
+        Its number.
     interval : Interval or None
         The interval of the chosen trial's mean, by the method of Nadeau and Bengio. None where
         there is none, as for a hold-out or time series.
+    low, high, level : float
+        The ends and the level of the interval.
     candidates : list of Candidate
         The best trial and those that may not be distinguishable from it, best first, as far as
         their scores are known: each has ``trial`` and ``difference``, from the best one. All other
@@ -173,6 +180,26 @@ class Choice:
     left_out: list[int]
     honest: Any = None
 
+    @property
+    def trial_number(self) -> int:
+        """The number of the chosen trial."""
+        return self.trial.number
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters of the chosen trial."""
+        return self.trial.params
+
+    @property
+    def value(self) -> float:
+        """The value of the chosen trial."""
+        return self.trial.values[0]
+
+    @property
+    def best_number(self) -> int:
+        """The number of the best trial."""
+        return self.best.number
+
     def _repr_html_(self) -> str:
         """Return what notebooks show."""
         honest, interval = self.honest, self.interval
@@ -195,17 +222,17 @@ class Choice:
         """Return the choice in a few lines."""
         interval = self.interval
         lines = [
-            f"Choice(trial={self.trial.number}, params={self.trial.params},",
-            f"    best={self.best.number}, within_one_se={_few(self.within_one_se)}, "
+            f"Choice(trial_number={self.trial_number}, params={self.params},",
+            f"    best_number={self.best_number}, within_one_se={_few(self.within_one_se)}, "
             f"not_distinguishable={_few(self.not_distinguishable)}, n_trials={self.n_trials},",
         ]
         if self.left_out:
             lines.append(f"    left_out={_few(self.left_out)},")
         if interval is not None:
-            lines.append(f"    low={interval.low:.6g}, high={interval.high:.6g},")
-            lines.append(f"    note={interval.note!r},")
+            lines.append(f"    low={self.low:.6g}, high={self.high:.6g},")
+            lines.append(f"    interval=<{interval.note or interval.method}>,")
         if self.honest is not None:
-            lines.append(f"    value={self.trial.values[0]:.6g}, honest={self.honest.mean:.6g},")
+            lines.append(f"    value={self.value:.6g}, honest=<mean {self.honest.mean:.6g}>,")
         return "\n".join(lines)[:-1] + ")"
 
 
@@ -425,8 +452,9 @@ def _chosen(rule: Callable[[list[Candidate]], Any], candidates: list[Candidate])
 
 def _few(numbers: Sequence[int]) -> str:
     """Return a list as text, shortened if it is long."""
-    more = f", ... {len(numbers) - 8} more" if len(numbers) > 8 else ""
-    return f"[{', '.join(map(str, numbers[:8]))}{more}]"
+    if len(numbers) <= 8:
+        return str(list(numbers))
+    return f"<{', '.join(map(str, numbers[:8]))}, ... {len(numbers) - 8} more>"
 
 
 # The candidates of a choice.

@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial
 from scipy import stats
 
 from optuna_treecv.crossval.intervals import fold_error
+from optuna_treecv.crossval.intervals import HasInterval
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import models_in_words
 from optuna_treecv.crossval.intervals import student_quantile
@@ -53,6 +54,8 @@ _MOST_DRAWN = 2**22
 _FEWEST_DRAWS, _MOST_DRAWS = 50, 500
 # The bytes of the losses of rows at most; those of worse trials are left out.
 _MOST_BYTES = 2**28
+# Of the draws: where objectives and stores know the same scores, they correct them alike.
+_SEED = 0
 # How often a unit is drawn, by 16 random bits.
 _COUNTS = stats.poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1)
 
@@ -73,7 +76,7 @@ Correction = tuple[Choice, list[FrozenTrial], list[int], "Losses", Callable[[], 
 
 
 @dataclass(frozen=True, eq=False)
-class Honest:
+class Honest(HasInterval):
     r"""The expected score of the chosen model of a study, with an interval.
 
     The best of several noisy values looks better than it is. With the losses of all trials for
@@ -88,13 +91,17 @@ class Honest:
         Its interval, from the better end of that around ``value`` to the worse end of that around
         ``mean``. It covers the mean risk of the fold models of the chosen trial. With few rows,
         the model that is trained on all rows is better than these.
+    low, high, level : float
+        The ends and the level of the interval.
     value : float
         The value of the trial, which is not corrected.
     trial : optuna.trial.FrozenTrial
         The chosen trial.
+    trial_number : int
+        Its number.
     by : {"rows", "groups", "blocks", "folds"}
         What the bootstrap draws. Blocks are consecutive test rows of time-ordered splits.
-    n_trials : int
+    n_contenders : int
         The number of trials that might have been chosen. All others are worse by more than noise.
     left_out : list of int
         The numbers of trials that might have been chosen, but whose outputs are not known. If
@@ -113,19 +120,24 @@ class Honest:
     value: float
     trial: FrozenTrial
     by: str
-    n_trials: int
+    n_contenders: int
     left_out: list[int]
     note: str
+
+    @property
+    def trial_number(self) -> int:
+        """The number of the chosen trial."""
+        return self.trial.number
 
     def __repr__(self) -> str:
         """Return all in a few lines."""
         left_out = f", left_out={self.left_out}" if self.left_out else ""
         note = f",\n    note={self.note!r}" if self.note else ""
         return (
-            f"Honest(mean={self.mean:.6g}, low={self.interval.low:.6g}, "
-            f"high={self.interval.high:.6g}, level={self.interval.level:g},\n"
-            f"    value={self.value:.6g}, trial={self.trial.number}, by={self.by!r}, "
-            f"n_trials={self.n_trials}{left_out}{note})"
+            f"Honest(mean={self.mean:.6g}, low={self.low:.6g}, high={self.high:.6g}, "
+            f"level={self.level:g},\n"
+            f"    value={self.value:.6g}, trial_number={self.trial_number}, by={self.by!r}, "
+            f"n_contenders={self.n_contenders}{left_out}{note})"
         )
 
 
@@ -264,7 +276,7 @@ def draws_of_units(
         yield draws[are_useful], lacking[are_useful].astype(float)
 
 
-def mean_elsewhere(losses: Losses, choose: Rule, chosen: int, seed: int) -> float:
+def mean_elsewhere(losses: Losses, choose: Rule, chosen: int) -> float:
     r"""Return the mean loss of what a rule chooses where it was not chosen, by the bootstrap.
 
     Of each bootstrap draw b of units, the candidate :math:`c_b` that is chosen on it is scored on
@@ -281,12 +293,11 @@ def mean_elsewhere(losses: Losses, choose: Rule, chosen: int, seed: int) -> floa
     choose : callable
     chosen : int
         The candidate that is chosen on all units.
-    seed : int
     """
     n_units = len(losses.shares)
     n_draws = int(np.clip(_MOST_DRAWN // n_units, _FEWEST_DRAWS, _MOST_DRAWS))
     elsewhere = []
-    for draws, lacking in draws_of_units(n_units, n_draws, seed):
+    for draws, lacking in draws_of_units(n_units, n_draws, _SEED):
         inside = draws @ losses.parts.T / (draws @ losses.shares)[:, None]
         outside = lacking @ losses.parts.T / (lacking @ losses.shares)[:, None]
         of_chosen = np.take_along_axis(outside, choose(inside, draws)[:, None], 1)[:, 0]
@@ -332,10 +343,12 @@ def standard_error(losses: Losses, candidate: int) -> float:
 
     For unit i with share :math:`s_i` and part :math:`a_i` of the mean R it is
     :math:`\sqrt{\sum_i (a_i - s_i R)^2}` (Bayle et al. 2020, equation 4.2), times the root of
-    :math:`m / (m - 1)` for m units.
+    :math:`m / (m - 1)` for m units. Of blocks whose quarters have the correlation r with their
+    neighbours, it is multiplied by the root of :math:`1 + 2 r`.
     """
     parts = losses.parts[candidate]
     squares = float(np.square(parts - losses.shares * parts.sum()).sum())
+    squares *= 1 + 2 * _correlation_of_blocks(losses, candidate)
     return sqrt(squares * len(parts) / (len(parts) - 1))
 
 
@@ -457,7 +470,7 @@ def correction_of(
         rule_of_draws = choose_simplest(losses, np.argsort(by_rank))
     places = {trial.number: place for place, trial in enumerate(known)}
     left_out = [trial.number for trial in near if trial.number not in places]
-    chosen, seed = places[choice.trial.number], job.task.settings.seed
+    chosen = places[choice.trial.number]
     if reason := why_not_exchangeable(losses, tested, chosen):
         raise ValueError(
             f"honest cannot correct the score of the chosen trial, because {reason}; test the "
@@ -468,7 +481,7 @@ def correction_of(
         known,
         left_out,
         losses,
-        partial(mean_elsewhere, losses, rule_of_draws, chosen, seed),
+        partial(mean_elsewhere, losses, rule_of_draws, chosen),
     )
 
 
@@ -494,7 +507,7 @@ def honest_of(correction: Correction, job: Job, level: float) -> Honest:
         value=choice.trial.values[0],
         trial=choice.trial,
         by=losses.by,
-        n_trials=len(known),
+        n_contenders=len(known),
         left_out=left_out,
         note=note,
     )
@@ -572,14 +585,16 @@ def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
     if contest is None or contest.n_folds < FEWEST_FOLDS or contest.test_share is None:
         return None
     most = min(_MOST_BY_FOLDS, _MOST_SCORES // contest.n_folds)
-    best, trials = contest.trials[0], in_order(contest.trials[:most])
+    best, trials = contest.trials[0], contest.trials[:most]
     if len(trials) < 2:
         return None
     of_best = contest.folds_of([best]).get(best.number)
     if of_best is None or len(of_best) > contest.n_folds:
         return None
-    known, losses = losses_by_folds(contest, trials, sign)
-    return sign * mean_elsewhere(losses, choose_best, known.index(best), seed=0)
+    folds = contest.folds_of(trials)
+    contest = contest._replace(trials=trials, folds_of=lambda some: folds)
+    known, losses = losses_by_folds(contest, near_trials(contest), sign)
+    return sign * mean_elsewhere(losses, choose_best, known.index(best))
 
 
 def _note(losses: Losses, chosen: int) -> str:

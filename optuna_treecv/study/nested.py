@@ -21,6 +21,7 @@ from optuna_treecv.crossval.inner_tasks import by_pairs
 from optuna_treecv.crossval.inner_tasks import OF_PAIRS
 from optuna_treecv.crossval.inner_tasks import task_of_pairs
 from optuna_treecv.crossval.inner_tasks import task_without
+from optuna_treecv.crossval.intervals import HasInterval
 from optuna_treecv.crossval.intervals import Interval
 from optuna_treecv.crossval.intervals import nadeau_bengio
 from optuna_treecv.crossval.intervals import within
@@ -30,7 +31,7 @@ from optuna_treecv.study.space import Candidate
 
 
 @dataclass(frozen=True, eq=False)
-class Nested:
+class Nested(HasInterval):
     """The score of choosing by cross-validation, on folds that had no part in the choice.
 
     Attributes
@@ -43,6 +44,8 @@ class Nested:
     interval : Interval or None
         The interval of the mean by the method of Nadeau and Bengio; None where a score of a fold
         is infinite.
+    low, high, level : float
+        The ends and the level of the interval.
     wins : dict of int to int
         For each trial number, how many folds chose the trial, the most frequent one first. Empty
         with ``resample=True``, since each fold then has its own trials.
@@ -66,13 +69,12 @@ class Nested:
         """Return the score in a few lines."""
         lines = [
             f"Nested(mean={self.mean:.6g}, best_value={self.best_value:.6g}, "
-            f"n_folds={len(self.test_score)}, n_candidates={self.n_candidates},"
+            f"n_candidates={self.n_candidates}, test_score=<{len(self.test_score)} scores>,"
         ]
         if self.wins:
             lines.append(f"    wins={dict(self.wins)},")
         if self.interval is not None:
-            lines.append(f"    low={self.interval.low:.6g}, high={self.interval.high:.6g},")
-            lines.append(f"    target={self.interval.target!r},")
+            lines.append(f"    low={self.low:.6g}, high={self.high:.6g}, level={self.level:g},")
         return "\n".join(lines)[:-1] + ")"
 
 
