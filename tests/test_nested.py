@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 import warnings
 
@@ -417,6 +418,37 @@ def test_resample_over_a_grid_chooses_as_fixed_candidates_do() -> None:
         study.optimize(objective)
         fixed, again = objective.nested(study), objective.nested(study, resample=True)
         np.testing.assert_allclose(again.test_score, fixed.test_score)
+
+
+@pytest.mark.parametrize(
+    ("name", "resample", "last"),
+    [
+        ("tree", False, "nested: 4 of 4 candidates"),
+        ("neighbors", False, "nested: 5 of 5 folds"),
+        ("neighbors", True, "nested: 5 of 5 folds"),
+    ],
+)
+def test_progress_is_logged_as_trials_are(
+    name: str, resample: bool, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, estimator, parameter, values, scoring, data = CASES[name]
+    X, y = data()
+    grid = {parameter: values}
+    objective = treecv_objective(estimator, X, y, param_grid=grid, cv=K, scoring=scoring)
+    study = optuna.create_study(
+        direction=objective.direction, sampler=objective.grid_sampler(seed=0)
+    )
+    study.optimize(objective)
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", records.append)
+    monkeypatch.setattr(logging.getLogger("optuna"), "handlers", [handler])
+    objective.nested(study, resample=resample)
+    assert not records  # _quiet
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    objective.nested(study, resample=resample)
+    lines = [one.getMessage() for one in records if "nested" in one.getMessage()]
+    assert len(lines) == int(last.split()[1]) and lines[-1].startswith(last)
 
 
 class LastLabel(ClassifierMixin, BaseEstimator):

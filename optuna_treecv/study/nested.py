@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import optuna
@@ -28,6 +30,10 @@ from optuna_treecv.crossval.intervals import within
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.space import Candidate
+
+T = TypeVar("T")
+
+_LOGGER = optuna.logging.get_logger("optuna.treecv")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,12 +110,12 @@ def nested_of(
         pairs = task_of_pairs(task, with_single)
         of_pairs = jobs_for(pairs, [jobs[i].estimator for i in at_once])
         evaluate_together(of_pairs)
-        for i, job in zip(at_once, of_pairs, strict=True):
+        for i, job in _logged([*zip(at_once, of_pairs, strict=True)], "candidates"):
             inner[i] = by_pairs(pairs, job.finish().test_score)
             if with_single:
                 own[i] = np.diagonal(inner[i], axis1=1, axis2=2).ravel()
     others = [i for i in range(len(jobs)) if i not in at_once]
-    for number, fold in _folds_of(task) if others else ():
+    for number, fold in _logged([*_folds_of(task)] if others else [], "folds"):
         without = task_without(task, number, fold)
         of_fold = [job_for(without, jobs[i].estimator, jobs[i].given_epochs) for i in others]
         evaluate_together(of_fold)
@@ -159,7 +165,7 @@ def nested_again(
     sampler = deepcopy(
         study.sampler
     )  # one for all folds, so that it proposes other points in each
-    for place, (number, fold) in enumerate(_folds_of(task)):
+    for place, (number, fold) in enumerate(_logged([*_folds_of(task)], "folds")):
         objective = objective_on(task_without(task, number, fold))
         again = optuna.create_study(direction=study.direction, sampler=sampler)
         again.optimize(objective, n_trials=n_trials)
@@ -174,6 +180,15 @@ def nested_again(
 def _folds_of(task: Task) -> Iterator[tuple[int, int]]:
     """Yield the numbers of repeats and folds."""
     return ((number, fold) for number in range(task.n_repeats) for fold in range(task.n_folds))
+
+
+def _logged(items: Sequence[T], what: str) -> Iterator[T]:
+    """Yield items, and log after each of them how many are done, where Optuna logs trials."""
+    began = perf_counter()
+    for number, item in enumerate(items, 1):
+        yield item
+        seconds = perf_counter() - began
+        _LOGGER.info(f"nested: {number} of {len(items)} {what} in {seconds:.0f} s")
 
 
 def _key(trial: FrozenTrial) -> str:
