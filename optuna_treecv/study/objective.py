@@ -599,7 +599,9 @@ class TreeCVObjective:
         ------
         ValueError
             If an argument is wrong, or neither the scores of rows nor those of several folds are
-            known.
+            known. For time-ordered splits, such as ``TimeSeriesSplit`` and purged folds: if the
+            scores of rows are not known, test sets share rows, there are fewer than 100 test rows,
+            or blocks of consecutive test rows are too correlated.
 
         Examples
         --------
