@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,8 @@ def scoring_of(rng: draws.Rng, given: draws.Problem) -> Any:
     fails = FailsSometimes(float(pick(rng, (0.0, 0.7, 0.9))))
     wrong = metrics.make_scorer(metrics.f1_score, pos_label="no such label")
     made = [*names, fails, wrong] if given.codes is not None else [*names, fails]
-    return {f"score{i}": pick(rng, made) for i in range(int(rng.integers(1, 4)))}
+    chosen = rng.permutation(len(made))[: rng.integers(1, 4)].tolist()
+    return {f"score{i}": made[number] for i, number in enumerate(chosen)}
 
 
 def some_of(rng: draws.Rng, values: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -137,43 +137,38 @@ def searches(case: Case) -> None:
 
 def compare_results(case: Case, ours: Any, theirs: Any) -> None:
     """Compare the tables, where candidates may have another order, and the best candidate."""
-    mine, right = ours.cv_results_, theirs.cv_results_
-    rows = in_order(mine["params"]), in_order(right["params"])
-    case.compare(
-        "candidates",
-        *(
-            [repr(one["params"][i]) for i in order]
-            for one, order in zip(map(sorted_params, (mine, right)), rows, strict=True)
-        ),
-    )
+    mine, right = (in_order(one.cv_results_) for one in (ours, theirs))
+    case.compare("candidates", *(list(map(in_words, one["params"])) for one in (mine, right)))
     if case.differences:
         return
     for name in right:
-        if name.startswith(("split", "mean_test", "std_test", "rank")):
-            values = [
-                np.asarray(one[name])[order]
-                for one, order in zip((mine, right), rows, strict=True)
-            ]
-            case.compare(name, *values, 1e-6)
+        if name.startswith(("split", "mean_test", "std_test")):
+            case.compare(name, mine[name], right[name], 1e-6)
         elif name.startswith("param_"):
-            masks = [
-                np.ma.getmaskarray(one[name])[order]
-                for one, order in zip((mine, right), rows, strict=True)
-            ]
-            case.compare(f"masked {name}", *masks)
+            case.compare(
+                f"masked {name}", *(np.ma.getmaskarray(one[name]) for one in (mine, right))
+            )
+        elif name.startswith("rank_test_"):
+            case.compare(name, mine[name], ranks_of(right[name.replace("rank", "mean", 1)]))
     if hasattr(theirs, "best_index_"):
-        best = [one.cv_results_["params"][one.best_index_] for one in (ours, theirs)]
-        case.compare("best", *map(sorted_repr, best))
+        best = (one.cv_results_["params"][one.best_index_] for one in (ours, theirs))
+        case.compare("best", *map(in_words, best))
 
 
-def sorted_repr(params: dict[str, Any]) -> str:
+def ranks_of(means: np.ndarray) -> np.ndarray:
+    """Return ranks, of which those are equal that rounding errors alone tell apart."""
+    means = np.where(np.isnan(means), -np.inf, means)
+    room = 1e-12 * np.abs(np.where(np.isinf(means), 0.0, means))
+    return 1 + (means[None] > (means + room)[:, None]).sum(axis=1)
+
+
+def in_words(params: dict[str, Any]) -> str:
     return repr(sorted(params.items(), key=lambda item: item[0]))
 
 
-def sorted_params(results: Any) -> dict[str, list[Any]]:
-    return {"params": [sorted(one.items(), key=lambda x: x[0]) for one in results["params"]]}
-
-
-def in_order(params: list[dict[str, Any]]) -> list[int]:
-    key: Callable[[int], str] = lambda i: sorted_repr(params[i])  # noqa: E731
-    return sorted(range(len(params)), key=key)
+def in_order(results: Any) -> dict[str, np.ndarray]:
+    """Return columns whose candidates are in the order of their words."""
+    order = sorted(range(len(results["params"])), key=lambda i: in_words(results["params"][i]))
+    return {name: column[order] for name, column in results.items() if name != "params"} | {
+        "params": np.array(results["params"], dtype=object)[order]
+    }
