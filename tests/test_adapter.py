@@ -23,6 +23,7 @@ from sklearn.linear_model import SGDRegressor
 from sklearn.metrics import hinge_loss
 from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import KFold
 from sklearn.model_selection import StratifiedKFold
 from sklearn.naive_bayes import BernoulliNB
 from sklearn.naive_bayes import GaussianNB
@@ -393,3 +394,43 @@ def test_decision_values_without_a_column_for_each_class_are_refused(method):
     X, y = np.zeros((30, 1)), np.arange(30) % 3
     with pytest.raises(ValueError, match="decision_function of AnswersAlike must have 3 columns"):
         tree_cross_validate(AnswersAlike(0), X, y, cv=3, method=method, scoring="hinge")
+
+
+class NearestMean(ClassifierMixin, BaseEstimator):
+    """Predicts the class of the nearest mean; its ``partial_fit`` has no ``classes``."""
+
+    def partial_fit(self, X, y):
+        if not hasattr(self, "classes_"):
+            self.classes_ = np.arange(2)
+            self.n_, self.sums_ = np.zeros(2), np.zeros((2, X.shape[1]))
+        for label in self.classes_:
+            self.n_[label] += np.sum(y == label)
+            self.sums_[label] += X[y == label].sum(axis=0)
+        return self
+
+    def predict(self, X):
+        means = self.sums_ / self.n_[:, None]
+        return np.argmin(((X[:, None] - means) ** 2).sum(axis=2), axis=1)
+
+
+class NearestMeanWithFit(NearestMean):
+    fit = NearestMean.partial_fit
+
+
+def test_classes_are_passed_only_if_partial_fit_has_the_parameter(binary):
+    X, y = binary[0], (binary[1] == binary[1].max()).astype(int)
+    model, scaled = NearestMeanWithFit(), make_pipeline(StandardScaler(), NearestMeanWithFit())
+    for ours, theirs in ((NearestMean(), model), (model, model)):
+        result = tree_cross_validate(ours, X, y, cv=KFold(4), scoring="accuracy", method="treecv")
+        np.testing.assert_array_equal(
+            result.test_score, cross_val_score(theirs, X, y, cv=KFold(4))
+        )
+    result = tree_cross_validate(scaled, X, y, cv=KFold(4), scoring="accuracy", method="treecv")
+    assert result.mean > 0.5  # rows are scaled phase by phase, so the scores are not those of fit
+
+
+@pytest.mark.parametrize("method", ["auto", "treecv", "fit"])
+def test_the_last_step_of_a_pipeline_must_have_fit(method, binary):
+    message = "estimator must be a Pipeline whose last step has fit, .* got NearestMean"
+    with pytest.raises(ValueError, match=message):
+        tree_cross_validate(make_pipeline(StandardScaler(), NearestMean()), *binary, method=method)

@@ -17,6 +17,7 @@ from sklearn.naive_bayes import GaussianNB
 from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import partial_fit
+from optuna_treecv.learners.incremental import takes_classes
 from optuna_treecv.learners.names import METHOD_NAMES
 from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.rows.checks import naming_entries
@@ -121,6 +122,7 @@ class Adapter:
         y = None if self.rows.y is None else self.rows.y[rows]
         weights = None if self.rows.weights is None else self.rows.weights[rows]
         is_told = state.is_fresh and self.rows.classes is not None
+        is_told = is_told and takes_classes(state.estimator)
         classes = {"classes": self.rows.classes} if is_told else {}
         with self._naming():
             try:

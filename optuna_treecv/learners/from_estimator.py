@@ -16,6 +16,7 @@ from sklearn.utils import get_tags
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import as_given
 from optuna_treecv.learners.names import METHOD_NAMES
 from optuna_treecv.learners.names import name_of
@@ -47,6 +48,15 @@ def checked_estimator(estimator: Any) -> Any:
             "estimator must be a scikit-learn estimator instance or a River model, got "
             f"{estimator!r}."
         )
+    if isinstance(estimator, Pipeline):
+        last = last_step(estimator)
+        has_fit = hasattr(last, "fit") or hasattr(type(last), "fit")  # hidden by parameters
+        if last not in (None, "passthrough") and not has_fit:
+            raise ValueError(
+                "estimator must be a Pipeline whose last step has fit, because scikit-learn's "
+                f"Pipeline does not predict otherwise, got {name_of(last)}; add fit to this class "
+                "instead."
+            )
     return estimator
 
 

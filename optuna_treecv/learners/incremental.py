@@ -148,6 +148,17 @@ def takes_weights(estimator: Any) -> bool:
     return "sample_weight" in _signature_of(getattr(method, "__func__", method)).parameters
 
 
+def takes_classes(estimator: Any) -> bool:
+    """Return whether ``partial_fit`` takes ``classes``; in a Pipeline that of the last step."""
+    method = getattr(last_step(estimator), "partial_fit", None)
+    if method is None:  # "passthrough"
+        return False
+    parameters = _signature_of(getattr(method, "__func__", method)).parameters
+    return "classes" in parameters or any(
+        one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()
+    )
+
+
 def partial_fit(
     estimator: Any,
     X: Any,
@@ -173,7 +184,7 @@ def partial_fit(
         Whether the estimator has not seen these rows yet. Otherwise the steps before the last
         transform them only, so that the moments of a scaler hold each row once.
     **classes : ndarray
-        In the first phase: ``classes``, for the last step.
+        In the first phase: ``classes``, for the last step if its ``partial_fit`` takes them.
     """
     if isinstance(estimator, Pipeline):
         *transformers, (_, last) = estimator.steps
