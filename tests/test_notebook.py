@@ -82,6 +82,16 @@ def test_an_objective_shows_what_trials_will_do():
     assert "each trial" not in rows(by_callable._repr_html_())
 
 
+def test_the_repr_of_an_objective_names_what_it_evaluates():
+    D, t = load_diabetes(return_X_y=True)
+    objective = treecv_objective(Ridge(), D, t, param_grid={"alpha": [0.1, 1.0]}, cv=7)
+    assert repr(objective) == (
+        "TreeCVObjective(Ridge, searched=<alpha>, cv='7 folds', direction='minimize')"
+    )
+    by_callable = treecv_objective(lambda trial: Ridge(trial.suggest_float("a", 1, 2)), D, t)
+    assert repr(by_callable) == "TreeCVObjective(<callable>, direction='minimize')"
+
+
 def test_a_choice_shows_the_trial_and_how_sure_it_is():
     objective = treecv_objective(
         PegasosClassifier(), X, Y, param_grid={"alpha": [1e-4, 1e-2, 1.0]}, cv=20

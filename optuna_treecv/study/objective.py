@@ -181,6 +181,17 @@ class TreeCVObjective:
             rows["steps"] = "; ".join(step.strip() for step in steps)
         return as_table("TreeCVObjective", rows)
 
+    def __repr__(self) -> str:
+        """Return the estimator, the searched parameters, the folds and the direction."""
+        example, direction = self._space.example, ", ".join(self.directions)
+        if example is None:  # a callable makes the estimators, and nothing else is known yet
+            return f"TreeCVObjective(<callable>, direction={direction!r})"
+        return (
+            f"TreeCVObjective({type(example).__name__}, "
+            f"searched=<{', '.join(self.param_distributions)}>, "
+            f"cv={self._task.folds_in_words!r}, direction={direction!r})"
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Its notes on studies and trials hold locks, and are made again.
         options = self._report, self._database, self._batches.size, self._batches.leases
