@@ -43,6 +43,7 @@ from optuna_treecv.learners.adapter import in_columns
 from optuna_treecv.learners.adapter import is_divergence
 from optuna_treecv.learners.adapter import n_columns
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import METHOD_NAMES
@@ -202,6 +203,9 @@ class FoldTask:
         self, fitted: Any, train: np.ndarray, test: np.ndarray, X: Any, y: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         """Return the scores, their spreads, the responses, and whether the model has diverged."""
+        if fitted is not None:  # some methods depend on an estimator that fit has chosen
+            for metric in self.metrics:
+                check_methods(fitted, metric.methods, f"scoring={metric.name!r}")
         weights = None if self.score_weights is None else self.score_weights[test]
         scores = np.full(len(self.metrics), np.nan)
         spreads = unknown_spreads(len(self.metrics), 1)

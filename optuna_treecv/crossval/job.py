@@ -45,6 +45,7 @@ from optuna_treecv.learners.from_estimator import checked_estimator
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.names import described
+from optuna_treecv.learners.names import may_have
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import by_number
@@ -345,7 +346,7 @@ class Job:
         methods = [response_of(one, self.estimator) for one in made]
         if self.task.keeps_outputs == "all":
             method = "predict" if self.classes is None else "predict_proba"
-            methods += [method] * hasattr(self.estimator, method)
+            methods += [method] * may_have(self.estimator, method)
         return tuple(name for name in ("predict_proba", "predict") if name in methods)
 
     @property

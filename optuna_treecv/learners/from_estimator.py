@@ -18,6 +18,7 @@ from optuna_treecv.learners.adapter import adapter_layout
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import as_given
+from optuna_treecv.learners.names import may_have
 from optuna_treecv.learners.names import METHOD_NAMES
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.seeds import unset_seeds
@@ -89,7 +90,7 @@ def check_methods(
     methods = [response_method] if isinstance(response_method, str) else response_method
     needed = [METHOD_NAMES.get(method, method) for method in methods]
     owners = [estimator, type(estimator)] if of_class else [estimator]
-    if not any(hasattr(owner, method) for owner in owners for method in needed):
+    if not any(may_have(owner, method) for owner in owners for method in needed):
         raise ValueError(
             f"{argument} needs an estimator with {' or '.join(needed)}; {name_of(estimator)} has "
             "none."
