@@ -248,7 +248,8 @@ def test_auto_takes_exact_folds_or_the_tree_where_it_can():
     early = SGDClassifier(early_stopping=True, random_state=0)
     assert method(early) == "fit"  # its partial_fit would refuse
     assert method(PegasosClassifier(), method="fit") == "fit"
-    assert method(PegasosClassifier(), cv=TimeSeriesSplit(3)) == "chain"
+    assert method(PegasosClassifier(), cv=TimeSeriesSplit(3)) == "fit"
+    assert method(GaussianNB(), cv=TimeSeriesSplit(3)) == "chain"
     assert method(DecisionTreeClassifier(), cv=TimeSeriesSplit(3)) == "fit"
 
 

@@ -270,7 +270,9 @@ def test_rows_of_groups_are_not_independent(binary):
 
 
 def test_rows_of_a_time_series_are_not_independent(binary):
-    result = tree_cross_validate(PegasosClassifier(), *binary, cv=TimeSeriesSplit(4))
+    result = tree_cross_validate(
+        PegasosClassifier(), *binary, cv=TimeSeriesSplit(4), method="treecv"
+    )
     with pytest.warns(UserWarning, match="neighbouring rows of a time series"):
         assert result.interval().note
     with pytest.raises(ValueError, match="must be 'bayle' for time series"):
@@ -387,7 +389,7 @@ def test_repeats_of_a_hold_out_are_splits(binary):
         result.interval("bayle")
 
 
-@pytest.mark.parametrize("method", ["auto", "fit", "standard"])
+@pytest.mark.parametrize("method", ["treecv", "fit", "standard"])
 def test_growing_windows_are_known_whatever_the_method(method, binary):
     options = {"cv": TimeSeriesSplit(4), "method": method}
     result = tree_cross_validate(PegasosClassifier(), *binary, **options)

@@ -162,7 +162,7 @@ OPTIONS = {
     "hold-out": {"method": "holdout"},
     "progressive": {"method": "progressive"},
     "groups": {"cv": GroupKFold(5), "groups": np.arange(len(X)) % 37},
-    "time series": {"cv": TimeSeriesSplit(5)},
+    "time series": {"cv": TimeSeriesSplit(5), "method": "treecv"},
     "repeats": {"n_repeats": 2},
     "as they lie": {"shuffle": False},
     "averaged": {"kfold_models": True},

@@ -86,7 +86,8 @@ def test_other_splits(cv, binary):
 def test_a_chain_has_losses(binary):
     X, y = binary
     cv = TimeSeriesSplit(4)
-    result = tree_cross_validate(PegasosClassifier(), X, y, cv=cv, row_losses=True)
+    options = {"cv": cv, "method": "treecv", "row_losses": True}
+    result = tree_cross_validate(PegasosClassifier(), X, y, **options)
     assert result.method == "chain"
     of_folds = [result.row_losses[test].mean() for _, test in cv.split(X)]
     np.testing.assert_allclose(of_folds, result.test_score, rtol=1e-6)

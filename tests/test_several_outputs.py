@@ -327,7 +327,8 @@ def test_the_tree_trains_estimators_of_several_targets(method, weights):
 )
 def test_a_chain_is_a_replay_of_partial_fit(model):
     cv = TimeSeriesSplit(4)
-    found = tree_cross_validate(model, X, Y, cv=cv, scoring=["squared_error", "r2"])
+    scoring = ["squared_error", "r2"]
+    found = tree_cross_validate(model, X, Y, cv=cv, scoring=scoring, method="treecv")
     assert found.method == "chain"
     begin, expected = 0, {"squared_error": [], "r2": []}
     for train, test in cv.split(X):

@@ -69,7 +69,7 @@ LEARNERS = {
     "compiled": (AveragedSGDClassifier(loss="log_loss"), {}),
     "adapter": (SGDClassifier(random_state=0), {}),
     "standard": (PegasosClassifier(alpha=0.1), {"method": "standard"}),
-    "chain": (PegasosClassifier(alpha=0.1), {"cv": TimeSeriesSplit(4)}),
+    "chain": (PegasosClassifier(alpha=0.1), {"cv": TimeSeriesSplit(4), "method": "treecv"}),
     "holdout": (PegasosClassifier(alpha=0.1), {"method": "holdout"}),
     "fit": (LogisticRegression(), {"method": "fit"}),
     "repeats": (PegasosClassifier(alpha=0.1), {"n_repeats": 3}),

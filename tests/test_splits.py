@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import GroupShuffleSplit
 from sklearn.model_selection import KFold
@@ -25,6 +26,9 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import AveragedSGDClassifier
@@ -34,6 +38,7 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.paper import StreamingGaussianDensity
 
 pytestmark = pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
 
@@ -77,6 +82,52 @@ def ids_of(*sizes):
 # Chains.
 
 
+@pytest.mark.parametrize(
+    "learner",
+    [
+        AveragedSGDClassifier(random_state=0),
+        PegasosClassifier(random_state=0),
+        make_pipeline(StandardScaler(), AveragedSGDClassifier(random_state=0)),
+        make_pipeline(StandardScaler(), TrainedNB()),
+        SGDClassifier(max_iter=1, tol=None, random_state=0),
+        AveragedSGDClassifier(n_epochs=2, random_state=0),
+    ],
+    ids=said,
+)
+def test_auto_scores_fit_where_rows_drift(learner):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 4))
+    labels = (rows[:, 0] + np.linspace(-2, 2, 400) * rows[:, 1] > 0).astype(int)
+    cv = TimeSeriesSplit(4)
+    found = tree_cross_validate(learner, rows, labels, cv=cv, scoring="accuracy")
+    theirs = cross_validate(learner, rows, labels, cv=cv, scoring="accuracy")
+    assert found.method == "fit"
+    np.testing.assert_array_equal(found.test_score, theirs["test_score"])
+    chain = tree_cross_validate(learner, rows, labels, cv=cv, scoring="accuracy", method="treecv")
+    assert chain.method == "chain" and np.any(chain.test_score != found.test_score)
+
+
+def test_auto_takes_a_chain_only_of_models_that_no_order_changes():
+    cv = TimeSeriesSplit(4)
+    options = {"param_grid": {"var_smoothing": [1e-9, 1e-3]}, "cv": cv}
+    objective = treecv_objective(GaussianNB(), X, Y, **options)
+    assert "method='chain'" in objective.explain()
+    found = tree_cross_validate(GaussianNB(), X, Y, cv=cv, scoring="accuracy")
+    theirs = cross_validate(GaussianNB(), X, Y, cv=cv, scoring="accuracy")
+    np.testing.assert_allclose(found.test_score, theirs["test_score"], atol=1e-12)
+    density = make_pipeline(MaxAbsScaler(), StreamingGaussianDensity())
+    assert tree_cross_validate(density[-1], X, cv=cv).method == "chain"
+    assert "up to each time" in tree_cross_validate(density, X, cv=cv).why
+
+
+def test_explain_tells_why_time_series_are_fitted():
+    grid = {"alpha": [0.1, 1.0]}
+    objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=grid, cv=TimeSeriesSplit(4))
+    said = objective.explain()
+    assert "method='fit', since the model of PegasosClassifier depends on the order of" in said
+    assert "With method='treecv', one model is trained forward through time" in said
+
+
 @pytest.mark.parametrize("learner", LEARNERS, ids=said)
 @pytest.mark.parametrize(
     "cv",
@@ -84,7 +135,7 @@ def ids_of(*sizes):
     ids=said,
 )
 def test_a_chain_equals_trainings_from_scratch(learner, cv):
-    found = tree_cross_validate(learner, X, Y, cv=cv)
+    found = tree_cross_validate(learner, X, Y, cv=cv, method="treecv")
     standard = tree_cross_validate(learner, X, Y, cv=cv, method="standard")
     assert (found.method, standard.method) == ("chain", "standard")
     sizes = [len(train) for train, _ in cv.split(X)]
@@ -113,6 +164,7 @@ def test_a_chain_with_a_cache_changes_no_bit(rows, order):
         Y,
         param_distributions={"alpha": FloatDistribution(1e-3, 1.0, log=True)},
         cv=cv,
+        method="treecv",
         order=order,
         report="folds",
         cache=ModelCache(),
@@ -120,7 +172,9 @@ def test_a_chain_with_a_cache_changes_no_bit(rows, order):
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     study.optimize(objective, n_trials=5)
     for trial in study.trials:
-        plain = tree_cross_validate(PegasosClassifier(**trial.params), rows, Y, cv=cv, order=order)
+        plain = tree_cross_validate(
+            PegasosClassifier(**trial.params), rows, Y, cv=cv, order=order, method="treecv"
+        )
         assert trial.value == plain.mean
         assert list(trial.intermediate_values.values()) == plain.test_score.tolist()
 
@@ -128,7 +182,7 @@ def test_a_chain_with_a_cache_changes_no_bit(rows, order):
 @pytest.mark.parametrize("scoring", ["error", "hinge", "roc_auc", response])
 def test_overlapping_tests_of_a_chain(scoring):
     cv = [(np.arange(40), np.arange(50, 90)), (np.arange(60), np.arange(100, 60, -1))]
-    chain = tree_cross_validate(PegasosClassifier(), X, Y, cv=cv, scoring=scoring)
+    chain = tree_cross_validate(PegasosClassifier(), X, Y, cv=cv, scoring=scoring, method="treecv")
     standard = tree_cross_validate(
         PegasosClassifier(), X, Y, cv=cv, scoring=scoring, method="standard"
     )
@@ -137,10 +191,10 @@ def test_overlapping_tests_of_a_chain(scoring):
 
 
 @pytest.mark.parametrize("learner", [*LEARNERS, DecisionTreeClassifier()], ids=said)
-@pytest.mark.parametrize("method", ["auto", "standard", "fit"])
+@pytest.mark.parametrize("method", ["auto", "treecv", "standard", "fit"])
 def test_no_later_label_reaches_a_model_of_a_chain(learner, method):
     cv = TimeSeriesSplit(5)
-    if method == "standard" and isinstance(learner, DecisionTreeClassifier):
+    if method in ("treecv", "standard") and isinstance(learner, DecisionTreeClassifier):
         return
     options = {"cv": cv, "scoring": response, "method": method}
     before = tree_cross_validate(learner, X, Y, **options).test_score
@@ -160,7 +214,7 @@ def test_a_scorer_that_trains_further_changes_no_later_model_of_a_chain(learner)
         return before
 
     options = {"cv": TimeSeriesSplit(4), "scoring": greedy}
-    chain = tree_cross_validate(learner, X, Y, **options)
+    chain = tree_cross_validate(learner, X, Y, **options, method="treecv")
     standard = tree_cross_validate(learner, X, Y, method="standard", **options)
     np.testing.assert_allclose(chain.test_score, standard.test_score, rtol=1e-8)
 

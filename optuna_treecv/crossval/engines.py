@@ -32,6 +32,7 @@ from optuna_treecv.crossval.placed_sums import PlacedExact
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.trained import NO_PARTIAL_FIT
+from optuna_treecv.crossval.trained import why_not_in_time
 from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.crossval.treecv import most_updates
 from optuna_treecv.crossval.treecv import TreeCV
@@ -49,6 +50,7 @@ from optuna_treecv.learners.steps.decisions import IN_ROW
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.folds import Splits
 from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import first_key
@@ -198,6 +200,9 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
     # What keeps the engine away that is nearest to the estimator.
     nearest = "forest" if isinstance(job.estimator, HistTree) else "treecv"
     why = reasons[nearest]
+    in_time = reasons.get("chain") if _grows(job) else ""
+    if in_time and in_time == why_not_in_time(job):
+        return engine, in_time, free
     if why == NO_PARTIAL_FIT:
         last = last_step(job.estimator)  # an engine of its kind may be kept away by a step before
         of_family = (
@@ -218,6 +223,12 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
                 ),
             )
     return engine, why, free
+
+
+def _grows(job: Job) -> bool:
+    """Return whether the training sets are growing first parts of the rows."""
+    cut = job.task.repeats[0].cut
+    return isinstance(cut, Splits) and cut.grows
 
 
 def _refusal(job: Job, answers: dict[Engine, str]) -> str:
@@ -352,6 +363,11 @@ def _readings(job: Job) -> str:
 def _alternative(job: Job) -> str:
     """Return a sentence about the tree where "auto" fits what it could train further."""
     task, estimator = job.task, job.estimator
+    if job.engine.name == "fit" and _grows(job) and job.why == why_not_in_time(job):
+        return (
+            " With method='treecv', one model is trained forward through time, on each row once, "
+            "and results call it 'chain'; models are then not those of fit."
+        )
     is_chosen = job.engine.name == "fit" and job.why == why_fit_differs(estimator)
     in_tree = isinstance(task.repeats[0].cut, Folds) and task.n_folds > 1
     if not job.why or not is_chosen or not in_tree:

@@ -9,6 +9,7 @@ from optuna_treecv.crossval.engine import cost_of_trainings
 from optuna_treecv.crossval.engine import Repeat
 from optuna_treecv.crossval.job import Job
 from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.crossval.trained import why_not_in_time
 from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.learners.trees.estimators import HistTree
@@ -45,7 +46,7 @@ class Chain(Trained):
             return why
         if isinstance(cut, Folds):
             return "the training sets of its folds do not grow"
-        return "" if cut.grows else cut.why_no_tree
+        return why_not_in_time(job) if cut.grows else cut.why_no_tree
 
     def cost(self, job: Job) -> str:
         """Return the length of the way."""

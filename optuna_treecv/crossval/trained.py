@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.base import is_regressor
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import Pipeline
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.engine import Early
@@ -39,9 +40,13 @@ from optuna_treecv.learners.incremental import refused_setting
 from optuna_treecv.learners.names import as_given
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
+from optuna_treecv.learners.steps.decisions import ALIKE
 from optuna_treecv.learners.steps.decisions import COMPILED
 from optuna_treecv.learners.steps.decisions import compiled_part
+from optuna_treecv.learners.steps.decisions import decisions_for
+from optuna_treecv.learners.steps.decisions import IN_ROW
 from optuna_treecv.learners.steps.decisions import NAIVE_BAYES
+from optuna_treecv.learners.steps.decisions import ONCE
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.steps.decisions import why_rows_age
 from optuna_treecv.learners.trees.estimators import HistTree
@@ -612,6 +617,32 @@ def why_not_in_tree(job: Job) -> str:
     if job.task.settings.method == "treecv" or not hasattr(job.estimator, "fit"):
         return ""
     return job.metadata.why_not_further(job.estimator)
+
+
+def why_not_in_time(job: Job) -> str:
+    """Return why "auto" does not train one model forward through time, a clause.
+
+    ``fit`` of most learners reads the rows in random order, and the last rows in the order of time
+    may count most. Only models that do not depend on the order of the rows are those of ``fit``.
+    """
+    estimator, last = job.estimator, last_step(job.estimator)
+    is_asked = job.task.settings.method == "treecv" or not hasattr(estimator, "fit")
+    # A search over the n_epochs of the estimator itself asks for no other model than fit.
+    if is_asked or (job.asks_for_passes and not hasattr(estimator, "n_epochs")):
+        return ""
+    if not (isinstance(last, NAIVE_BAYES) or getattr(last, "has_epochs", True) is False):
+        return (
+            f"the model of {name_of(last)} depends on the order of the rows, and a chain trains "
+            "it in the order of time"
+        )
+    if isinstance(estimator, Pipeline):
+        for step in decisions_for(estimator, IN_ROW):
+            if step.kind not in (ONCE, ALIKE):
+                return (
+                    f"a chain fits {name_of(step.step)} to the rows up to each time, and fit to "
+                    "all training rows before the model"
+                )
+    return ""
 
 
 def check_has_row_scores(job: Job, leaves: Leaves, learner: Learner) -> None:
