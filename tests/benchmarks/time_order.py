@@ -14,6 +14,8 @@ nearest centre. It takes about a minute.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 import warnings
 
 import datasets
@@ -61,6 +63,13 @@ def rows_in_time() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     yield "Covertype", X[:100_000], (y[:100_000] == 2).astype(int)
 
 
+def mean_score(model: Any, X: np.ndarray, y: Any, scoring: str, **options: Any) -> float:
+    """Return the mean score over the folds; larger is better."""
+    result = tree_cross_validate(model, X, y, scoring=scoring, **options)
+    mean = float(np.mean(result.test_score))
+    return -mean if scoring == "squared_distance" else mean
+
+
 def main() -> None:
     """Print the table."""
     warnings.simplefilter("ignore")
@@ -72,24 +81,12 @@ def main() -> None:
             is_kmeans = isinstance(learner, StreamingKMeans)
             model = make_pipeline(StandardScaler(), learner)
             scoring = "squared_distance" if is_kmeans else "accuracy" if is_class else "r2"
+            rows = X, None if is_kmeans else target
             for splits, options in SPLITS.items():
-
-                def score(method: str, seed: int = 0) -> float:
-                    result = tree_cross_validate(
-                        model,
-                        X,
-                        None if is_kmeans else target,
-                        method=method,
-                        scoring=scoring,
-                        random_state=seed,
-                        **options,
-                    )
-                    sign = -1 if is_kmeans else 1
-                    return sign * float(np.mean(result.test_score))
-
-                fits = [score("fit", seed) for seed in range(4)]
+                score = partial(mean_score, model, *rows, scoring, **options)
+                fits = [score(method="fit", random_state=seed) for seed in range(4)]
                 print(
-                    f"| {name} | {type(learner).__name__} | {splits} | {score('treecv'):.3f} "
+                    f"| {name} | {type(learner).__name__} | {splits} | {score(method='treecv'):.3f} "
                     f"| {fits[0]:.3f} | {np.std(fits, ddof=1):.3f} |",
                     flush=True,
                 )
