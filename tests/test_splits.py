@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -32,6 +34,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
@@ -537,3 +540,33 @@ def test_several_estimators_are_stratified_on_request():
     assert study.best_value == many[0].mean
     with pytest.raises(ValueError, match="^stratify must be .* y must hold class labels"):
         tree_cross_validate_many([TrainedNB()], X, X[:, 0], cv=3, stratify=True)
+
+
+def test_the_tree_warns_of_rows_in_an_order(recwarn: pytest.WarningsRecorder) -> None:
+    """It trains neighbouring folds last, where ``fit`` takes the rows in random order."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    ordered = np.arange(600) // 60 % 2
+    numbers = np.sin(np.arange(600) / 40) + 0.1 * rng.normal(size=600)
+    permuted = rng.permutation(600)
+    learners = {"classes": PegasosClassifier(), "numbers": AveragedSGDRegressor()}
+    targets = {"classes": ordered, "numbers": numbers}
+
+    def warns(name: str, rows: Any = slice(None), learner: Any = None, **options: Any) -> bool:
+        recwarn.clear()
+        model = learners[name] if learner is None else learner
+        tree_cross_validate(model, X[rows], targets[name][rows], random_state=0, **options)
+        return any("rows have an order" in str(one.message) for one in recwarn.list)
+
+    random_folds = KFold(3, shuffle=True, random_state=0)
+    for name in targets:
+        for options in ({"cv": KFold(3)}, {"cv": 3, "shuffle": False}):
+            assert warns(name, **options)
+            assert not warns(name, permuted, **options)
+            assert not warns(name, method="fit", **options)
+            assert not warns(name, method="treecv", **options)  # it was asked for
+        assert warns(name, cv=random_folds, shuffle=False)
+        assert not warns(name, cv=random_folds)
+        assert not warns(name, cv=3)
+    assert not warns("classes", learner=GaussianNB(), cv=KFold(3))
+    assert not warns("classes", learner=PegasosClassifier(shuffle=False), cv=KFold(3))

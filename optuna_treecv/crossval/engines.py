@@ -29,6 +29,7 @@ from optuna_treecv.crossval.passes import Progressive
 from optuna_treecv.crossval.passes import Standard
 from optuna_treecv.crossval.placed import Placed
 from optuna_treecv.crossval.placed_sums import PlacedExact
+from optuna_treecv.crossval.row_order import warning_of_order
 from optuna_treecv.crossval.settings import Settings
 from optuna_treecv.crossval.task import Task
 from optuna_treecv.crossval.trained import NO_PARTIAL_FIT
@@ -194,6 +195,8 @@ def choose(job: Job) -> tuple[Engine, str, Collection[str]]:
     free = set.intersection(*(set(one.free_parameters(job)) for one in answers))
     if method not in ("auto", "holdout"):
         return engine, "", free
+    if engine.name == "treecv":
+        job.task.warn_once("order", lambda: warning_of_order(job))
     if engine.name != "fit":
         return engine, engine.why(job), free
     reasons = {one.name: why_not for one, why_not in answers.items()}
