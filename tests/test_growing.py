@@ -1073,3 +1073,13 @@ def test_trials_share_the_fitted_steps_before_an_ensemble(ensemble, monkeypatch)
         for depth in (2, 5, 3)
     ]
     assert values == alone
+
+
+@pytest.mark.parametrize("options", [{"objective": "gamma"}, {"metric": "gamma_deviance"}])
+def test_labels_that_the_metric_of_lightgbm_refuses(options: dict[str, Any]) -> None:
+    estimator = lightgbm("Regressor", n_estimators=2, **options)
+    y = np.abs(SIGNAL)
+    check(estimator, X, y, ["r2"], "boosting")
+    y[::7] = 0
+    with pytest.raises(Exception, match="label"):  # LightGBM's own error
+        tree_cross_validate(estimator, X, y, cv=FOLDS)

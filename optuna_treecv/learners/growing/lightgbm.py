@@ -139,6 +139,10 @@ class LightGBMGrowth(Growth):
             of_classes = compute_sample_weight(settings["class_weight"], taken.y)
             weights = of_classes if weights is None else weights * of_classes
         parameters = _parameters(estimator, taken.classes)
+        # The metric of fit refuses such labels. Boosters here have no metric.
+        metrics = f"{parameters['objective']} {estimator.get_params().get('metric')}"
+        if "gamma" in metrics and np.min(y) <= 0:
+            raise ValueError("y must be positive for the gamma deviance")
         parameters = {n: v for n, v in parameters.items() if n not in _LEAST}
         parameters[_LEAST[0]] = settings[_LEAST[0]]
         X = _as_floats(taken.X)
