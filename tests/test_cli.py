@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+from html import unescape
 from importlib.metadata import entry_points
 from importlib.metadata import version
 import os
@@ -13,6 +15,7 @@ import sys
 from ids import said
 import numpy as np
 import optuna
+from plotly.offline import get_plotlyjs
 import pytest
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
@@ -297,15 +300,63 @@ def test_explain_says_what_was_found_and_at_what_cost(studied, capsys):
         assert not any(line.startswith("|") for line in lines)
 
 
-def test_report_is_one_file_with_all_figures(studied, tmp_path, capsys):
+def test_report_is_a_small_page_with_all_figures(studied, tmp_path, capsys):
     storage, store = map(str, studied)
+    path, plotly_js = tmp_path / "report.html", tmp_path / "plotly.min.js"
+    plotly_js.write_text("another version")
+    arguments = ["report", storage, "--store", store, "--html", str(path)]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == f"written: {path}, {plotly_js}\n"
+    assert plotly_js.read_bytes() == get_plotlyjs().encode()
+    os.utime(plotly_js, (0, 0))
+    assert main(arguments) == 0
+    assert plotly_js.stat().st_mtime == 0  # not written again
+    page = path.read_text()
+    assert path.stat().st_size < 1_500_000
+    assert re.findall(r'src="([^"]*)"', page) == ["plotly.min.js"]  # works offline
+    assert page.count('class="plotly-graph-div"') == 5  # all but the trees of ensembles
+    assert not re.search(r"\|--|\*\*|^##|^\*|`|emsp", _text_of(page), re.MULTILINE)
+    for element in (
+        "<h1>ridges</h1>",
+        "<h2>Best: trial ",
+        "<th>trial</th><th>squared_error</th><th>minus the best</th><th>alpha</th>",
+        "<li>Not distinguishable from trial ",
+        "<td><strong>folds</strong></td><td>10 × 1 (<code>cv=10</code>)</td>",
+        "<pre>study = optuna.load_study(study_name=&#x27;ridges&#x27;, storage=storage)\n",
+    ):
+        assert element in page
+
+
+def _text_of(page):
+    """Return what a page shows, without its scripts and styles."""
+    page = re.sub("<(script|style)[^>]*>.*?</\\1>", "", page, flags=re.DOTALL)
+    return unescape(re.sub("<[^>]*>", "", page))
+
+
+def test_report_shows_names_as_they_are(tmp_path):
+    X, y = load_diabetes(return_X_y=True)
+    storage, store = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/f.db"
+    name = "</title><script>alert(1)</script>**v** ``` &emsp;"
+    metrics = {"<i>**a**</i> `b` &amp;": "r2"}
+    objective = treecv_objective(
+        Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]}, store=store, scoring=metrics
+    )
+    study = optuna.create_study(
+        study_name=name,
+        storage=storage,
+        sampler=objective.grid_sampler(),
+        direction=objective.direction,
+    )
+    study.optimize(objective)
     path = tmp_path / "report.html"
     assert main(["report", storage, "--store", store, "--html", str(path)]) == 0
-    assert capsys.readouterr().out == f"written: {path}\n"
-    html = path.read_text()
-    assert html.count("plotly-graph-div") == 5  # all but the trees of ensembles
-    assert "squared_error" in html
-    assert "src=" not in re.sub("<script[^>]*>.*?</script>", "", html, flags=re.DOTALL)
+    assert (tmp_path / "plotly.min.js").read_bytes() == get_plotlyjs().encode()
+    page = path.read_text()
+    assert "<script>alert" not in page and "<i>" not in page
+    text = _text_of(page)
+    assert f"{name}\nBest: trial" in text and f"study_name={name!r}" in text
+    (metric,) = metrics
+    assert f"<th><code>{escape(metric)}</code></th>" in page
 
 
 def test_explain_leaves_names_as_they_are(tmp_path, capsys):

@@ -17,9 +17,9 @@ from optuna.exceptions import OptunaError
 
 from optuna_treecv.reporting.explain import explained
 from optuna_treecv.reporting.explain import study_of
-from optuna_treecv.reporting.explain import write_html
 from optuna_treecv.reporting.history import forget
 from optuna_treecv.reporting.history import runs_of
+from optuna_treecv.reporting.html_page import write_html
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import DatabaseError
 from optuna_treecv.storage.database import FAILURES
@@ -72,9 +72,12 @@ def _parser() -> argparse.ArgumentParser:
         help="say what a study has found, how sure that is, what it cost, and what to try next",
     )
     explain.set_defaults(run=_explain, html=None)
-    report = commands.add_parser("report", help="write the same with all figures into a file")
+    report = commands.add_parser("report", help="write the same with all figures as an HTML page")
     report.add_argument(
-        "--html", required=True, metavar="FILE", help="the file to write, such as report.html"
+        "--html",
+        required=True,
+        metavar="FILE",
+        help="the page, such as report.html; plotly.min.js is written beside it",
     )
     report.set_defaults(run=_explain)
     for one in (explain, report):
@@ -131,8 +134,7 @@ def _explain(options: argparse.Namespace) -> None:
         if options.html is None:
             text = explained(study, store)
         else:
-            write_html(study, store, options.html)
-            text = f"written: {options.html}"
+            text = f"written: {', '.join(map(str, write_html(study, store, options.html)))}"
     print(text)
 
 

@@ -1,7 +1,5 @@
-"""A study in the terminal, and in one HTML file: its note, and its figures."""
+"""A study in the terminal: its note as plain text."""
 
-from html import escape
-from pathlib import Path
 import re
 from typing import Any
 
@@ -60,23 +58,3 @@ def _plain_lines(note: str) -> list[str]:
         parts[::2] = plain
         lines.append(line if is_code else "".join(parts))
     return lines
-
-
-def write_html(study: optuna.Study, store: Any, path: str) -> None:
-    """Write what a study has found, with all figures, into one file that needs no other."""
-    from optuna_treecv.reporting.figures import figures_of  # needs plotly, and takes a second
-
-    figures = figures_of(study, store, Evaluations(study, store)).values()
-    parts = [
-        figure.to_html(full_html=False, include_plotlyjs=number == 0)
-        for number, figure in enumerate(figures)
-    ]
-    title = escape(study.study_name)
-    Path(path).write_text(
-        f"<!DOCTYPE html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
-        "<body style='font-family: sans-serif; max-width: 60em; margin: auto'>"
-        f"<h1>{title}</h1>"
-        f"<pre style='white-space: pre-wrap'>{escape(explained(study, store))}</pre>"
-        f"{''.join(parts)}</body></html>\n",
-        encoding="utf-8",
-    )
