@@ -25,6 +25,7 @@ from optuna_treecv.crossval.result import CVResult
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.known_scores import KnownScores
 
 ALPHA = FloatDistribution(1e-5, 10.0, log=True)
@@ -418,12 +419,14 @@ def test_simpler_must_be_said(binary):
     unknown, third = searched(
         binary, space={"min_weight_fraction_leaf": FloatDistribution(0, 0.1)}, **options
     )
-    with pytest.raises(ValueError, match="since 'min_weight_fraction_leaf' was searched"):
+    with pytest.raises(ValueError, match="because 'min_weight_fraction_leaf' was searched"):
         select(third, unknown, rule="one_se")
     kinds = {"criterion": CategoricalDistribution(["gini", "entropy"])}
     fourth, study = searched(binary, space=kinds, **options)
     with pytest.raises(ValueError, match="whose values are numbers, got 'criterion'"):
         select(study, fourth, rule="one_se", simpler={"criterion": "larger"})
+    with pytest.raises(ValueError, match="^rule must be 'best' if no parameter was searched"):
+        order_of([], None)
 
 
 def test_wrong_studies(binary):

@@ -19,8 +19,11 @@ from sklearn.linear_model import Lasso
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.linear_model import Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
@@ -30,6 +33,7 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import paper
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.study.space import as_space
 from optuna_treecv.study.space import recommended_space
 from optuna_treecv.study.space import TABLE
 
@@ -120,18 +124,43 @@ class Lasso2(Lasso):
 
 
 @pytest.mark.parametrize(
-    "estimator",
-    [SVC(), LogisticRegressionCV(), Lasso2(), make_pipeline(StandardScaler(), SVC())],
+    ("estimator", "name"),
+    [
+        (SVC(), "C"),
+        (LogisticRegressionCV(), "Cs"),
+        (Lasso2(), "alpha"),
+        (make_pipeline(StandardScaler(), SVC()), "svc__C"),
+    ],
     ids=str,
 )
-def test_other_estimators_are_refused(estimator):
+def test_other_estimators_are_refused(estimator, name):
     X, y = rows()
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-    said = f"param_distributions='auto' knows no space for {type(last).__name__}; a dict such as"
+    said = (
+        f"param_distributions='auto' knows no space for {type(last).__name__}; use a dict such as "
+        f"{{'{name}': "
+    )
     with pytest.raises(ValueError, match=said):
         treecv_objective(estimator, X, y > 0, param_distributions="auto")
     with pytest.raises(ValueError, match=said):
         TreeCVSearchCV(estimator, "auto").fit(X, y > 0)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name"),
+    [
+        (SVC(), "C"),
+        (make_pipeline(StandardScaler(), SVC()), "svc__C"),
+        (KNeighborsRegressor(), "n_neighbors"),
+        (OneVsRestClassifier(SVC()), "estimator__C"),
+        (FunctionTransformer(), "accept_sparse"),  # it has no number
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_hints_name_a_parameter_of_the_estimator(estimator, name):
+    for space in ({"param_distributions": 3}, {"param_distributions": {}}, {"param_grid": 3}):
+        with pytest.raises(ValueError, match=rf"such as {{'{name}': "):
+            as_space(estimator, **{"param_distributions": None, "param_grid": None} | space)
 
 
 def test_a_class_of_the_same_name_elsewhere_is_not_meant():

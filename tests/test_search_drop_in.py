@@ -499,7 +499,8 @@ def test_one_se_over_families(simpler):
         {"c": [tree], "c__max_depth": [1, 2], "pca__n_components": [2, 5]},
     ]
     options = {"param_grid": grid, "cv": 5, "random_state": 0, "refit": "one_se"}
-    with pytest.raises(ValueError, match="^refit='one_se' must have a space of one parameter"):
+    message = "^refit='one_se' must have a space of one parameter .* Pipeline has c__C, got "
+    with pytest.raises(ValueError, match=message):
         TreeCVSearchCV(pipeline, **options).fit(X, Y)
     search = TreeCVSearchCV(pipeline, **options, simpler=simpler).fit(X, Y)
     best = TreeCVSearchCV(pipeline, **(options | {"refit": True})).fit(X, Y)

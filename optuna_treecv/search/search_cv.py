@@ -41,6 +41,7 @@ from optuna_treecv.crossval.settings import is_number
 from optuna_treecv.crossval.settings import MethodName
 from optuna_treecv.crossval.settings import warn_caller
 from optuna_treecv.crossval.task import on_cluster
+from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.sources import opened
@@ -738,10 +739,12 @@ def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
             return
         distributions = {name: distributions[name] for name in simpler}
     elif known_direction(list(distributions)) is None:
+        example = objective._space.example
+        known = [name for name in example.get_params() if known_direction([name])]
         raise ValueError(
-            "refit='one_se' must have a space of one parameter whose name says what is simpler, "
-            f"such as 'alpha' or 'max_depth', got {', '.join(map(repr, distributions))}; "
-            f"{_OTHER_SPACES}."
+            "refit='one_se' must have a space of one parameter for which it is known which values "
+            f"are simpler, of which {name_of(example)} has {', '.join(known) or 'none'}, got "
+            f"{', '.join(map(repr, distributions))}; {_OTHER_SPACES}."
         )
     for name, distribution in distributions.items():
         for value in getattr(distribution, "choices", ()):

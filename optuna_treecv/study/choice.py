@@ -415,11 +415,13 @@ def _directions(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
     if simpler is None:
         direction = known_direction(searched)
         if direction is None:
-            names = ", ".join(map(repr, searched)) or "no parameter"
+            if not searched:
+                raise ValueError("rule must be 'best' if no parameter was searched, got 'one_se'.")
+            names = ", ".join(map(repr, searched))
             raise ValueError(
-                "simpler must say which values make a model simpler for rule='one_se', since "
+                "simpler must say which values make a model simpler for rule='one_se', because "
                 f"{names} {'was' if len(searched) < 2 else 'were'} searched; for example "
-                f"simpler={{{(searched or ['alpha'])[0]!r}: 'larger'}}."
+                f"simpler={{{searched[0]!r}: 'larger'}}."
             )
         return direction
     are_known = isinstance(simpler, Mapping) and len(simpler) > 0

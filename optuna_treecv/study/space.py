@@ -36,6 +36,7 @@ from optuna.trial import TrialState
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from optuna_treecv.crossval.settings import is_number
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
@@ -417,13 +418,14 @@ def _axes_of(distributions: Any, estimator: Any) -> dict[str, Axis]:
     """Return the axes of ``param_distributions``."""
     if distributions is not None and not isinstance(distributions, Mapping):
         raise ValueError(
-            "param_distributions must be a dict such as {'alpha': loguniform(1e-6, 1e-1)} or "
-            f"'auto', got {distributions!r}."
+            "param_distributions must be a dict such as "
+            f"{{{_suggest_parameter(estimator)!r}: loguniform(...)}} or 'auto', got "
+            f"{distributions!r}."
         )
     if not distributions:
         raise ValueError(
             "param_distributions must name at least one parameter to search, such as "
-            "{'alpha': ...}; or param_grid, such as {'alpha': [0.01, 0.1, 1.0]}."
+            f"{{{_suggest_parameter(estimator)!r}: ...}}, if there is no param_grid."
         )
     axes = {name: _axis_from(name, one) for name, one in distributions.items()}
     lists = {name: axis.values for name, axis in axes.items()}
@@ -473,8 +475,8 @@ def _full_grids(param_grid: Any, estimator: Any) -> list[Grid]:
     for grid in param_grid if is_list else [param_grid]:
         if not isinstance(grid, Mapping):
             raise ValueError(
-                "param_grid must be a dict such as {'alpha': [0.01, 0.1, 1.0]}, or a list of such "
-                f"dicts, got {grid!r}."
+                f"param_grid must be a dict such as {{{_suggest_parameter(estimator)!r}: [...]}}, "
+                f"or a list of such dicts, got {grid!r}."
             )
         for name, values in grid.items():
             if isinstance(values, str) or not isinstance(values, Collection | np.ndarray):
@@ -850,21 +852,14 @@ def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
     ValueError
         If none is known, or no parameter is left to search.
     """
-    prefix, last = "", estimator
-    while isinstance(last, Pipeline):
-        name, last = last.steps[-1]
-        prefix = f"{prefix}{name}__"
-    kind = type(last)
-    package = kind.__module__.partition(".")[0]
-    spaces = (one for of, names, one in TABLE if of == package and kind.__name__ in names.split())
-    if (space := next(spaces, None)) is None:
+    prefix, last, space = _find_last_step(estimator)
+    if space is None:
         raise ValueError(
-            "param_distributions='auto' knows no space for "
-            f"{name_of(last)}; a dict such as {{{f'{prefix}alpha'!r}: "
-            "FloatDistribution(1e-5, 1e2, log=True)} would be right. The user guide lists the "
-            "estimators that it knows (Search spaces)."
+            f"param_distributions='auto' knows no space for {name_of(last)}; use a dict such as "
+            f"{{{_suggest_parameter(estimator)!r}: FloatDistribution(...)}} instead. The user "
+            "guide lists the estimators that it knows (Search spaces)."
         )
-    params, default = last.get_params(deep=False), kind().get_params(deep=False)
+    params, default = last.get_params(deep=False), type(last)().get_params(deep=False)
     names_to_search = [name for name in space if np.array_equal(params[name], default[name])]
     if not names_to_search:
         raise ValueError(
@@ -873,3 +868,23 @@ def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
             f"{', '.join(f'{name}={params[name]!r}' for name in space)}."
         )
     return {prefix + name: space[name] for name in names_to_search}
+
+
+def _find_last_step(estimator: Any) -> tuple[str, Any, dict[str, BaseDistribution] | None]:
+    """Return the prefix of the last step's parameters, the step, and its recommended space."""
+    prefix, last = "", estimator
+    while isinstance(last, Pipeline):
+        name, last = last.steps[-1]
+        prefix = f"{prefix}{name}__"
+    kind = type(last)
+    package = kind.__module__.partition(".")[0]
+    spaces = (one for of, names, one in TABLE if of == package and kind.__name__ in names.split())
+    return prefix, last, next(spaces, None)
+
+
+def _suggest_parameter(estimator: Any) -> str:
+    """Return the name of a parameter that could be searched, for error messages."""
+    prefix, last, space = _find_last_step(estimator)
+    params = last.get_params()
+    numbers = [name for name, value in params.items() if is_number(value)]
+    return prefix + next(iter(space or numbers or params), "...")
