@@ -17,7 +17,8 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from sklearn.datasets import load_breast_cancer
-from sklearn.preprocessing import scale
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
@@ -29,12 +30,12 @@ STORE = "sqlite:///treecv_models.db"  # the store of optuna_treecv: fold scores 
 
 X, y = load_breast_cancer(return_X_y=True)
 objective = treecv_objective(
-    PegasosClassifier(),
-    scale(X),
+    make_pipeline(StandardScaler(), PegasosClassifier()),
+    X,
     y,
     param_distributions={
-        "alpha": FloatDistribution(1e-5, 1e2, log=True),
-        "average": CategoricalDistribution([True, False]),
+        "pegasosclassifier__alpha": FloatDistribution(1e-5, 1e2, log=True),
+        "pegasosclassifier__average": CategoricalDistribution([True, False]),
     },
     cv="loo",
     cache="memory",

@@ -10,8 +10,9 @@ orders of the whole sample; so the luck of an order is no regret.
 
 Each method is timed from the rows in memory to the chosen value: by scikit-learn's GridSearchCV,
 one fit after another, and by this package. Both run in one thread and train the same estimators,
-and in both all values see the same folds and orders of rows. Of sets with at most 20,000 rows,
-twice as many samples are drawn.
+and in both all values see the same folds and orders of rows. Columns are scaled once, before all
+methods; where a score must hold for new rows, a Pipeline scales them in each fold instead.
+Of sets with at most 20,000 rows, twice as many samples are drawn.
 After Bergman, Purucker & Hutter (2024), "Don't waste your time: early stopping cross-validation".
 
 ::

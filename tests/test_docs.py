@@ -216,6 +216,17 @@ def test_links_of_the_markdown_files_lead_somewhere():
             assert link.startswith("https://") or (ROOT / link).exists(), link
 
 
+def test_examples_scale_within_the_folds():
+    """``scale(X)`` before a cross-validation uses the test rows."""
+    # All methods get the same rows; the quickstart shows a store, which finds no Pipeline again.
+    exempt = {"when_is_it_worth_it.py", "treecv_folds.py", "quickstart.py"}
+    for folder in ("optuna_treecv", "examples", "docs/snippets", "hub"):
+        for path in (ROOT / folder).rglob("*.py"):
+            lines = re.findall(r".*\bscale\(X\).*", path.read_text())
+            is_fitted_alone = all(re.search(r"[.](fit|score)\(", line) for line in lines)
+            assert is_fitted_alone or path.name in exempt, path
+
+
 SNIPPETS = sorted((ROOT / "docs" / "snippets").glob("*.py"))
 
 

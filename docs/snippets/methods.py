@@ -1,19 +1,17 @@
 """The method that each of several estimators gets, and why."""
 
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import RidgeClassifier
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import scale
 
 from optuna_treecv import HistTreeClassifier
 from optuna_treecv import tree_cross_validate
 
-X, y = load_breast_cancer(return_X_y=True)
-X = scale(X)
+X, y = make_classification(500, random_state=0)
 for estimator in [
     RidgeClassifier(),
     LogisticRegression(),

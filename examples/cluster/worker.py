@@ -11,7 +11,8 @@ import numpy as np
 import optuna
 from sklearn.datasets import fetch_covtype
 from sklearn.datasets import load_digits
-from sklearn.preprocessing import scale
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
@@ -23,10 +24,13 @@ arguments = parser.parse_args()
 
 X, y = (fetch_covtype if arguments.covertype else load_digits)(return_X_y=True)
 objective = treecv_objective(
-    AveragedSGDClassifier(),
-    scale(X),
+    make_pipeline(StandardScaler(), AveragedSGDClassifier()),
+    X,
     y,
-    param_grid={"alpha": np.geomspace(1e-6, 1e-1, 6), "step_size": np.geomspace(1e-3, 1.0, 4)},
+    param_grid={
+        "averagedsgdclassifier__alpha": np.geomspace(1e-6, 1e-1, 6),
+        "averagedsgdclassifier__step_size": np.geomspace(1e-3, 1.0, 4),
+    },
     cv=100,
     store=arguments.storage,
 )

@@ -88,10 +88,12 @@ def tree_cross_validate(
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.preprocessing import scale
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> from optuna_treecv import PegasosClassifier, tree_cross_validate
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> result = tree_cross_validate(PegasosClassifier(alpha=0.01), scale(X), y, cv="loo")
+    >>> model = make_pipeline(StandardScaler(), PegasosClassifier(alpha=0.01))
+    >>> result = tree_cross_validate(model, X, y, cv="loo")
     >>> result.n_folds, result.n_updates, result.n_updates_standard
     (569, 5235, 323192)
     >>> round(result.mean, 2)
@@ -146,13 +148,17 @@ def tree_cross_validate_many(
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.preprocessing import scale
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> from optuna_treecv import PegasosClassifier, tree_cross_validate_many
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> models = [PegasosClassifier(alpha=alpha) for alpha in (1e-4, 1e-3, 1e-2, 1e-1)]
-    >>> results = tree_cross_validate_many(models, scale(X), y, cv="loo")
+    >>> models = [
+    ...     make_pipeline(StandardScaler(), PegasosClassifier(alpha=alpha))
+    ...     for alpha in (1e-4, 1e-3, 1e-2, 1e-1)
+    ... ]
+    >>> results = tree_cross_validate_many(models, X, y, cv="loo")
     >>> [round(result.mean, 3) for result in results]
-    [0.039, 0.04, 0.039, 0.032]
+    [0.049, 0.046, 0.035, 0.032]
     """
     if not isinstance(estimators, Iterable):
         raise ValueError(f"estimators must be a list of estimators, got {estimators!r}.")
@@ -214,12 +220,13 @@ def tree_cross_val_predict(
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.preprocessing import scale
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> from optuna_treecv import PegasosClassifier, tree_cross_val_predict
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = PegasosClassifier(alpha=0.01)
+    >>> model = make_pipeline(StandardScaler(), PegasosClassifier(alpha=0.01))
     >>> decision = tree_cross_val_predict(
-    ...     model, scale(X), y, cv="loo", response_method="decision_function"
+    ...     model, X, y, cv="loo", response_method="decision_function"
     ... )
     >>> decision.shape
     (569,)

@@ -265,10 +265,12 @@ class CVResult:
         Examples
         --------
         >>> from sklearn.datasets import load_breast_cancer
-        >>> from sklearn.preprocessing import scale
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
         >>> from optuna_treecv import AveragedSGDClassifier, tree_cross_validate
         >>> X, y = load_breast_cancer(return_X_y=True)
-        >>> result = tree_cross_validate(AveragedSGDClassifier(), scale(X), y)
+        >>> model = make_pipeline(StandardScaler(), AveragedSGDClassifier())
+        >>> result = tree_cross_validate(model, X, y)
         >>> interval = result.interval()
         >>> interval.low < result.mean < interval.high
         True
@@ -306,11 +308,15 @@ class CVResult:
         Examples
         --------
         >>> from sklearn.datasets import load_breast_cancer
-        >>> from sklearn.preprocessing import scale
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
         >>> from optuna_treecv import PegasosClassifier, tree_cross_validate_many
         >>> X, y = load_breast_cancer(return_X_y=True)
-        >>> models = [PegasosClassifier(alpha=0.01), PegasosClassifier(alpha=1.0)]
-        >>> small, large = tree_cross_validate_many(models, scale(X), y, row_losses=True)
+        >>> models = [
+        ...     make_pipeline(StandardScaler(), PegasosClassifier(alpha=alpha))
+        ...     for alpha in (0.01, 1.0)
+        ... ]
+        >>> small, large = tree_cross_validate_many(models, X, y, row_losses=True)
         >>> difference = small.compare(large)
         >>> difference.by, difference.n_pairs
         ('rows', 569)
@@ -359,13 +365,12 @@ class CVResult:
 
         Examples
         --------
-        >>> from sklearn.datasets import load_breast_cancer
-        >>> from sklearn.preprocessing import scale
+        >>> from sklearn.datasets import make_classification
         >>> from optuna_treecv import PegasosClassifier, tree_cross_validate
-        >>> X, y = load_breast_cancer(return_X_y=True)
-        >>> result = tree_cross_validate(PegasosClassifier(), scale(X), y, kfold_models=True)
+        >>> X, y = make_classification(random_state=0)
+        >>> result = tree_cross_validate(PegasosClassifier(), X, y, kfold_models=True)
         >>> result.kfold_estimator().coef_.shape
-        (1, 30)
+        (1, 20)
         """
         if self._kfold_estimator is None:
             raise ValueError(

@@ -642,12 +642,12 @@ def pooled(scoring: Any) -> Pooled:
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.preprocessing import scale
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> from optuna_treecv import PegasosClassifier, pooled, tree_cross_validate
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> result = tree_cross_validate(
-    ...     PegasosClassifier(alpha=0.01), scale(X), y, cv="loo", scoring=pooled("roc_auc")
-    ... )
+    >>> model = make_pipeline(StandardScaler(), PegasosClassifier(alpha=0.01))
+    >>> result = tree_cross_validate(model, X, y, cv="loo", scoring=pooled("roc_auc"))
     >>> round(result.mean, 3)
     0.988
     """

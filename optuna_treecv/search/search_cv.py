@@ -229,13 +229,15 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
     --------
     >>> from scipy.stats import loguniform
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.preprocessing import scale
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> from optuna_treecv import PegasosClassifier, TreeCVSearchCV
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> grid = {"alpha": [1e-4, 1e-3, 1e-2, 1e-1]}
-    >>> search = TreeCVSearchCV(PegasosClassifier(), param_grid=grid, cv="loo", random_state=0)
-    >>> search.fit(scale(X), y).best_params_
-    {'alpha': 0.1}
+    >>> model = make_pipeline(StandardScaler(), PegasosClassifier())
+    >>> grid = {"pegasosclassifier__alpha": [1e-3, 1e-2, 1e-1, 1.0]}
+    >>> search = TreeCVSearchCV(model, param_grid=grid, cv="loo", random_state=0)
+    >>> search.fit(X, y).best_params_
+    {'pegasosclassifier__alpha': 0.1}
     >>> round(search.best_score_, 3)
     0.968
     """

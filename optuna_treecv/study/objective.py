@@ -217,13 +217,13 @@ class TreeCVObjective:
         Examples
         --------
         >>> from sklearn.datasets import load_breast_cancer
-        >>> from sklearn.preprocessing import scale
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import StandardScaler
         >>> from optuna_treecv import PegasosClassifier, treecv_objective
         >>> X, y = load_breast_cancer(return_X_y=True)
-        >>> grid = {"alpha": [0.01, 0.1, 1.0]}
-        >>> objective = treecv_objective(
-        ...     PegasosClassifier(), scale(X), y, param_grid=grid, report="auto"
-        ... )
+        >>> model = make_pipeline(StandardScaler(), PegasosClassifier())
+        >>> grid = {"pegasosclassifier__alpha": [0.01, 0.1, 1.0]}
+        >>> objective = treecv_objective(model, X, y, param_grid=grid, report="auto")
         >>> type(objective.pruner()).__name__
         'RacingPruner'
         """
@@ -1155,14 +1155,17 @@ def treecv_objective(
     >>> import optuna
     >>> from optuna.distributions import FloatDistribution
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.preprocessing import scale
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> from optuna_treecv import PegasosClassifier, treecv_objective
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> objective = treecv_objective(
-    ...     PegasosClassifier(),
-    ...     scale(X),
+    ...     make_pipeline(StandardScaler(), PegasosClassifier()),
+    ...     X,
     ...     y,
-    ...     param_distributions={"alpha": FloatDistribution(1e-5, 1e2, log=True)},
+    ...     param_distributions={
+    ...         "pegasosclassifier__alpha": FloatDistribution(1e-5, 1e2, log=True)
+    ...     },
     ...     cv="loo",
     ... )
     >>> study = optuna.create_study(direction=objective.direction)
@@ -1290,15 +1293,18 @@ def select(
     --------
     >>> import optuna
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.preprocessing import scale
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> from optuna_treecv import PegasosClassifier, select, treecv_objective
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> grid = {"alpha": [1e-4, 1e-3, 1e-2, 1e-1, 1.0]}
-    >>> objective = treecv_objective(PegasosClassifier(), scale(X), y, param_grid=grid, cv="loo")
+    >>> model = make_pipeline(StandardScaler(), PegasosClassifier())
+    >>> name = "pegasosclassifier__alpha"
+    >>> grid = {name: [1e-4, 1e-3, 1e-2, 1e-1, 1.0]}
+    >>> objective = treecv_objective(model, X, y, param_grid=grid, cv="loo")
     >>> study = optuna.create_study(sampler=objective.grid_sampler())
     >>> study.optimize(objective)
     >>> choice = select(study, objective, rule="one_se")
-    >>> choice.trial.params["alpha"] >= choice.best.params["alpha"]
+    >>> choice.trial.params[name] >= choice.best.params[name]
     True
     """
     if not isinstance(objective, TreeCVObjective):

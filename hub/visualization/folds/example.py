@@ -9,7 +9,8 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
 import optunahub
 from sklearn.datasets import load_breast_cancer
-from sklearn.preprocessing import scale
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 
 folds = optunahub.load_module("visualization/folds")
@@ -18,10 +19,12 @@ X, y = load_breast_cancer(return_X_y=True)
 with TemporaryDirectory() as folder:
     store = f"sqlite:///{Path(folder) / 'folds.db'}"
     objective = treecv_objective(
-        AveragedSGDClassifier(),
-        scale(X),
+        make_pipeline(StandardScaler(), AveragedSGDClassifier()),
+        X,
         y,
-        param_distributions={"alpha": FloatDistribution(1e-6, 10.0, log=True)},
+        param_distributions={
+            "averagedsgdclassifier__alpha": FloatDistribution(1e-6, 10.0, log=True)
+        },
         cv=10,
         store=store,
     )
@@ -29,4 +32,6 @@ with TemporaryDirectory() as folder:
     study.optimize(objective, n_trials=30)
 
     folds.plot_fold_scores(study, store, n_best=5).show()
-    folds.plot_choice(study, store, simpler={"alpha": "larger"}, n_best=10).show()
+    folds.plot_choice(
+        study, store, simpler={"averagedsgdclassifier__alpha": "larger"}, n_best=10
+    ).show()
