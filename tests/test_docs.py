@@ -123,7 +123,6 @@ def few_forest_patches(return_X_y, as_frame):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.filterwarnings("ignore:.*at the (upper|lower) end of its range")
 def test_snippets_of_the_readme(number, tmp_path, monkeypatch):
     pytest.importorskip("optuna_dashboard")
     monkeypatch.chdir(tmp_path)
@@ -203,7 +202,9 @@ def test_the_example_with_bikes_goes_on(tmp_path, monkeypatch, capsys):
 
 def test_the_commands_of_the_readme_are_there():
     readme = (ROOT / "README.md").read_text()
-    assert "\npython -m pip install . && python examples/quickstart.py\n" in readme
+    first = "python -m pip install '.[pandas]' && python examples/quickstart.py\n"
+    assert f"\n{first}" in readme
+    assert first in (ROOT / ".ci" / "run").read_text()
     tests = "python -m pip install '.[test]' && pytest -n auto\n"
     assert f"\n{tests}" in readme
     assert tests in (ROOT / ".github" / "workflows" / "ci.yml").read_text()
