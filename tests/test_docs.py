@@ -127,7 +127,11 @@ def test_snippets_of_the_readme(number, tmp_path, monkeypatch):
     pytest.importorskip("optuna_dashboard")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sklearn.datasets, "fetch_covtype", few_forest_patches)
-    exec(compile(snippets_of_the_readme()[number], "README.md", "exec"), {})
+    code = compile(snippets_of_the_readme()[number], "README.md", "exec")
+    exec(code, {})
+    if number == 1:
+        exec(code, again := {})
+        assert len(again["study"].trials) == 16  # a grid with no points left runs no trial
 
 
 def test_the_example_of_an_own_learner_keeps_the_contract(monkeypatch):

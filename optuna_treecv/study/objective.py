@@ -843,6 +843,8 @@ class TreeCVObjective:
         optuna.samplers.GridSampler
             For ``optuna.create_study(sampler=...)``. It stops the study after the last point. It
             does the same as Optuna's grid sampler, in less time if there are many points.
+            ``optimize`` runs one more trial if no point is left: ``is_exhausted(study)`` tells
+            whether that is so.
 
         Raises
         ------
