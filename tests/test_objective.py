@@ -503,7 +503,10 @@ class Flipped(SGDClassifier):
 
 
 @pytest.mark.filterwarnings(
-    "error", "ignore::optuna.exceptions.ExperimentalWarning", "ignore:the mean score is"
+    "error",
+    "ignore::optuna.exceptions.ExperimentalWarning",
+    "ignore:the mean score is",
+    "ignore:WilcoxonPruner has taken",  # on a machine that is busy
 )
 @pytest.mark.parametrize("scoring", [None, "neg_mean_squared_error"])
 def test_wilcoxon_pruner_after_a_diverged_trial(scoring, regression):

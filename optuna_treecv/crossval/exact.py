@@ -113,10 +113,6 @@ class KeptSums:
         return self._held[key]
 
 
-class NotFinite(ValueError):
-    """Outputs of a model are not finite."""
-
-
 class Exact(WholeRepeat):
     """One reading of the rows for all folds and all points."""
 
@@ -286,15 +282,15 @@ class Exact(WholeRepeat):
             raise self._not_finite()
         return scores
 
-    def _not_finite(self) -> "NotFinite":
-        return NotFinite(
+    def _not_finite(self) -> ValueError:
+        return ValueError(
             f"method={self.name!r} must find models whose outputs are finite, but {self.lost}; "
             "use method='auto' instead."
         )
 
     def _why_fitted(self, refused: ValueError) -> str:
         """Return why the folds are fitted after an error of the engine."""
-        if isinstance(refused, NotFinite):
+        if self.lost in str(refused):
             return self.lost
         return f"{self.refused} ({str(refused).removesuffix('.')})"
 

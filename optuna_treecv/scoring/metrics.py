@@ -209,10 +209,6 @@ def are_failed(scores: np.ndarray) -> np.ndarray:
     return scores.view(np.uint64) == np.array(FAILED).view(np.uint64)
 
 
-class UndefinedScore(ValueError):
-    """A score that is not defined on the rows of a fold."""
-
-
 class NoNumber(ValueError):
     """A scorer has returned something else than a number.
 
@@ -445,18 +441,18 @@ def _plain_score(scorer: Scorer, estimator: Any, X: Any, y: Any) -> float | None
 
 def undefined(
     scorer: Scorer, what: str, estimator: Any, n_rows: int, is_pooled: bool = False
-) -> UndefinedScore:
+) -> ValueError:
     """Return the error for rows that are too few or of too few classes for the scorer."""
     loss = "squared_error" if is_regressor(estimator) else "squared_distance"
     if is_classifier(estimator):
         loss = "error"
     if is_pooled:
-        return UndefinedScore(
+        return ValueError(
             f"scoring={scorer.name!r} is undefined ({what}) on all {n_rows} tested rows together; "
             f"a loss that is a mean over rows, such as {loss!r}, would be right."
         )
     pooled = f"pooled({scorer.name!r}), " if scorer.is_registered else ""
-    return UndefinedScore(
+    return ValueError(
         f"scoring={scorer.name!r} is undefined ({what}) on a fold of {n_rows} row(s); use "
         f"{pooled}a smaller cv, stratified folds, or a loss that is a mean over rows, such as "
         f"{loss!r}."
