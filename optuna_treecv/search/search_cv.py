@@ -741,12 +741,13 @@ def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
             return
         distributions = {name: distributions[name] for name in simpler}
     elif known_direction(list(distributions)) is None:
-        example = objective._space.example
-        known = [name for name in example.get_params() if known_direction([name])]
+        known = ""
+        if (example := objective._space.example) is not None:
+            names = [name for name in example.get_params() if known_direction([name])]
+            known = f", of which {name_of(example)} has {', '.join(names) or 'none'}"
         raise ValueError(
             "refit='one_se' must have a space of one parameter for which it is known which values "
-            f"are simpler, of which {name_of(example)} has {', '.join(known) or 'none'}, got "
-            f"{', '.join(map(repr, distributions))}; {_OTHER_SPACES}."
+            f"are simpler{known}, got {', '.join(map(repr, distributions))}; {_OTHER_SPACES}."
         )
     for name, distribution in distributions.items():
         for value in getattr(distribution, "choices", ()):
