@@ -205,7 +205,8 @@ class FoldTask:
         """Return the scores, their spreads, the responses, and whether the model has diverged."""
         if fitted is not None:  # some methods depend on an estimator that fit has chosen
             for metric in self.metrics:
-                check_methods(fitted, metric.methods, f"scoring={metric.name!r}")
+                if getattr(metric, "error_score", None) is None:
+                    check_methods(fitted, metric.methods, f"scoring={metric.name!r}")
         weights = None if self.score_weights is None else self.score_weights[test]
         scores = np.full(len(self.metrics), np.nan)
         spreads = unknown_spreads(len(self.metrics), 1)
