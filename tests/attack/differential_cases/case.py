@@ -11,7 +11,7 @@ import numpy as np
 #: Refusals of calls that scikit-learn answers: what they say, and the page that explains them.
 DOCUMENTED = {
     "is undefined": "user_guide/your_metric, Scores of small folds",
-    "needs an estimator with": "user_guide/your_metric: such a score is refused, not an error_score",
+    "needs an estimator with": "such a score is refused, and no error_score",
     "X must be in the memory of this process": "user_guide/more_data, Rows on a Dask cluster",
     "where a fold lies in several places": "user_guide/more_data, Rows on a Dask cluster",
 }
