@@ -77,7 +77,14 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize(("name", "warns"), [("pegasos", 0), ("logistic", 1), ("ridge", 1)])
+@pytest.mark.parametrize(
+    ("name", "warns"),
+    [
+        pytest.param("pegasos", 0, marks=pytest.mark.nightly),
+        ("logistic", 1),
+        pytest.param("ridge", 1, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_study_of_a_file_stays_within_its_memory(name: str, warns: int, parquet: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(parquet), name, str(parquet.parent)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)

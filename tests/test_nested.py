@@ -479,7 +479,7 @@ def test_resample_scores_the_models_of_the_study() -> None:
         assert found.test_score[fold] == objective.evaluate(params).test_score[fold]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_intervals_of_guesses_cover_their_error() -> None:
     """A model guesses class 1, of 70 % of the rows, in 70 % of the orders: its error is 0.42."""
     error, means, covers = 2 * 0.7 * 0.3, [], []

@@ -284,7 +284,7 @@ def cases_of(family):
         yield params.pop("rows"), clone(estimator).set_params(**params)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_fit_refuses_is_refused_and_nothing_else(family):

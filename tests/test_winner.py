@@ -380,7 +380,7 @@ def test_the_mean_is_never_worse_than_all_candidates():
     assert mean_elsewhere(losses, choose_best, 0) == pytest.approx(one.mean(), abs=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "splits"),
     [
