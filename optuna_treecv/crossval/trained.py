@@ -620,7 +620,7 @@ def why_not_in_tree(job: Job) -> str:
 
 
 def why_not_in_time(job: Job) -> str:
-    """Return why "auto" does not train one model forward through time, a clause.
+    """Return the reason why "auto" does not train one model forward through time; else "".
 
     ``fit`` of most learners reads the rows in random order, and the last rows in the order of time
     may count most. Only models that do not depend on the order of the rows are those of ``fit``.
