@@ -86,7 +86,7 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_study_of_a_file_stays_within_its_memory(name: str, warns: int, parquet: Path) -> None:
-    command = [sys.executable, "-c", SCRIPT, str(parquet), name, str(parquet.parent)]
+    command = [sys.executable, "-P", "-c", SCRIPT, str(parquet), name, str(parquet.parent)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     most, n_warnings = map(int, done.stdout.split())
