@@ -123,7 +123,7 @@ def few_forest_patches(return_X_y, as_frame):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.filterwarnings("ignore:.*at the (upper|lower) end of its range")
+@pytest.mark.filterwarnings("error:.*at the (upper|lower) end of its range")
 def test_snippets_of_the_readme(number, tmp_path, monkeypatch):
     pytest.importorskip("optuna_dashboard")
     monkeypatch.chdir(tmp_path)

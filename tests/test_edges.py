@@ -61,6 +61,31 @@ def test_which_values_are_at_an_edge(distribution, value, end):
 
 
 @pytest.mark.parametrize(
+    "distribution, number, value, is_said",
+    [
+        (LOG, 1.0, 0.5004, False),  # a plateau
+        (LOG, 1.0, 0.5006, True),  # more than a twentieth of the standard deviation
+        (LOG, 60.0, 0.5004, True),  # near the edge, too
+        (CategoricalDistribution([0.1, 1.0, 90.0]), 1.0, 0.5004, False),
+        (CategoricalDistribution([0.1, 1.0, 90.0]), 1.0, 0.5006, True),
+    ],
+)
+def test_a_plateau_has_no_edge(distribution, number, value, is_said):
+    def trial(x, value):
+        return optuna.trial.create_trial(
+            value=value,
+            params={"x": x},
+            distributions={"x": distribution},
+            user_attrs={"treecv": {"std_test_score": 0.01}},
+        )
+
+    best = trial(90.0, 0.5)
+    elsewhere = optuna.trial.create_trial(value=0.5, params={}, distributions={})
+    found = edges_of(best, {}, [best, trial(number, value), elsewhere])
+    assert list(found) == ["x"] * is_said
+
+
+@pytest.mark.parametrize(
     "values, best, end",
     [
         ([0.01, 0.1, 1.0], 1.0, "upper"),

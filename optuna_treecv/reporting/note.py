@@ -118,9 +118,10 @@ def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
     if of.how_sure != "std / √folds":
         error = f"± is the standard error, {of.how_sure}."
     values = {name: {trial.params.get(name) for trial in trials.values()} for name in names}
+    chosen_from = [trials[number] for number in of.best()["trial_number"]]
     edges = [
         f" {plain(name)} is {where}; a wider range may hold a better value."
-        for name, where in edges_of(best_trial, {}).items()
+        for name, where in edges_of(best_trial, {}, chosen_from).items()
         if len(values[name]) > 2
     ]
     if intervals:

@@ -59,6 +59,7 @@ from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.choice import check_rule
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
+from optuna_treecv.study.choice import complete_trials
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import contest_of
 from optuna_treecv.study.choice import edges_of
@@ -510,7 +511,8 @@ class TreeCVObjective:
         check_rule(rule)
         trial, candidate = self._trial_and_candidate(study, rule, simpler)
         lists = {name: axis.codes for name, axis in self._space.axes.items() if axis.codes}
-        if edges := edges_of(trial, lists):
+        others = [] if trial is study else complete_trials(study)
+        if edges := edges_of(trial, lists, others):
             listed = " and ".join(f"{name}={where}" for name, where in edges.items())
             warn_caller(
                 f"trial {trial.number} has {listed}; a wider range may hold a better value."
