@@ -868,6 +868,7 @@ def test_error_score(two_classes):
 
 
 def test_failed_trials_are_logged_in_few_lines(two_classes, caplog):
+    caplog.set_level("INFO", logger="optuna")  # whatever another test has set
     search = search_of(Failing(), {"C": [1.0, 10.0]}, error_score=np.nan)
     with pytest.warns(FitFailedWarning, match="error_score='raise' shows where"):
         search.fit(*two_classes)
