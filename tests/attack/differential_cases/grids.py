@@ -90,8 +90,10 @@ def grids(case: Case) -> None:
     case.compare("points", sorted(points), sorted(right))
     for point, score in right.items():
         case.compare(f"at {point}", points.get(point, np.nan), score, 1e-15)
-    case.compare("best params", exactly(ours.best_params_), exactly(theirs.best_params_))
-    case.compare("refit", ours.predict(given.X), theirs.predict(given.X))
+    best = first_of_the_best(theirs.cv_results_)
+    case.compare("best params", exactly(ours.best_params_), exactly(best))
+    refit = clone(estimator).set_params(**{name: clone(best[name], safe=False) for name in best})
+    case.compare("refit", ours.predict(given.X), refit.fit(given.X, y).predict(given.X))
     # A point that several dicts share is visited once (treecv_objective, param_grid).
     distinct = [sorted(set(np.round(list(of), 12))) for of in (values, right.values())]
     case.compare("values", *distinct)
@@ -103,6 +105,19 @@ def values_of_study(estimator: Any, X: Any, y: Any, options: dict[str, Any]) -> 
     study = optuna.create_study(sampler=objective.grid_sampler(seed=0), direction="maximize")
     study.optimize(objective, n_trials=1000)
     return [trial.value for trial in study.trials]
+
+
+def first_of_the_best(results: Any, score: str = "mean_test_score") -> dict[str, Any]:
+    """Return the first candidate that is at most rounding errors worse than the best one."""
+    params: dict[str, Any] = results["params"][ranks_of(results[score]).argmin()]
+    return params
+
+
+def ranks_of(means: np.ndarray) -> np.ndarray:
+    """Return ranks, of which those are equal that rounding errors alone tell apart."""
+    means = np.where(np.isnan(means), -np.inf, means)
+    room = 1e-12 * np.abs(np.where(np.isinf(means), 0.0, means))
+    return 1 + (means[None] > (means + room)[:, None]).sum(axis=1)
 
 
 def exactly(params: dict[str, Any]) -> str:

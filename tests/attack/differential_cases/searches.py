@@ -23,6 +23,8 @@ from differential_cases.case import error_of
 from differential_cases.case import outcome
 from differential_cases.draws import chance
 from differential_cases.draws import pick
+from differential_cases.grids import first_of_the_best
+from differential_cases.grids import ranks_of
 import optuna_treecv as ot
 from optuna_treecv.search import stand_ins
 
@@ -151,15 +153,10 @@ def compare_results(case: Case, ours: Any, theirs: Any) -> None:
         elif name.startswith("rank_test_"):
             case.compare(name, mine[name], ranks_of(right[name.replace("rank", "mean", 1)]))
     if hasattr(theirs, "best_index_"):
-        best = (one.cv_results_["params"][one.best_index_] for one in (ours, theirs))
-        case.compare("best", *map(in_words, best))
-
-
-def ranks_of(means: np.ndarray) -> np.ndarray:
-    """Return ranks, of which those are equal that rounding errors alone tell apart."""
-    means = np.where(np.isnan(means), -np.inf, means)
-    room = 1e-12 * np.abs(np.where(np.isinf(means), 0.0, means))
-    return 1 + (means[None] > (means + room)[:, None]).sum(axis=1)
+        found = ours.cv_results_["params"][ours.best_index_]
+        score = f"mean_test_{theirs.refit if theirs.multimetric_ else 'score'}"
+        best = first_of_the_best(theirs.cv_results_, score)
+        case.compare("best", in_words(found), in_words(best))
 
 
 def in_words(params: dict[str, Any]) -> str:
