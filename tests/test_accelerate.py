@@ -119,6 +119,23 @@ def test_a_search_has_the_same_results(method, estimator, grid, options, calls):
         assert ours.score(*rows) == pytest.approx(theirs.score(*rows))
 
 
+def test_equal_candidates_have_equal_scores_and_ranks(calls):
+    grid = {"C": [0.1, 0.1, 10.0]}
+    estimator = LogisticRegression(tol=1e-10, max_iter=5000)
+    ours, theirs = (
+        search(estimator, grid, n_iter=3, random_state=0, scoring="neg_log_loss").fit(X, Y)
+        for search in (
+            model_selection.RandomizedSearchCV,
+            stand_ins.RandomizedSearchCV.stands_for,
+        )
+    )
+    assert [call.method for call in calls] == ["newton"]
+    assert ours.cv_results_["params"] == theirs.cv_results_["params"]
+    np.testing.assert_array_equal(
+        ours.cv_results_["rank_test_score"], theirs.cv_results_["rank_test_score"]
+    )
+
+
 def test_points_are_drawn_as_scikit_learn_draws_them(calls):
     space = {"alpha": loguniform(1e-3, 1e2)}
     for estimator, method in ((Ridge(), "exact"), (linear_model.HuberRegressor(), "")):

@@ -60,6 +60,8 @@ from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
+from optuna_treecv.sharing.keys import encode
+from optuna_treecv.sharing.keys import first_key
 
 # What the scores of each engine equal: those of fits that have converged ("exact", "newton"), or
 # of fits ("neighbors", and ensembles that grow once).
@@ -321,10 +323,16 @@ class _Search(_StandIn):
         options = {"sample_weight": weights, "scoring": scores.requested}
         settings = _settings(self.estimator, y, *folds, **options)
         candidates = list(self._drawn())
+        keys = [first_key(one, encode) or object() for one in candidates]
+        distinct: dict[Any, Any] = {}
+        for key, candidate in zip(keys, candidates, strict=True):
+            distinct.setdefault(key, candidate)
         with_params = [
-            clone(self.estimator).set_params(**clone(one, safe=False)) for one in candidates
+            clone(self.estimator).set_params(**clone(one, safe=False)) for one in distinct.values()
         ]
-        results = _results(call, X, y, settings, with_params)
+        evaluated = _results(call, X, y, settings, with_params)
+        of_key = dict(zip(distinct, evaluated, strict=True))
+        results = [of_key[key] for key in keys]
         self.n_splits_ = len(results[0].test_score)
         out = [
             {"fit_time": result.seconds / self.n_splits_, "score_time": 0.0, "test_scores": one}
