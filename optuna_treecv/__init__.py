@@ -14,6 +14,7 @@ from optuna_treecv.learners.svrg import StreamingSVRGClassifier
 from optuna_treecv.learners.svrg import StreamingSVRGRegressor
 from optuna_treecv.learners.trees.estimators import HistTreeClassifier
 from optuna_treecv.learners.trees.estimators import HistTreeRegressor
+import optuna_treecv.results  # noqa: F401
 from optuna_treecv.scoring.metrics import pooled
 from optuna_treecv.search.search_cv import TreeCVSearchCV
 from optuna_treecv.sharing.caches import ModelCache
@@ -44,3 +45,7 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+# Pickles and keys hold the public name of a class, not that of its file; results and paper, too.
+for _name in __all__:
+    globals()[_name].__module__ = __name__

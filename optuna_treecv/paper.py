@@ -9,3 +9,6 @@ __all__ = [
     "StreamingGaussianDensity",
     "StreamingKMeans",
 ]
+
+for _name in __all__:
+    globals()[_name].__module__ = __name__

@@ -21,3 +21,6 @@ __all__ = [
     "PairedDifference",
     "Score",
 ]
+
+for _name in __all__:
+    globals()[_name].__module__ = __name__

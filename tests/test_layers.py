@@ -15,7 +15,7 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 
 # The folders (and files outside of folders) that each one may import besides itself.
 ALLOWED = {
-    "__init__": {"crossval", "learners", "scoring", "search", "sharing", "study"},
+    "__init__": {"crossval", "learners", "results", "scoring", "search", "sharing", "study"},
     "accelerate": {"search"},
     "history": {"reporting"},
     "paper": {"learners"},
@@ -23,7 +23,7 @@ ALLOWED = {
     "results": {"crossval", "study"},
     "dashboard": {"reporting"},
     "dask": {"rows", "sharing"},
-    "testing": {"crossval", "learners", "rows", "tree", "_kernels"},
+    "testing": {"crossval", "learners", "rows", "study", "tree", "_kernels"},
     "search": {
         "crossval",
         "learners",
@@ -87,7 +87,7 @@ def imports(path: Path) -> set[str]:
 
 
 # What the package may grow to. A new capability raises the number of classes by at most 15.
-MOST_IN_A_CHAIN, MOST_CLASSES = 21, 356
+MOST_IN_A_CHAIN, MOST_CLASSES = 21, 357
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -129,7 +129,9 @@ def test_a_folder_only_hands_names_on(path):
         is_name = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.List)
         is_check = isinstance(node, ast.If) and isinstance(node.body[0], ast.Raise)
         is_import = isinstance(node, ast.Import | ast.ImportFrom)
-        assert is_docstring or is_name or is_check or is_import, f"{path}, line {node.lineno}"
+        is_naming = isinstance(node, ast.For) and ast.unparse(node.iter) == "__all__"
+        is_known = is_docstring or is_name or is_check or is_import or is_naming
+        assert is_known, f"{path}, line {node.lineno}"
 
 
 def package_imports() -> dict[str, set[str]]:

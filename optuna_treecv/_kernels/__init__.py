@@ -58,4 +58,4 @@ if find_spec(f"{__name__}.tree") is None:
 #: The number of the kernel format, which is part of every stored model's key. Raise it whenever
 #: the bytes or the meaning of any kernel's state change, so that no program takes a state that it
 #: would misunderstand. ``tests/test_golden_states.py`` notices such a change.
-FORMAT = 6
+FORMAT = 7

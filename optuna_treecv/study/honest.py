@@ -129,6 +129,12 @@ class Honest(HasInterval):
         """The number of the chosen trial."""
         return self.trial.number
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle, in which ``n_contenders`` was once ``n_trials``."""
+        if "n_trials" in state:
+            state = {**state, "n_contenders": state["n_trials"]}
+        vars(self).update(state)
+
     def __repr__(self) -> str:
         """Return all in a few lines."""
         left_out = f", left_out={self.left_out}" if self.left_out else ""
