@@ -1,16 +1,28 @@
-"""The contract that an estimator must fulfil for TreeCV, as tests to inherit."""
+"""Tests to inherit: what an estimator must fulfil for TreeCV, and an engine for any estimator."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 import pickle
+from tempfile import TemporaryDirectory
 from typing import Any
 from typing import TypeVar
 
 import numpy as np
+from numpy.testing import assert_allclose
 from numpy.testing import assert_array_equal
 from sklearn.base import is_classifier
 from sklearn.base import is_clusterer
 from sklearn.base import is_regressor
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import cross_validate
+from sklearn.model_selection import KFold
+from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.utils.validation import has_fit_parameter
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
@@ -18,10 +30,12 @@ from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
+from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.tree.plan import Learner
 
 _SEED = 5
@@ -238,6 +252,226 @@ class LearnerContract:
         if rows.classes is not None and self._method() == "predict":
             return rows.classes[expected.astype(np.intp)]
         return expected
+
+
+class EngineContract:
+    """Tests of the engine that evaluates an estimator, run by pytest.
+
+    Derive a class whose name begins with ``Test`` and define ``make_estimator`` and ``method``.
+    Only the public functions of this package are used.
+
+    Attributes
+    ----------
+    method : str
+        The ``CVResult.method`` of the engine that evaluates the estimator.
+    bad_parameters : dict of str to object
+        Parameters of the estimator that its ``fit`` refuses.
+    rtol : float, default=1e-6
+        How much scores and predictions may differ from those of converged fits, in relation to
+        the largest of them.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> from optuna_treecv.testing import EngineContract
+    >>> class TestRidge(EngineContract):
+    ...     method = "exact"
+    ...     bad_parameters = {"alpha": -1.0}
+    ...
+    ...     def make_estimator(self):
+    ...         return Ridge()
+    """
+
+    method: str
+    bad_parameters: Mapping[str, Any]
+    rtol = 1e-6
+
+    def make_estimator(self) -> Any:
+        """Return the estimator to evaluate.
+
+        Returns
+        -------
+        estimator
+            A new estimator in each call.
+        """
+        raise NotImplementedError("make_estimator must return the estimator to test.")
+
+    def make_reference(self) -> Any:
+        """Return the estimator whose fits are right: by default the same one.
+
+        Iterative solvers need a small ``tol`` and a large ``max_iter`` here.
+
+        Returns
+        -------
+        estimator
+            A new estimator in each call.
+        """
+        return self.make_estimator()
+
+    def make_data(self) -> tuple[Any, np.ndarray]:
+        """Return some rows for the tests.
+
+        By default y holds three noisy classes for a classifier and numbers for a regressor.
+
+        Returns
+        -------
+        X : array-like of shape (n_rows, n_features)
+            Rows.
+        y : ndarray of shape (n_rows,)
+            Labels or targets.
+        """
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(90, 5))
+        scores = X @ rng.normal(size=(5, 3)) + 0.7 * rng.normal(size=(90, 3))
+        return X, scores.argmax(axis=1) if self._classifies() else scores[:, 0]
+
+    def test_the_engine_is_chosen(self) -> None:
+        """Check that ``method="auto"`` takes the engine."""
+        result = tree_cross_validate(self.make_estimator(), *self.make_data(), cv=5)
+        assert result.method == self.method, result.why
+
+    def test_scores_are_those_of_fits(self) -> None:
+        """Check scores over folds, splits that overlap and time series."""
+        X, y = self.make_data()
+        for cv in (KFold(4, shuffle=True, random_state=0), ShuffleSplit(3, random_state=0),
+                   TimeSeriesSplit(3)):  # fmt: skip
+            self._equal(self._scores(cv=cv), self._fits(cv))
+
+    def test_no_row_reaches_the_model_that_tests_it(self) -> None:
+        """Check that neither the labels nor the rows of a fold influence its model's predictions.
+
+        All rows of the fold but the first are replaced, by rows nearby and far away. Solvers may
+        lose two digits by those far away.
+        """
+        X, y = self.make_data()
+        fold = np.arange(len(y)) % 5
+        before = self._predict(X, y, fold)
+        is_tested = fold == 3
+        first, *others = np.flatnonzero(is_tested)
+        for shift in (3.0, 1e6):
+            changed_X = np.array(X)
+            changed_X[others] += shift
+            changed = self._predict(changed_X, y, fold)
+            self._equal(changed[first], before[first], 100.0 if shift > 1e3 else 1.0)
+            changed_y = np.where(is_tested, np.roll(y, 7), y)
+            if not self._classifies():
+                changed_y = np.where(is_tested, y + shift, y)
+            changed = self._predict(X, changed_y, fold)
+            self._equal(changed[is_tested], before[is_tested], 100.0 if shift > 1e3 else 1.0)
+
+    def test_weights(self) -> None:
+        """Check scores with weights, of which some are 0, or that weights are refused."""
+        X, y = self.make_data()
+        weights = np.arange(len(y)) % 4 / 2
+        options = {"sample_weight": weights, "score_weight": None}
+        cv = KFold(4, shuffle=True, random_state=0)
+        if has_fit_parameter(last_step(self.make_estimator()), "sample_weight"):
+            self._equal(self._scores(cv=cv, **options), self._fits(cv, weights))
+            return
+        error = self._error(lambda: self._scores(cv=cv, **options))
+        assert isinstance(error, ValueError | TypeError) and "sample_weight" in str(error)
+
+    def test_refusals(self) -> None:
+        """Check that parameters which ``fit`` refuses are refused, and named."""
+        X, y = self.make_data()
+        estimator = self.make_estimator().set_params(**self.bad_parameters)
+        assert self._error(lambda: estimator.fit(X, y)) is not None
+        error = self._error(lambda: tree_cross_validate(estimator, X, y, cv=5))
+        assert isinstance(error, ValueError)
+        assert any(name.rpartition("__")[2] in str(error) for name in self.bad_parameters)
+
+    def test_an_interrupted_evaluation_is_resumed(self) -> None:
+        """Check that an evaluation which was interrupted gives the same scores from its store."""
+        expected = self._scores(cv=KFold(4))
+        with TemporaryDirectory() as folder:
+            interrupted = self._objective(folder, _interrupting(self._scoring(), 1))
+            error = self._error(lambda: interrupted.evaluate(self._searched()))
+            assert isinstance(error, KeyboardInterrupt)
+            result = self._objective(folder, self._scoring()).evaluate(self._searched())
+            assert_array_equal(result.test_score, expected)
+
+    def test_two_processes_have_one_store(self) -> None:
+        """Check that two processes with one store have the scores of one without."""
+        expected = self._scores(cv=KFold(4))
+        with TemporaryDirectory() as folder:
+            objective = self._objective(folder, self._scoring())
+            with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+                for result in pool.map(_evaluate, [objective] * 2, [self._searched()] * 2):
+                    assert_array_equal(result, expected)
+
+    def _classifies(self) -> bool:
+        return is_classifier(self.make_estimator())
+
+    def _scoring(self) -> str:
+        return "accuracy" if self._classifies() else "r2"
+
+    def _scores(self, **options: Any) -> np.ndarray:
+        X, y = self.make_data()
+        options = {"scoring": self._scoring(), "shuffle": False, **options}
+        return tree_cross_validate(self.make_estimator(), X, y, **options).test_score
+
+    def _fits(self, cv: Any, weights: np.ndarray | None = None) -> np.ndarray:
+        """Return the scores of fits by scikit-learn."""
+        X, y = self.make_data()
+        reference = self.make_reference()
+        steps = [name for name, _ in getattr(reference, "steps", [])]
+        name = "__".join([*steps[-1:], "sample_weight"])
+        params = None if weights is None else {name: weights}
+        fits = cross_validate(reference, X, y, cv=cv, scoring=self._scoring(), params=params)
+        scores: np.ndarray = fits["test_score"]
+        return scores
+
+    def _predict(self, X: Any, y: Any, fold: np.ndarray) -> np.ndarray:
+        estimator = self.make_estimator()
+        names: tuple[Any, ...] = ("decision_function", "predict_proba", "predict")
+        name = next(name for name in names if hasattr(estimator, name))
+        return tree_cross_val_predict(estimator, X, y, cv=fold, response_method=name)
+
+    def _searched(self) -> dict[str, Any]:
+        params = self.make_estimator().get_params()
+        return {name: params[name] for name in self.bad_parameters}
+
+    def _objective(self, folder: str, scoring: Any) -> Any:
+        store = f"sqlite:///{Path(folder, 'store.db')}"
+        X, y = self.make_data()
+        return treecv_objective(
+            self.make_estimator(),
+            X,
+            y,
+            param_grid={name: [value] for name, value in self._searched().items()},
+            cv=KFold(4),
+            shuffle=False,
+            scoring=scoring,
+            store=store,
+        )
+
+    def _equal(self, found: np.ndarray, expected: np.ndarray, slack: float = 1.0) -> None:
+        largest = float(np.abs(np.asarray(expected, float)).max())
+        assert_allclose(found, expected, rtol=0, atol=slack * self.rtol * max(largest, 1.0))
+
+    def _error(self, call: Callable[[], Any]) -> BaseException | None:
+        try:
+            call()
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
+            return error
+        return None
+
+
+def _interrupting(scoring: str, n_calls: int) -> Callable[[Any, Any, Any], float]:
+    """Return a scorer that raises KeyboardInterrupt after so many calls."""
+    scorer, calls = get_scorer(scoring), iter(range(n_calls))
+
+    def score(estimator: Any, X: Any, y: Any) -> float:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return float(scorer(estimator, X, y))
+
+    return score
+
+
+def _evaluate(objective: Any, params: dict[str, Any]) -> np.ndarray:
+    scores: np.ndarray = objective.evaluate(params).test_score
+    return scores
 
 
 def _train(learner: Learner, state: Any, start: int, stop: int | None) -> None:
