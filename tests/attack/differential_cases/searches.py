@@ -40,7 +40,7 @@ def spaces(rng: draws.Rng, given: draws.Problem) -> tuple[Any, dict[str, list[An
             (RandomForestRegressor(3, random_state=0), {"n_estimators": [1, 3, 0]}),
         ]
     else:
-        logistic = lm.LogisticRegression(tol=1e-10, max_iter=5000)
+        logistic = lm.LogisticRegression(solver="newton-cholesky", tol=1e-12, max_iter=1000)
         made = [
             (logistic, {"C": [0.1, 1.0, -1.0, 10.0], "fit_intercept": [True, False]}),
             (svm.SVC(), {"C": [1.0, 10.0, -1.0], "kernel": ["rbf", "linear", "wrong"]}),
