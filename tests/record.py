@@ -4,7 +4,7 @@
     python tests/record.py --check              # compare it with tests/data/record.txt
     python tests/record.py --check --fast       # only what takes about a minute
     python tests/record.py --check newton loo   # lines whose names have one of these words
-    python tests/record.py --write              # make the reference anew
+    python tests/record.py --write              # make the reference anew, or lines of it
 
 ``SUBJECTS`` are estimators, one or more for each engine, and ``SITUATIONS`` are ways to evaluate
 them. A line names both, and then gives what came of it as ``key=value``. Values of an engine that
@@ -460,6 +460,13 @@ def class_weights(subject: Subject) -> Fields:
     return cross_validate(subject, estimator=estimator.set_params(**{names[0]: "balanced"}))
 
 
+@situation
+def best_number_of_trees(subject: Subject) -> Fields:
+    if not subject.name.startswith("b"):
+        raise NotApplicableError
+    return cross_validate(subject, n_estimators="best")
+
+
 def two_scores(subject: Subject) -> list[str]:
     if is_classifier(subject.estimator):
         return ["accuracy", "f1_macro"]
@@ -869,6 +876,18 @@ def versions() -> dict[str, str]:
     return found
 
 
+def write(lines: Iterable[str], keeps_others: bool) -> None:
+    """Write the reference, in which lines that are not recorded now may stay."""
+    line_of = {tuple(line.split(" ", 2)[:2]): line for line in lines}
+    if keeps_others:
+        _, *before = REFERENCE.read_text().splitlines()
+        line_of = {tuple(line.split(" ", 2)[:2]): line for line in before} | line_of
+    header = " ".join(f"{name}={of}" for name, of in versions().items())
+    names = ((subject, name) for subject in SUBJECTS for name in SITUATIONS)
+    ordered = [line_of[name] for name in names if name in line_of]
+    REFERENCE.write_text("\n".join([f"# {header}", *ordered]) + "\n")
+
+
 def differences(reference: Iterable[str], lines: Iterable[str], is_part: bool) -> list[str]:
     """Return in words how lines differ from those of the reference."""
     header, *expected = reference
@@ -927,8 +946,7 @@ def main() -> None:
     begin = perf_counter()
     lines = record(given.words, given.fast)
     if given.write:
-        header = " ".join(f"{name}={of}" for name, of in versions().items())
-        REFERENCE.write_text("\n".join([f"# {header}", *lines]) + "\n")
+        write(lines, keeps_others=bool(given.words or given.fast))
     elif not given.check:
         print(*lines, sep="\n")
         return

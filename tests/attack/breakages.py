@@ -3,6 +3,7 @@
     python tests/attack/breakages.py            # all of them
     python tests/attack/breakages.py --check    # only whether each text is still there
     python tests/attack/breakages.py undo leak  # those whose name has one of these words
+    python tests/attack/breakages.py newton --record newton/  # whether the record notices
 
 Each breakage replaces a text that occurs once in the package, in a copy of the tree. Kernels are
 compiled again where the text is theirs (with ccache, if it is there). Then the tests named beside
@@ -937,12 +938,20 @@ class Copy:
             print(f"{selected} could not run:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
         return done.returncode == 1 or done.returncode < 0  # a broken kernel may crash
 
-    def green_tests(self, breakage: Breakage, path: Path) -> list[str]:
+    def differs(self, words: str) -> bool:
+        """Return whether lines of the record that have one of these words are others."""
+        command = [self.python, "tests/record.py", "--check", "--fast", *words.split()]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True)
+        return done.returncode != 0
+
+    def green_tests(self, breakage: Breakage, path: Path, record: str | None) -> list[str]:
         """Break a file; return which of the tests that must be red are not."""
         whole = path.read_text()
         path.write_text(whole.replace(breakage.old, breakage.new))
         try:
             self.compile()  # also the kernel that the breakage before has left broken
+            if record is not None:
+                return [] if self.differs(record) else ["the record"]
             return [test for test in breakage.tests.split() if not self.is_red(test)]
         finally:
             path.write_text(whole)
@@ -953,6 +962,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="words in the names of breakages; default: all")
     parser.add_argument("--check", action="store_true", help="run no tests")
     parser.add_argument("--folder", help="for the copy, which the next run uses again")
+    parser.add_argument("--record", metavar="WORDS", help="compare the record in place of tests")
     arguments = parser.parse_args()
     some = [
         one
@@ -973,7 +983,7 @@ def main() -> int:
                     continue
                 begin = monotonic()
                 (path,) = places_of(one.old, copied.root)
-                green = copied.green_tests(one, path)
+                green = copied.green_tests(one, path, arguments.record)
                 n_bad += bool(green)
                 verdict = f"NOT NOTICED by {', '.join(green)}" if green else "red"
                 print(f"{verdict}: {one.name} ({monotonic() - begin:.0f} s)", flush=True)
