@@ -400,8 +400,22 @@ def alone(subject: Subject) -> Fields:
 
 @situation
 def batch(subject: Subject) -> Fields:
-    X, y = subject.rows()
-    settings = subject.with_defaults()
+    return batch_of(subject, subject.rows()[0])
+
+
+@situation
+def batch_of_ties(subject: Subject) -> Fields:
+    """Many rows are the same, or as far from a third one."""
+    return batch_of(subject, np.round(subject.rows()[0]))
+
+
+@situation
+def batch_of_near_ties(subject: Subject) -> Fields:
+    return batch_of(subject, np.round(subject.rows()[0]) * 0.1)
+
+
+def batch_of(subject: Subject, X: np.ndarray) -> Fields:
+    y, settings = subject.rows()[1], subject.with_defaults()
     results = tree_cross_validate_many(subject.candidates(), X, y, **settings)
     found = facts(results[0], subject)
     found["scores"] = numbers(np.concatenate([one.test_score for one in results]), subject)

@@ -544,6 +544,31 @@ BREAKAGES = [
         "test_neighbors::test_no_row_reaches_the_model_that_tests_it"
         " test_neighbors::test_rows_that_are_left_out_one_by_one",
     ),
+    Breakage(
+        "neighbors: means by distance lack the farthest neighbour",
+        "                    sums = products[:, :, :size].sum(axis=2)\n",
+        "                    sums = products[:, :, : size - 1].sum(axis=2)\n",
+        "test_neighbors::test_all_settings_are_those_of_fits",
+    ),
+    # Fits.
+    Breakage(
+        "fits: a fold is scored with the weights of its training rows",
+        "        weights = None if self.score_weights is None else self.score_weights[test]\n",
+        "        weights = None if self.score_weights is None else self.score_weights[: len(test)]\n",
+        "test_weights",
+    ),
+    Breakage(
+        "fits: test rows are counted as trained on",
+        "            n_trained = len(train)\n            fitted, X, y",
+        "            n_trained = len(train) + len(splits[0].test)\n            fitted, X, y",
+        "test_fit_method",
+    ),
+    Breakage(
+        "fits: predictions are in the order of the folds",
+        "        return in_given_order(np.concatenate(responses), rows)\n",
+        "        return in_given_order(np.concatenate(responses), np.sort(rows))\n",
+        "test_fit_method",
+    ),
     # The tree.
     Breakage(
         "tree: the compiled walk splits in other places",
