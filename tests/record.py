@@ -544,6 +544,24 @@ def far_rows(subject: Subject) -> Fields:
 
 
 @situation
+def far_rows_left_out(subject: Subject) -> Fields:
+    if not subject.name.startswith(FALL_BACK):
+        raise NotApplicableError
+    X = subject.rows(50)[0].copy()
+    X[:3] *= 1e4
+    return cross_validate(subject, X=X, n=50, cv="loo")
+
+
+@situation
+def constant_column(subject: Subject) -> Fields:
+    """A column of one number in the training set of one fold."""
+    X = subject.rows()[0].copy()
+    X[:, 2] = 0.0
+    X[7, 2] = 3.0
+    return cross_validate(subject, X=X)
+
+
+@situation
 def huge_rows(subject: Subject) -> Fields:
     ends = not subject.name.startswith("newton/sv")  # for LIBLINEAR does not
     if not (subject.name.startswith(FALL_BACK) and ends):
