@@ -59,7 +59,6 @@ from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.choice import check_rule
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
-from optuna_treecv.study.choice import complete_trials
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import contest_of
 from optuna_treecv.study.choice import edges_of
@@ -511,7 +510,9 @@ class TreeCVObjective:
         check_rule(rule)
         trial, candidate = self._trial_and_candidate(study, rule, simpler)
         lists = {name: axis.codes for name, axis in self._space.axes.items() if axis.codes}
-        others = [] if trial is study else complete_trials(study)
+        others = []
+        if isinstance(study, optuna.Study):
+            others = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
         if edges := edges_of(trial, lists, others):
             listed = " and ".join(f"{name}={where}" for name, where in edges.items())
             warn_caller(
