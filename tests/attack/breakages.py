@@ -553,8 +553,8 @@ BREAKAGES = [
     # Fits.
     Breakage(
         "fits: a fold is scored with the weights of its training rows",
-        "        weights = None if self.score_weights is None else self.score_weights[test]\n",
-        "        weights = None if self.score_weights is None else self.score_weights[: len(test)]\n",
+        "None if self.score_weights is None else self.score_weights[test]\n",
+        "None if self.score_weights is None else self.score_weights[: len(test)]\n",
         "test_weights",
     ),
     Breakage(
