@@ -881,8 +881,8 @@ def record(words: Sequence[str], fast: bool) -> list[str]:
         ]
         if names:
             tasks.append((subject.name, names))
-    n_cores = len(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(n_cores, mp_context=get_context("spawn")) as pool:
+    n_processes = 2 * len(os.sched_getaffinity(0))  # half of the time is spent waiting
+    with ProcessPoolExecutor(n_processes, mp_context=get_context("spawn")) as pool:
         begun = [pool.submit(lines_of, *task) for task in tasks]
         for _ in as_completed(begun):
             pass

@@ -550,7 +550,38 @@ BREAKAGES = [
         "                    sums = products[:, :, : size - 1].sum(axis=2)\n",
         "test_neighbors::test_all_settings_are_those_of_fits",
     ),
+    Breakage(
+        "neighbors: training rows of a fold are taken for the first rows of all",
+        "return self._listed(model, size, distances[places], train[indices[places]])",
+        "return self._listed(model, size, distances[places], indices[places])",
+        "test_neighbors::test_all_settings_are_those_of_fits"
+        " test_neighbors::test_no_row_reaches_the_model_that_tests_it",
+    ),
+    Breakage(
+        "neighbors: of equal votes the last class is taken",
+        "outputs[:, columns.start] = votes.argmax(axis=0)",
+        "outputs[:, columns.start] = len(votes) - 1 - votes[::-1].argmax(axis=0)",
+        "test_neighbors::test_all_settings_are_those_of_fits",
+    ),
+    Breakage(
+        "neighbors: all neighbours weigh alike",
+        "_get_weights(distances, weighting)",
+        "None",
+        "test_neighbors::test_all_settings_are_those_of_fits",
+    ),
     # Fits.
+    Breakage(
+        "fits: the cached result of a fold is that of the first",
+        "self._kept.find(FoldResult.size(*sizes), self._names[chunk])",
+        "self._kept.find(FoldResult.size(*sizes), self._names[0])",
+        "test_fits_kept",
+    ),
+    Breakage(
+        "fits: each fit forgets the updates of those before it",
+        "self._job.effort.n_updates += fitted.n_trained",
+        "self._job.effort.n_updates = fitted.n_trained",
+        "test_fit_method",
+    ),
     Breakage(
         "fits: a fold is scored with the weights of its training rows",
         "None if self.score_weights is None else self.score_weights[test]\n",
@@ -737,6 +768,18 @@ BREAKAGES = [
         "forest: targets of a fold leak into the exponent of its tree",
         "trained = np.arange(n_parts) != tree",
         "trained = np.ones(n_parts, bool)",
+        "test_trees",
+    ),
+    Breakage(
+        "forest: leaves ignore the weights of classes",
+        "return sums[:, first:] * self.factors[trees]",
+        "return sums[:, first:]",
+        "test_trees",
+    ),
+    Breakage(
+        "forest: means are scaled by the exponents of weights",
+        "-self.exponents[trees, 1])",
+        "-self.exponents[trees, 0])",
         "test_trees",
     ),
     # Steps.
