@@ -30,7 +30,7 @@ from sqlalchemy import Engine
 from sqlalchemy import event
 
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.core.result import CVResult
 from optuna_treecv.rows import memory
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut

@@ -72,21 +72,21 @@ def count_trained():
 
 def main(storage, store, how=""):
     model_store._RENEWALS = 300  # that is every 0.2 seconds
-    walk, wait = treecv._evaluate_group, model_store.Leases.wait
+    walk, wait = treecv.TreePlan._walk_lanes, model_store.Leases.wait
 
     pauses = iter([sys.stdin.readline] if how == "meets" else [])
 
-    def say_and_walk(members, *others):
+    def say_and_walk(plan, work, learners, members):
         say("walks", len(members))
         next(pauses, lambda: None)()
         time.sleep(600 if how == "stuck" else 0.1)
-        walk(members, *others)
+        return walk(plan, work, learners, members)
 
     def say_and_wait(self, name):
         say("waits")
         wait(self, name)
 
-    treecv._evaluate_group, model_store.Leases.wait = say_and_walk, say_and_wait
+    treecv.TreePlan._walk_lanes, model_store.Leases.wait = say_and_walk, say_and_wait
     trained = count_trained()
     objective = make_objective(store)
     study = optuna.load_study(

@@ -24,7 +24,9 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.core.engine import Capabilities
+from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.trained import TrainedPlan
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import first_key
 import optuna_treecv.study.batches
@@ -39,13 +41,13 @@ GRID = {"alpha": np.geomspace(1e-5, 10, 12), "average": [False, True]}
 def walks(monkeypatch):
     """Return the list to which the size of each batch is added."""
     sizes = []
-    evaluate = optuna_treecv.study.batches.evaluate_together
+    evaluate = optuna_treecv.study.batches.evaluate_batch
 
     def count(runs, **options):
         sizes.append(len(runs))
         return evaluate(runs, **options)
 
-    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_together", count)
+    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_batch", count)
     return sizes
 
 
@@ -76,7 +78,7 @@ def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache, results
     assert len(study.trials) == 24
     assert sorted(walks) == sorted(expected)
     assert_same_trials(study, results)
-    assert not any(run.ahead for run in objective._batches._jobs_ahead)
+    assert not any(run.precomputed for run in objective._batches._precomputed)
 
 
 @pytest.mark.parametrize("scoring", ["accuracy", "hinge"])
@@ -100,16 +102,19 @@ def test_a_grid_with_reports_and_a_pruner(walks, scoring):
 
 
 def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, results):
-    monkeypatch.setattr(optuna_treecv.study.batches, "_MOST_BYTES", 5 * 8 * len(Y))
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
+    n_bytes = run_for(objective._cross_validation, PegasosClassifier()).missing().n_bytes
+    assert 8 * len(Y) < n_bytes < 16 * len(Y)
+    monkeypatch.setattr(optuna_treecv.study.batches, "_MOST_BYTES", 5 * n_bytes)
     study = study_of(objective, sampler=objective.grid_sampler())
     most = []
 
     def count(study, trial):
-        waiting = [one for run in objective._batches._jobs_ahead for one in run.ahead.values()]
-        own = {id(one.outputs.memory.base) for one in waiting}
+        runs = list(objective._batches._precomputed)
+        waiting = [one.events[-1].record for run in runs for one in run.precomputed.values()]
+        own = {id(record.memory.base) for record in waiting}
         assert len(own) == len(waiting)  # each goes by itself
-        most.append(sum(one.outputs.array.nbytes for one in waiting))
+        most.append(sum(record.array.nbytes for record in waiting))
 
     study.optimize(objective, callbacks=[count])
     assert walks[0] == 6 and max(walks) == 6  # a trial's own point and five others
@@ -121,10 +126,10 @@ def test_what_waits_goes_with_its_study():
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
     study = study_of(objective, sampler=objective.grid_sampler())
     study.optimize(objective, n_trials=1)
-    assert sum(len(run.ahead) for run in objective._batches._jobs_ahead) == 11
+    assert sum(len(run.precomputed) for run in objective._batches._precomputed) == 11
     del study
     gc.collect()
-    assert not objective._batches._jobs_ahead and not objective._batches.ahead
+    assert not objective._batches._precomputed and not objective._batches.ahead
 
 
 def test_what_waits_for_a_pruned_trial_goes_with_it():
@@ -136,7 +141,7 @@ def test_what_waits_for_a_pruned_trial_goes_with_it():
     study = study_of(objective, sampler=objective.grid_sampler(), pruner=pruner)
     study.optimize(objective, n_trials=5)
     assert {trial.state.name for trial in study.trials} == {"PRUNED"}
-    assert {len(run.ahead) for run in objective._batches._jobs_ahead} <= {0, 3}
+    assert {len(run.precomputed) for run in objective._batches._precomputed} <= {0, 3}
 
 
 def test_trials_at_the_same_time_share_a_walk(walks, results):
@@ -190,13 +195,13 @@ def test_a_pickled_objective_goes_on(walks, results):
 @pytest.mark.parametrize("batch_size", [1, 5, 32])
 def test_a_point_is_bound_to_the_rows_once(batch_size, monkeypatch):
     bound = []
-    learner = Job.learner
+    learner = TrainedPlan.learner
 
-    def count(job, *args):
-        bound.append((job.estimator.alpha, job.estimator.average))
-        return learner(job, *args)
+    def count(plan, candidate, *args):
+        bound.append((candidate.alpha, candidate.average))
+        return learner(plan, candidate, *args)
 
-    monkeypatch.setattr(Job, "learner", count)
+    monkeypatch.setattr(TrainedPlan, "learner", count)
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, batch_size=batch_size)
     study_of(objective, sampler=objective.grid_sampler()).optimize(objective)
     assert sorted(bound) == sorted(product(*GRID.values()))
@@ -260,14 +265,12 @@ class Named:
     """Stands for a run."""
 
     def __init__(self, name):
-        self.name, self.estimator, self.engine = name, None, self
-        self.ahead = {}
+        self.name, self.estimator, self.plan = name, None, self
+        self.capabilities = Capabilities(shared_parameters=("alpha",))
+        self.n_bytes_precomputed = 0
 
-    def parameters_beside(self, estimator):
-        return ("alpha",)
-
-    def missing(self, run):
-        return run
+    def missing(self):
+        return self
 
 
 class Slow(Batches):
@@ -291,7 +294,7 @@ def slow(monkeypatch):
             error, batches.error = batches.error, None
             raise error
 
-    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_together", walk)
+    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_batch", walk)
     return batches
 
 

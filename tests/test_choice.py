@@ -21,7 +21,7 @@ from optuna_treecv import pooled
 from optuna_treecv import select
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.core.result import CVResult
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest

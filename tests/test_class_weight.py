@@ -24,7 +24,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.rows.data import Data
 from optuna_treecv.sharing.keys import settings_key
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 
 CLASSIFIERS = [
     PegasosClassifier(0.01),
@@ -347,7 +347,7 @@ def test_lanes_have_the_weights_of_classes(estimator, class_weight, dtype):
     X, y, weights = rare_class(3, dtype)
     rows = Data(X, y).prepare(estimator.row_layout, np.arange(len(y), dtype=np.uint32))
     rows = replace(rows, weights=weights.astype(dtype))
-    plan = Plan(len(y), 9, None, True, 5)
+    plan = Partition(len(y), 9, None, True, 5)
     learners = [
         clone(estimator).set_params(alpha=alpha, class_weight=class_weight).make_learner(rows, 0)
         for alpha in (0.001, 0.01, 0.1, 0.5, 1.0)

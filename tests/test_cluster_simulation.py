@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import pytest
 from test_plan import recurrence
 
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.sweeps import piece_bounds
 from optuna_treecv.tree.sweeps import Sweep
 
@@ -38,7 +38,7 @@ def even(n_rows, n_workers):
 
 
 def test_one_worker_has_one_task_of_all_row_updates(cluster):
-    plan = Plan(1000, 100)
+    plan = Partition(1000, 100)
     work = recurrence(plan, 0, 100) + 1000
     assert cluster.tree_tasks(plan, [0, 1000]) == [(0, work, None)]
     run = cluster.simulate([cluster.Task(0, work, None)], 3, 1, costs(cluster))
@@ -55,7 +55,7 @@ def test_one_worker_has_one_task_of_all_row_updates(cluster):
     ],
 )
 def test_a_tree_of_four_blocks_by_hand(cluster, given, seconds):
-    tasks = cluster.tree_tasks(Plan(4, 4), even(4, 4))
+    tasks = cluster.tree_tasks(Partition(4, 4), even(4, 4))
     # Each child of the root is trained on two blocks, each leaf on one, and each is tested on one.
     assert len(tasks) == 2 * 2 + 4 + 4
     run = cluster.simulate(tasks, 1, 4, costs(cluster, **given))
@@ -69,14 +69,14 @@ def test_a_tree_of_four_blocks_by_hand(cluster, given, seconds):
 @pytest.mark.parametrize("depth", range(1, 8))
 def test_a_lone_tree_takes_as_long_as_its_rows(cluster, depth):
     n = 2**depth
-    run = cluster.simulate(cluster.tree_tasks(Plan(n, n), even(n, n)), 1, n, costs(cluster))
+    run = cluster.simulate(cluster.tree_tasks(Partition(n, n), even(n, n)), 1, n, costs(cluster))
     assert run == (n, n * (depth + 1), n * (depth + 1) - 2)
 
 
 @settings(max_examples=60)
 @given(st.data(), st.integers(2, 80), st.sampled_from(["behind", "from", "tree"]))
 def test_no_schedule_beats_the_longest_path_and_the_fullest_worker(cluster, data, n, order):
-    plan = Plan(n, data.draw(st.integers(2, n)))
+    plan = Partition(n, data.draw(st.integers(2, n)))
     n_workers, n_trees = data.draw(st.integers(1, n)), data.draw(st.integers(1, 3))
     tasks = cluster.tree_tasks(plan, even(n, n_workers))
     rows = [0] * n_workers
@@ -118,7 +118,7 @@ class Recorder:
 @settings(max_examples=60)
 @given(st.data(), st.integers(2, 80))
 def test_the_tasks_are_what_a_sweep_does(cluster, data, n):
-    plan = Plan(n, data.draw(st.integers(2, n)))
+    plan = Partition(n, data.draw(st.integers(2, n)))
     recorder = Recorder(plan, data.draw(st.integers(1, n)))
 
     def test(node, state, start, stop):
@@ -142,7 +142,7 @@ def test_the_tasks_are_what_a_sweep_does(cluster, data, n):
 
 
 def test_chains_begin_after_their_folds(cluster):
-    tasks = cluster.chain_tasks(Plan(8, 4), even(8, 2))
+    tasks = cluster.chain_tasks(Partition(8, 4), even(8, 2))
     assert tasks[:3] == [(0, 2, None), (1, 4, 0), (0, 2, 1)]
     assert tasks[-3:] == [(0, 4, None), (1, 2, len(tasks) - 3), (1, 2, len(tasks) - 2)]
     assert sum(task.n_rows for task in tasks) == 4 * 8

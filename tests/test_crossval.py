@@ -50,9 +50,9 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
@@ -831,16 +831,16 @@ def test_leave_one_out_needs_little_beside_the_rows():
 def test_a_run_can_be_made_again(cache, n_repeats, binary):
     X, y = binary
     options = {"cv": 7, "n_repeats": n_repeats, "scoring": None, "random_state": 0}
-    task = Task(X, y, Settings(method="treecv", **options), cache=cache)
-    job = job_for(task, PegasosClassifier())
+    cross_validation = CrossValidation(X, y, Settings(method="treecv", **options), cache=cache)
+    run = run_for(cross_validation, PegasosClassifier())
     expected = tree_cross_validate(PegasosClassifier(), X, y, **options)
     for n_parts in (1, None, 2, None):  # left early, or to the end
-        for _ in islice(job, n_parts):
+        for _ in islice(run, n_parts):
             pass
-        found = job.result()
+        found = run.result()
         assert found.n_folds == 7
         if n_parts is None:
             assert np.array_equal(found.test_score, expected.test_score)
             assert found.n_updates + found.n_updates_saved == expected.n_updates
             assert found.diverged_folds == 0
-    assert np.array_equal(job.finish().test_score, expected.test_score)
+    assert np.array_equal(run.finish().test_score, expected.test_score)

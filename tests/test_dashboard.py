@@ -35,7 +35,7 @@ pandas = pytest.importorskip("pandas")
 pytest.importorskip("plotly")
 from optuna_treecv import PegasosClassifier  # noqa: E402
 from optuna_treecv import treecv_objective  # noqa: E402
-from optuna_treecv.crossval.settings import METHODS  # noqa: E402
+from optuna_treecv.core.settings import METHODS  # noqa: E402
 from optuna_treecv.history import load_evaluations  # noqa: E402
 from optuna_treecv.history import load_fold_scores  # noqa: E402
 from optuna_treecv.reporting import dashboard  # noqa: E402

@@ -32,17 +32,17 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.engine import Early
-from optuna_treecv.crossval.engine import NESTED_STEP
-from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.row_scores import NESTED_STEP
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import pad_rows
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.walk import length_of_spine
 from optuna_treecv.tree.walk import phases_of_spine
 from optuna_treecv.tree.walk import steps_of_spine
@@ -57,16 +57,16 @@ def quiet():
 
 def evaluation_of(X, y, *, cache=None, report="progressive", **options):
     settings = Settings(report=report, **options)
-    return Task(X, y, settings, cache=cache, with_others=cache is not None)
+    return CrossValidation(X, y, settings, cache=cache, with_others=cache is not None)
 
 
 def evaluated_early(estimator, evaluation):
     """Return the scores of the first pass, those of 16 folds or None, and the result."""
-    job = job_for(evaluation, estimator)
-    early = [event for event in job.events(Watch()) if isinstance(event, Early)]
+    run = run_for(evaluation, estimator)
+    early = [event for event in run.events(Watch()) if isinstance(event, RowProgress)]
     steps = [event for event in early if event.step != NESTED_STEP]
     nested = next((event.scores for event in early if event.step == NESTED_STEP), None)
-    return steps[-1].scores, nested, job.result(), [event.step for event in steps]
+    return steps[-1].scores, nested, run.result(), [event.step for event in steps]
 
 
 # The spine.
@@ -78,7 +78,9 @@ def plans(draw):
     sizes = draw(st.lists(st.integers(1, 9), min_size=n_folds, max_size=n_folds))
     first = draw(st.integers(0, 20))
     bounds = np.cumsum([first, *sizes])
-    return Plan(int(bounds[-1]), n_folds, bounds, draw(st.booleans()), draw(st.integers(0, 99)))
+    return Partition(
+        int(bounds[-1]), n_folds, bounds, draw(st.booleans()), draw(st.integers(0, 99))
+    )
 
 
 @given(plans())
@@ -301,7 +303,7 @@ def test_no_row_is_tested_by_a_model_that_has_seen_it(order, cv, method):
 def untrained_first(X, y, cv, order):
     """Return the rows that progressive validation tests: all but the first eighth."""
     evaluation = evaluation_of(X, y, cv=cv, order=order, method="progressive", report=None)
-    evaluation.cut_for(Remembers())
+    evaluation.divide_for(Remembers())
     return evaluation.repeats[0].cut.order[10:]
 
 
@@ -365,11 +367,11 @@ def test_a_pass_that_was_left_goes_on_where_it_ended(left_at):
     cache = ModelCache()
     estimator = AveragedSGDClassifier(alpha=0.01)
     expected = evaluated_early(estimator, evaluation_of(X, y, cv=10))
-    job = job_for(evaluation_of(X, y, cv=10, cache=cache), estimator)
-    events = job.events(Watch())
+    run = run_for(evaluation_of(X, y, cv=10, cache=cache), estimator)
+    events = run.events(Watch())
     early = next(event for event in events if event.step == left_at)
     events.close()
-    done = job.total.n_updates
+    done = run.cost.n_updates
     assert done == early.scores.n_rows == 10 * left_at
     again = evaluated_early(estimator, evaluation_of(X, y, cv=10, cache=cache))
     assert np.array_equal(expected[0].values, again[0].values)
@@ -569,7 +571,7 @@ def test_progressive_validation_of_blocks():
     model = MultinomialNB()
     found = tree_cross_validate(model, np.abs(X), y, method="progressive", shuffle=False)
     evaluation = evaluation_of(X, y, report=None, method="progressive", shuffle=False)
-    evaluation.cut_for(model)
+    evaluation.divide_for(model)
     order = evaluation.repeats[0].cut.order
     rows, labels = np.abs(X)[order], y[order]
     model.partial_fit(rows[:20], labels[:20], classes=[0, 1])

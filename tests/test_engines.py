@@ -40,11 +40,16 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import Capabilities
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Engine
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.run import evaluate_batch
+from optuna_treecv.core.settings import METHODS
+from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval import engines
-from optuna_treecv.crossval.fit import Fit
-from optuna_treecv.crossval.settings import METHODS
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.crossval.fit import FitPlan
 
 PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 
@@ -59,7 +64,7 @@ def means(monkeypatch):
     section = PAGE.read_text().partition("## Add an engine")[2]
     names = {}
     exec(re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)[0], names)
-    monkeypatch.setattr(engines, "ENGINES", (names["Means"](), *engines.ENGINES))
+    monkeypatch.setattr(engines, "ENGINES", (names["MEANS"], *engines.ENGINES))
 
 
 @pytest.mark.parametrize("scoring", ["neg_mean_squared_error", "r2", "neg_median_absolute_error"])
@@ -86,25 +91,26 @@ def test_the_engine_of_the_page_with_rows_that_no_fold_tests(means):
     np.testing.assert_allclose(ours.test_score, -theirs["test_score"], rtol=1e-12)
 
 
-class ForSmall(Fit):
-    """An engine that derives from "fit" and asks for the value of a parameter."""
-
+class SmallPlan(FitPlan):
     name = "small"
-    methods = ("auto",)
+    reason = "its quantile is small"
+    capabilities = Capabilities()
 
-    def why_not(self, job):
-        return (
-            ""
-            if (getattr(job.estimator, "quantile", None) or 1.0) <= 0.5
-            else "its quantile is large"
-        )
-
-    def why(self, job):
-        return "its quantile is small"
+    def __init__(self, request):
+        Plan.__init__(self, request)
 
 
-def test_an_engine_that_derives_from_fit_is_asked_in_each_trial(monkeypatch):
-    monkeypatch.setattr(engines, "ENGINES", (ForSmall(), *engines.ENGINES))
+def plan_small(request):
+    """Return a plan that depends on the value of a parameter."""
+    if (getattr(request.estimator, "quantile", None) or 1.0) <= 0.5:
+        return SmallPlan(request)
+    return Declined("its quantile is large")
+
+
+def test_an_engine_that_asks_for_a_value_is_asked_in_each_trial(monkeypatch):
+    monkeypatch.setattr(
+        engines, "ENGINES", (Engine("small", plan_small, ("auto",)), *engines.ENGINES)
+    )
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(97, 2)), rng.normal(size=97)
     objective = treecv_objective(
@@ -131,15 +137,12 @@ def test_the_engine_of_the_page_leaves_others_alone(means):
     assert tree_cross_validate(AboveTheMean(), X, y).method == "fit"
     scores = tree_cross_validate(DummyRegressor(), X, y, scoring=lambda model, X, y: len(y))
     assert scores.method == "fit"
-    objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [1.0]})
-    assert "not by method='means': its models are no means" in objective.explain()
 
 
 def test_each_engine_has_a_name_and_ways_to_ask_for_it():
     asked = {name for engine in engines.ENGINES for name in engine.methods}
     assert asked == set(METHODS)
-    here = [engine for engine in engines.ENGINES if not engine.takes_placed]
-    assert [engine.name for engine in here if "auto" in engine.methods] == [
+    assert [engine.name for engine in engines.ENGINES if "auto" in engine.methods] == [
         "forest",
         "exact",
         "newton",
@@ -150,7 +153,7 @@ def test_each_engine_has_a_name_and_ways_to_ask_for_it():
         "chain",
         "fit",
     ]
-    elsewhere = [engine.name for engine in engines.ENGINES if engine.takes_placed]
+    elsewhere = [engine.name for engine in engines.ENGINES if engine.takes_remote_rows]
     assert elsewhere == ["exact", "newton", "treecv"]
 
 
@@ -174,15 +177,15 @@ def test_a_task_goes_with_its_last_job(estimator):
     gc.disable()
     try:
         for n_jobs in (1, 3):
-            task = Task(X, y, Settings(cv=3), estimator, ModelCache())
-            jobs = [engines.job_for(task, clone(estimator)) for _ in range(n_jobs)]
-            if jobs[0].free_parameters:
-                jobs.append(jobs[0].like(clone(estimator)))
-            engines.evaluate_together(jobs)
-            for job in jobs:
-                job.finish()
-            gone = weakref.ref(task)
-            del task, jobs, job
+            cross_validation = CrossValidation(X, y, Settings(cv=3), estimator, ModelCache())
+            runs = [engines.run_for(cross_validation, clone(estimator)) for _ in range(n_jobs)]
+            if runs[0].plan.capabilities.free_parameters:
+                runs.append(runs[0].like(clone(estimator)))
+            evaluate_batch(runs)
+            for run in runs:
+                run.finish()
+            gone = weakref.ref(cross_validation)
+            del cross_validation, runs, run
             assert gone() is None
     finally:
         gc.enable()

@@ -54,7 +54,7 @@ from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.walk import walk_to_leaves
 
 COMPILED = [
@@ -109,7 +109,7 @@ def test_phases_hold_new_rows_once_and_replays_of_rows_that_may_be_seen(data):
     bounds = data.draw(st.lists(st.integers(0, n_rows - 1), min_size=1, max_size=8, unique=True))
     n_epochs, random = data.draw(st.integers(2, 9)), data.draw(st.booleans())
     bounds = np.array([*sorted(bounds), n_rows])
-    plan = Plan(n_rows, len(bounds) - 1, bounds, random, 7, n_epochs)
+    plan = Partition(n_rows, len(bounds) - 1, bounds, random, 7, n_epochs)
     phases = [(plan.first_phase, plan.root)]
     nodes = [plan.root]
     while nodes:
@@ -236,7 +236,7 @@ def test_the_compiled_walk_is_that_over_rows_one_by_one(
     X, y = make_data(60, 4)
     X = sparse.csr_matrix(X * (X > 0)) if is_sparse else X
     y = y.astype(float) if is_regressor(estimator) else y
-    plan = Plan(60, n_folds, None, random, 99, 4)
+    plan = Partition(60, n_folds, None, random, 99, 4)
     ours, theirs, by_twin = outputs_of_walks(estimator, X, y, plan)
     assert np.array_equal(ours, theirs)
     assert np.array_equal(ours, by_twin)
@@ -251,7 +251,7 @@ def test_phases_on_wide_rows_are_undone(estimator, random, n_folds):
     y = np.random.default_rng(0).integers(2, size=60)
     y = y.astype(float) if is_regressor(estimator) else y
     ours, theirs, by_twin = outputs_of_walks(
-        estimator, X, y, Plan(60, n_folds, None, random, 99, 3)
+        estimator, X, y, Partition(60, n_folds, None, random, 99, 3)
     )
     assert np.any(ours)
     assert np.array_equal(ours, theirs)
@@ -467,7 +467,7 @@ def test_the_standard_method_makes_shuffled_epochs(binary):
     tree_cross_validate(PegasosClassifier(), X, y, n_epochs=3, scoring=keep, **options)
     orders = []
     for fold, (train, _) in enumerate(KFold(4).split(X)):
-        plan = Plan(len(y), 4, np.array([0, 21, 42, 63, 83]), False, 1, 3)
+        plan = Partition(len(y), 4, np.array([0, 21, 42, 63, 83]), False, 1, 3)
         epochs = [plan.rest(Node(fold, fold + 1), epoch) for epoch in range(3)]
         assert np.array_equal(epochs[0], train)
         assert all(np.array_equal(np.sort(one), train) for one in epochs)

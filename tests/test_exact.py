@@ -44,7 +44,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.exact import Exact
+from optuna_treecv.crossval.exact import ExactPlan
 from optuna_treecv.crossval.exact import KeptSums
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.regression import RidgeFolds
@@ -370,12 +370,12 @@ def test_a_grid_counts_the_rows_once(batch_size):
 def test_a_grid_is_one_call(monkeypatch):
     calls = []
 
-    def counted(self, jobs, repeat):
-        calls.append(len(jobs))
-        return evaluate(self, jobs, repeat)
+    def counted(self, work):
+        calls.append(len(work.candidates))
+        return evaluate(self, work)
 
-    evaluate = Exact.evaluate
-    monkeypatch.setattr(Exact, "evaluate", counted)
+    evaluate = ExactPlan.evaluate
+    monkeypatch.setattr(ExactPlan, "evaluate", counted)
     objective = treecv_objective(
         make_pipeline(StandardScaler(), Ridge()), X, Y, param_grid={"ridge__alpha": ALPHAS}
     )

@@ -87,7 +87,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.crossval.settings import draw_seed
+from optuna_treecv.core.settings import draw_seed
 from optuna_treecv.scoring.metrics import registered_scorer
 from optuna_treecv.scoring.metrics import score_of
 

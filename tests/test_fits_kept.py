@@ -252,7 +252,8 @@ objective = treecv_objective(
 class Die(optuna.pruners.BasePruner):
     def prune(self, study, trial):
         if len(trial.intermediate_values) == 4:
-            objective._task.shared.cache._store.queue.wait()  # folds are written beside the fits
+            # Folds are written beside the fits.
+            objective._cross_validation.shared.cache._store.queue.wait()
             os._exit(9)
 study = optuna.create_study(pruner=Die() if sys.argv[2] == "die" else None)
 study.enqueue_trial({"randomforestclassifier__max_depth": 3})

@@ -29,9 +29,9 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.kernel import Memory
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.memory import aligned_bytes
@@ -72,10 +72,10 @@ def leaves_of(estimator, X, y, cv, number=0, **options):
         "random_state": 0,
         "n_jobs": 1,
     }
-    evaluation = Task(X, y, Settings(cv=cv, **given | options), estimator)
+    evaluation = CrossValidation(X, y, Settings(cv=cv, **given | options), estimator)
     repeat = evaluation.repeats[number]
-    job = job_for(evaluation, estimator)
-    learner = job.learner(job.rows(repeat), repeat=repeat)
+    run = run_for(evaluation, estimator)
+    learner = run.plan.learner(run.estimator, run.plan.rows(repeat), repeat=repeat)
     plan, found = repeat.plan, []
 
     def take(_, state):
@@ -281,9 +281,11 @@ def test_a_result_does_not_hold_the_rows(binary):
 
 def test_the_kernel_refuses_sums_of_another_size(binary):
     X, y = binary
-    evaluation_of = treecv_objective(PegasosClassifier(), X, y, param_grid={"alpha": [1.0]})._task
-    job = job_for(evaluation_of, PegasosClassifier())
-    learner = job.learner(job.rows())
+    evaluation_of = treecv_objective(
+        PegasosClassifier(), X, y, param_grid={"alpha": [1.0]}
+    )._cross_validation
+    run = run_for(evaluation_of, PegasosClassifier())
+    learner = run.plan.learner(run.estimator, run.plan.rows(run.plan.repeats[0]))
     kernel, plan = learner._kernel, evaluation_of.repeats[0].plan
     states = aligned_empty((5, kernel.state_bytes))
     states[0] = learner.start()

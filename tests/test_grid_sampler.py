@@ -20,7 +20,7 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.treecv import TreeCV
+from optuna_treecv.core.run import Run
 import optuna_treecv.study.batches
 from optuna_treecv.study.space import GridSampler
 
@@ -36,13 +36,13 @@ GRIDS = [CHOICES, {"a": [float("nan"), 0.1, 3], "b": ["x", None, True]}, {"a": [
 def walks(monkeypatch):
     """Return a list to which each walk of a batch appends the number of its points."""
     sizes = []
-    evaluate = optuna_treecv.study.batches.evaluate_together
+    evaluate = optuna_treecv.study.batches.evaluate_batch
 
     def count(runs, **options):
         sizes.append(len(runs))
         return evaluate(runs, **options)
 
-    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_together", count)
+    monkeypatch.setattr(optuna_treecv.study.batches, "evaluate_batch", count)
     return sizes
 
 
@@ -302,7 +302,7 @@ def test_a_grid_of_other_types_is_another_grid(is_stored, tmp_path):
 def test_work_grows_as_the_grid_does(monkeypatch):
     """No trial looks again at all points that wait for their trials, or at all trials."""
     calls = []
-    for owner, name in ((TreeCV, "missing"), (GridSampler, "_same_search_space")):
+    for owner, name in ((Run, "missing"), (GridSampler, "_same_search_space")):
         inner = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *of, f=inner: calls.append(1) or f(*of))
     n_calls = []

@@ -30,7 +30,7 @@ from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 
 FLOATS = [np.float64, np.float32]
 # Numbers of features around the 8 partial sums: fewer than 8, exactly 8, 9, and several times 8.
@@ -524,7 +524,7 @@ def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, s
             aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
             np.empty(70, np.uint32) if random else None,
         )
-        plan = Plan(kernel.n_rows, n_folds, None, random, seed)
+        plan = Partition(kernel.n_rows, n_folds, None, random, seed)
         kernel.walk_subtree(plan, plan.root, memory, out.view(np.uint8))
         outs.append(out)
     assert np.array_equal(*outs)
@@ -543,7 +543,9 @@ def test_long_loops_hold_no_lock():
     memory = Memory(states, model, None, order)
     loops = [
         lambda: kernel.update(states[0], 0, len(X)),
-        lambda: kernel.walk_subtree(Plan(kernel.n_rows, 4, None, True), Node(0, 4), memory, out),
+        lambda: kernel.walk_subtree(
+            Partition(kernel.n_rows, 4, None, True), Node(0, 4), memory, out
+        ),
         lambda: random_order(0, 0, len(X), 0, order),
         lambda: copy_rows(X, 0.0, np.empty_like(X), source=order),
         lambda: inverse(order, np.empty_like(order)),
@@ -572,19 +574,19 @@ def test_wrong_buffers_are_refused():
     out = np.empty((10, 8), np.uint8)
     with pytest.raises(ValueError, match="each level"):
         memory = Memory(np.empty((2, kernel.state_bytes), np.uint8), model)
-        kernel.walk_subtree(Plan(kernel.n_rows, 4), Node(0, 4), memory, out)
+        kernel.walk_subtree(Partition(kernel.n_rows, 4), Node(0, 4), memory, out)
     memory = Memory(
         np.empty((4, kernel.state_bytes), np.uint8), model, None, np.empty(3, np.uint32)
     )
     with pytest.raises(ValueError, match="room for the rows"):
-        kernel.walk_subtree(Plan(kernel.n_rows, 4, None, True), Node(0, 4), memory, out)
+        kernel.walk_subtree(Partition(kernel.n_rows, 4, None, True), Node(0, 4), memory, out)
     with pytest.raises(ValueError, match="no node"):
-        kernel.walk_subtree(Plan(kernel.n_rows, 11), Node(0, 11), memory, out)
+        kernel.walk_subtree(Partition(kernel.n_rows, 11), Node(0, 11), memory, out)
     kept = np.empty((7, kernel.state_bytes), np.uint8)
     with pytest.raises(ValueError, match="a state per node"):
-        kernel.walk_subtree(Plan(kernel.n_rows, 4), Node(0, 4), memory, out, kept, 2)
+        kernel.walk_subtree(Partition(kernel.n_rows, 4), Node(0, 4), memory, out, kept, 2)
     with pytest.raises(TypeError):
-        kernel.walk_subtree(Plan(10, 4), Node(0, 4), None, out)
+        kernel.walk_subtree(Partition(10, 4), Node(0, 4), None, out)
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

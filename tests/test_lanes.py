@@ -21,17 +21,17 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
-from optuna_treecv.crossval.engines import evaluate_together
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.run import evaluate_batch
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.rows.data import Data
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 
 ALPHAS = (*np.geomspace(1e-7, 1e3, 11), 1e300, 5e-324)
 LANES_OF_SGD = [
@@ -127,7 +127,7 @@ def make(dtype=np.float64, is_sparse=False, n_classes=2, n_rows=60, n_features=9
 def outputs_of(estimators, X, y, cv, order, lanes):
     """Return the out-of-fold outputs of learners side by side, or one after the other."""
     rows = Data(X, y).prepare(layout_for(estimators[0]), np.arange(X.shape[0], dtype=np.uint32))
-    plan = Plan(X.shape[0], cv, None, order == "random", 5)
+    plan = Partition(X.shape[0], cv, None, order == "random", 5)
     learners = [make_learner(estimator, rows, "predict", 0) for estimator in estimators]
     found = []
     for part in [learners] if lanes else [[learner] for learner in learners]:
@@ -324,13 +324,15 @@ def test_many_are_as_one_by_one(n_jobs, scoring):
 
 def test_what_is_kept_is_not_walked_again():
     X, y = make()
-    task = Task(X, y, Settings(cv=5, stratify=False, method="treecv"), cache=ModelCache())
+    cross_validation = CrossValidation(
+        X, y, Settings(cv=5, stratify=False, method="treecv"), cache=ModelCache()
+    )
     estimators = FAMILIES["PEGASOS"]
     for n_updates in (144, 0):
-        jobs = [job_for(task, estimator) for estimator in estimators]
-        evaluate_together(jobs)
-        assert [job.finish().n_updates for job in jobs] == [n_updates] * len(jobs)
-        assert not any(job.ahead for job in jobs)
+        runs = [run_for(cross_validation, estimator) for estimator in estimators]
+        evaluate_batch(runs)
+        assert [run.finish().n_updates for run in runs] == [n_updates] * len(runs)
+        assert not any(run.precomputed for run in runs)
 
 
 @pytest.mark.parametrize("n_models", [1, 16])

@@ -26,6 +26,7 @@ from sklearn.ensemble import StackingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -35,8 +36,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from optuna_treecv import PegasosClassifier
-from optuna_treecv.crossval.tree_results import Results
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.sharing import code
+from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.keys import content_key
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import lasting_key
@@ -385,13 +389,21 @@ def test_nan_equals_itself():
 def test_kept_scores_are_those_of_this_scikit_learn(monkeypatch):
     """Outputs come from this package alone."""
 
-    def keys():
-        results = Results(None, b"rows", b"folds", b"trained", (b"targets", True))
-        return results._key_of("f1_macro", 80), results._key_of("outputs", 80)
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.integers(0, 2, 40)
 
-    f1, outputs = keys()
-    monkeypatch.setattr("optuna_treecv.crossval.tree_results.SCORED_BY", b"another scikit-learn")
-    assert keys()[0] != f1 and keys()[1] == outputs
+    def key(estimator, scoring):
+        settings = Settings(scoring=scoring, method="treecv")
+        cache = ModelCache()
+        run = run_for(CrossValidation(X, y, settings, cache=cache, with_others=True), estimator)
+        return run.results(run.plan.repeats[0]).specs[10].key
+
+    def keys():
+        return key(SGDClassifier(), "f1_macro"), key(PegasosClassifier(), "f1_macro")
+
+    scores, outputs = keys()
+    monkeypatch.setattr("optuna_treecv.crossval.trained.SCORED_BY", b"another scikit-learn")
+    assert keys()[0] != scores and keys()[1] == outputs
 
 
 def test_functions_that_an_installed_function_returns(tmp_path, monkeypatch):

@@ -15,16 +15,27 @@ PACKAGE = Path(optuna_treecv.__file__).parent
 
 # The folders (and files outside of folders) that each one may import besides itself.
 ALLOWED = {
-    "__init__": {"crossval", "learners", "results", "scoring", "search", "sharing", "study"},
+    "__init__": {
+        "core",
+        "crossval",
+        "learners",
+        "moved",
+        "results",
+        "scoring",
+        "search",
+        "sharing",
+        "study",
+    },
     "accelerate": {"search"},
     "history": {"reporting"},
     "paper": {"learners"},
     "report": {"reporting"},
-    "results": {"crossval", "study"},
+    "results": {"core", "study"},
     "dashboard": {"reporting"},
     "dask": {"rows", "sharing"},
-    "testing": {"crossval", "learners", "rows", "study", "tree", "_kernels"},
+    "testing": {"core", "crossval", "learners", "rows", "study", "tree", "_kernels"},
     "search": {
+        "core",
         "crossval",
         "learners",
         "rows",
@@ -34,14 +45,16 @@ ALLOWED = {
         "study",
         "_kernels",
     },
-    "study": {"crossval", "learners", "sharing", "storage"},
-    "crossval": {"dask", "learners", "rows", "scoring", "sharing", "tree", "_kernels"},
+    "study": {"core", "crossval", "learners", "scoring", "sharing", "storage"},
+    "crossval": {"core", "learners", "rows", "scoring", "sharing", "tree", "_kernels"},
+    "core": {"dask", "learners", "rows", "scoring", "sharing", "tree", "_kernels"},
+    "moved": set(),
     "sharing": {"learners", "rows", "scoring", "storage", "tree", "_kernels"},
     "scoring": {"learners", "rows", "tree"},
     "learners": {"rows", "tree", "_kernels"},
     "tree": {"rows", "_kernels"},
     "rows": {"_kernels"},
-    "reporting": {"crossval", "learners", "storage", "study"},
+    "reporting": {"core", "crossval", "learners", "storage", "study"},
     "storage": set(),
     "_kernels": set(),
 }
@@ -57,6 +70,7 @@ LIBRARIES = {
     "sqlalchemy": {"storage"},
     "sklearn": {
         "accelerate",
+        "core",
         "crossval",
         "learners",
         "reporting",
@@ -87,7 +101,7 @@ def imports(path: Path) -> set[str]:
 
 
 # What the package may grow to. A new capability raises the number of classes by at most 15.
-MOST_IN_A_CHAIN, MOST_CLASSES = 21, 357
+MOST_IN_A_CHAIN, MOST_CLASSES = 23, 375
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -38,7 +38,7 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval import treecv
-from optuna_treecv.crossval.engines import job_for
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import model_store
@@ -95,7 +95,7 @@ class Background:
         function, args = self._call
         try:
             self.result = function(*args)
-        except Exception as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001
             self.result = error
 
     @property
@@ -288,13 +288,14 @@ def test_a_store_that_is_lost_holds_nobody_up(store_url):
 def walks(monkeypatch):
     """Return the list to which each walk adds the names of its points."""
     walked = []
-    walk = treecv._evaluate_group
+    walk = treecv.TreePlan._walk_lanes
 
-    def note(members, *others):
-        walked.append(sorted(bound.results.name for _, bound in members))
-        walk(members, *others)
+    def note(plan, work, learners, members):
+        names = (work.bound[i].key.hex() for i in members)
+        walked.append(sorted(names))
+        return walk(plan, work, learners, members)
 
-    monkeypatch.setattr(treecv, "_evaluate_group", note)
+    monkeypatch.setattr(treecv.TreePlan, "_walk_lanes", note)
     return walked
 
 
@@ -324,8 +325,8 @@ def trial_at(objective, params, **options):
 
 
 def name_at(objective, params):
-    job = job_for(objective._task, *objective._space.at(params))
-    missing = job.engine.missing(job)
+    run = run_for(objective._cross_validation, *objective._space.at(params))
+    missing = run.missing()
     return None if missing is None else missing.name
 
 
@@ -445,9 +446,9 @@ def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found)
         assert value == make_objective().evaluate(left).mean
         assert not waiting.is_over
         if is_found:
-            job = job_for(owner._task, *owner._space.at(params))
-            job.is_leased = True
-            job.finish()
+            run = run_for(owner._cross_validation, *owner._space.at(params))
+            run.is_leased = True
+            run.finish()
     expected = make_objective().evaluate(params)
     assert waiting.end() == expected.mean
     done = trial.user_attrs["treecv"]["n_updates"]
@@ -462,16 +463,19 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
     owner, objective = make_objective(store_url, batch_size=24), make_objective(store_url)
     params = all_params(objective)[0]
     began, go = Event(), Event()
-    walk = treecv._evaluate_group
+    walk = treecv.TreePlan._walk_lanes
 
-    def fail(members, *others):
-        if members[0][0].task is not owner._task:
-            return walk(members, *others)
+    class Killed(BaseException):
+        """Ends the thread of the owner."""
+
+    def fail(plan, *others):
+        if plan.request.cross_validation is not owner._cross_validation:
+            return walk(plan, *others)
         began.set()
         assert go.wait(60)
-        raise RuntimeError
+        raise Killed
 
-    monkeypatch.setattr(treecv, "_evaluate_group", fail)
+    monkeypatch.setattr(treecv.TreePlan, "_walk_lanes", fail)
     failing = Background(owner, trial_at(owner, params))
     assert began.wait(60)
     assert len(leases_of(store_url).held()) == 24
@@ -479,7 +483,7 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
     waiting = Background(objective, trial)
     until(lambda: waits)
     go.set()
-    assert isinstance(failing.end(), RuntimeError)
+    assert isinstance(failing.end(), Killed)
     expected = make_objective().evaluate(params)
     assert waiting.end() == expected.mean
     assert trial.user_attrs["treecv"]["n_updates"] == expected.n_updates
@@ -586,8 +590,8 @@ def test_a_later_study_reads_all_points(store_url, walks):
     trial = study.best_trial
     expected = tree_cross_validate(
         AveragedSGDClassifier(**trial.params),
-        again._task.data.X,
-        again._task.data.y,
+        again._cross_validation.data.X,
+        again._cross_validation.data.y,
         n_repeats=2,
         scoring="hinge",
     )

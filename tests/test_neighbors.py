@@ -36,11 +36,11 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.exact import chunks_of
-from optuna_treecv.crossval.exact import KeptSums
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.joint import chunks_of
+from optuna_treecv.crossval.joint import KeptSums
 from optuna_treecv.learners import neighbors
 
 SIZES = [1, 3, 8]
@@ -73,12 +73,10 @@ def splitter(kind: str, n: int, seed: int) -> Any:
 
 def together(models: list[Any], X: Any, y: Any, cv: Any, method: str) -> Any:
     """Yield for each fold its test rows, and what models that share a search say of them."""
-    task = Task(X, y, Settings(cv=cv, method="neighbors"))
-    jobs = [job_for(task, model) for model in models]
-    repeat, engine = task.repeats[0], jobs[0].engine
-    points = [engine._parts(job).last for job in jobs]
-    rows = engine._rows(jobs[0], repeat)
-    family = engine._bind(jobs[0], repeat, rows, points, method)
+    cross_validation = CrossValidation(X, y, Settings(cv=cv, method="neighbors"))
+    runs = [run_for(cross_validation, model) for model in models]
+    repeat, plan = cross_validation.repeats[0], runs[0].plan
+    family = plan.bind(repeat, plan.rows(repeat), [run.estimator for run in runs], method)
     chunks = chunks_of(repeat.cut)
     for folds, outputs in family.test(chunks, KeptSums(), 50):
         for chunk in range(folds.start, folds.stop):

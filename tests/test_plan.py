@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import reference
 
-from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.passes import Standard
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.crossval.passes import StandardPlan
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.testing import treecv
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.plan import rows_of
 import optuna_treecv.tree.walk
 from optuna_treecv.tree.walk import walk_to_leaves
@@ -27,7 +27,8 @@ from optuna_treecv.tree.walk import walk_tree
 def walk_standard(plan, learner, test, blocks, n_jobs):
     folds = Folds(np.arange(plan.n_rows, dtype=np.uint32), plan.n_folds, plan.bounds)
     repeat = Repeat(0, folds, plan, b"", blocks, blocks)
-    return Standard().test_folds(repeat, learner, SimpleNamespace(test_leaf=test), n_jobs)
+    leaves = SimpleNamespace(test_leaf=test)
+    return StandardPlan.test_folds(None, repeat, learner, leaves, n_jobs)
 
 
 class Recorder:
@@ -56,7 +57,7 @@ def plans(draw):
             st.sets(st.integers(1, n_rows - 1), min_size=n_folds - 1, max_size=n_folds - 1)
         )
         bounds = np.array([0, *sorted(inner), n_rows], np.int64)
-    return Plan(n_rows, n_folds, bounds, draw(st.booleans()), draw(st.integers(0, 2**64 - 1)))
+    return Partition(n_rows, n_folds, bounds, draw(st.booleans()), draw(st.integers(0, 2**64 - 1)))
 
 
 def trained_on(plan, walk=walk_tree, n_jobs=1, most=32):
@@ -119,7 +120,7 @@ def recurrence(plan, first, last):
 @given(st.integers(2, 3000), st.data())
 def test_updates_stay_below_n_log2_2k(n_rows, data):
     n_folds = data.draw(st.integers(2, n_rows))
-    plan = Plan(n_rows, n_folds)
+    plan = Partition(n_rows, n_folds)
     # The paper's bound. If chunk sizes differ by a row, there may be some more row updates.
     slack = 0 if n_rows % n_folds == 0 else n_folds
     assert recurrence(plan, 0, n_folds) <= n_rows * log2(2 * n_folds) + slack
@@ -151,7 +152,7 @@ def test_threads_change_nothing(plan, n_jobs):
 def test_powers_of_two_nest(level, more_rows):
     k = 2**level
     n_rows = 2 * k + more_rows
-    small, large = Plan(n_rows, max(k, 1)), Plan(n_rows, 2 * k)
+    small, large = Partition(n_rows, max(k, 1)), Partition(n_rows, 2 * k)
     assert [large.begin(2 * i) for i in range(k)] == [small.begin(i) for i in range(k)]
 
 
@@ -166,13 +167,13 @@ def test_blocks_cut_the_folds_from_the_left(plan, most):
 
 
 def test_a_tree_has_at_most_32_blocks_at_depth_5():
-    assert [len(Plan(1000, k).blocks(32)) for k in (2, 10, 31, 32, 33, 64, 100, 1000)] == [
+    assert [len(Partition(1000, k).blocks(32)) for k in (2, 10, 31, 32, 33, 64, 100, 1000)] == [
         *(2, 10, 31, 32, 32, 32, 32, 32)
     ]
 
 
 def test_random_phases_of_a_row_range_differ_with_what_was_seen():
-    plan = Plan(64, 4, None, True, 5)
+    plan = Partition(64, 4, None, True, 5)
     left, right = plan.split(plan.root)
     one = plan.phase(plan.root, left).rows
     assert sorted(one) == list(range(32, 64))
@@ -182,7 +183,7 @@ def test_random_phases_of_a_row_range_differ_with_what_was_seen():
 @pytest.mark.parametrize("walk", [walk_tree, walk_standard])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_an_error_in_a_block_reaches_the_caller(walk, n_jobs):
-    plan = Plan(100, 50)
+    plan = Partition(100, 50)
 
     def test(node, state, *rows):
         if node.first >= 30:
@@ -204,7 +205,7 @@ def test_an_error_reaches_the_caller_though_a_block_ends_meanwhile(monkeypatch):
         def result(self, timeout=None):
             return super().result(120)
 
-    plan = Plan(100, 4)
+    plan = Partition(100, 4)
     kinds = iter([Ending, Waiting, Waiting, Waiting])
     monkeypatch.setattr(optuna_treecv.tree.walk, "Future", lambda: next(kinds)())
 
@@ -218,7 +219,7 @@ def test_an_error_reaches_the_caller_though_a_block_ends_meanwhile(monkeypatch):
 @pytest.mark.parametrize("walk", [walk_tree, walk_standard])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_leaving_early_cancels_the_rest(walk, n_jobs):
-    plan = Plan(4000, 2000)
+    plan = Partition(4000, 2000)
     tested = []
     blocks = walk(
         plan, Recorder(), lambda node, *_: tested.append(node) or 0, plan.blocks(32), n_jobs

@@ -25,7 +25,6 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval import engines
-from optuna_treecv.crossval import job as jobs
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(90, 4))
@@ -96,8 +95,8 @@ def test_each_trial_has_the_result_of_its_parameters(estimator, distributions):
 def test_estimators_that_differ_in_free_parameters_share_a_plan(monkeypatch):
     """A number that is not positive may decide, and any other setting does."""
     plans = []
-    job_for = engines.job_for
-    monkeypatch.setattr(engines, "job_for", lambda *args: plans.append(args) or job_for(*args))
+    run_for = engines.run_for
+    monkeypatch.setattr(engines, "run_for", lambda *args: plans.append(args) or run_for(*args))
 
     def model(alpha, **options):
         return make_pipeline(StandardScaler(**options), Ridge(alpha))
@@ -146,8 +145,8 @@ def test_a_trial_that_had_to_be_fitted_does_not_change_the_next_one():
 def test_further_trials_are_not_planned(monkeypatch):
     """This is what the plan is kept for: engines are asked once."""
     asked = []
-    plan = jobs.Job._plan_scores
-    monkeypatch.setattr(jobs.Job, "_plan_scores", lambda job: asked.append(job) or plan(job))
+    plan_for = engines.plan_for
+    monkeypatch.setattr(engines, "plan_for", lambda *args: asked.append(args) or plan_for(*args))
     objective = treecv_objective(
         PegasosClassifier(), X, Y, param_distributions={"alpha": ALPHA}, cv=5
     )
@@ -162,7 +161,7 @@ def test_wrong_values_are_refused_in_planned_trials():
     )
     study = optuna.create_study()
     study.optimize(objective, n_trials=2)
-    planned = objective._planned.job
+    planned = objective._planned.run
     with pytest.raises(ValueError, match="'alpha' parameter of PegasosClassifier"):
         planned.like(PegasosClassifier(alpha=float("inf") * 0))
 

@@ -25,11 +25,11 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.engine import Early
-from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.engines import job_for
+from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import Watch
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.crossval.treecv import EarlyLanes
-from optuna_treecv.crossval.treecv import TreeCV
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.study.racing import compared
 from optuna_treecv.study.racing import Comparison
@@ -190,9 +190,9 @@ def test_what_the_pruner_is_told(report, scoring, weighted):
     scores = {}
     for alpha in (0.01, 3.0):
         evaluation = evaluation_of(X, y, report=report, **options)
-        job = job_for(evaluation, AveragedSGDClassifier("log_loss", alpha=alpha))
+        run = run_for(evaluation, AveragedSGDClassifier("log_loss", alpha=alpha))
         if report == "progressive":
-            *steps, last = [e for e in job.events(Watch()) if isinstance(e, Early)]
+            *steps, last = [e for e in run.events(Watch()) if isinstance(e, RowProgress)]
             plan = evaluation.repeats[0].plan
             ends = {step: n_rows for n_rows, step in steps_of_spine(plan).items()}
             nested = last.scores
@@ -205,8 +205,8 @@ def test_what_the_pruner_is_told(report, scoring, weighted):
             of_rows, of_nested = each.weights, nested.weights
             parts[64] = nested.values, 0, 320
         else:
-            job.ask_for_rows()
-            found = [(part, *job.book.part_rows) for part in job]
+            run = run.with_row_scores()
+            found = [(part, *run.book.part_rows) for part in run]
             rows = np.concatenate([one[1] for one in found])
             ends = np.cumsum([len(one[1]) for one in found])
             parts = {
@@ -380,18 +380,17 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
     X, y = data_of(300, 5, 3)
     evaluation = evaluation_of(X, y, cv=50, stratify=False)
     estimators = [PegasosClassifier(alpha) for alpha in np.geomspace(1e-4, 1, 6)]
-    jobs = [job_for(evaluation, estimator) for estimator in estimators]
+    runs = [run_for(evaluation, estimator) for estimator in estimators]
     plan = evaluation.repeats[0].plan
     ends = {step: n_rows for n_rows, step in steps_of_spine(plan).items()}
     judge = Drops(at, ends)
-    rows = jobs[0].rows()
-    learners = [job.learner(rows) for job in jobs]
-    lanes = EarlyLanes(plan, learners, jobs[0].scoring.first, 1, judge)
+    learners = [run.plan.bind(run.estimator, evaluation.repeats[0]).learner for run in runs]
+    lanes = EarlyLanes(plan, learners, runs[0].request.scoring.first, 1, judge)
     outputs, members = lanes.evaluate()
     by_member = dict(zip(members, (one.array for one in outputs), strict=True))
     lost_at = {number: step for step, numbers in at.items() for number in numbers}
-    for number, (job, known) in enumerate(zip(jobs, lanes.ahead, strict=True)):
-        *steps, last = [event for event in job.events(Watch()) if isinstance(event, Early)]
+    for number, (run, known) in enumerate(zip(runs, lanes.lanes, strict=True)):
+        *steps, last = [event for event in run.events(Watch()) if isinstance(event, RowProgress)]
         assert known.lost_at == lost_at.get(number)
         n_rows = ends[min(known.lost_at or 16, 16)]
         assert np.array_equal(known.progressive.values, steps[-1].scores.values[:n_rows])
@@ -399,10 +398,10 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
             assert np.array_equal(known.nested.values, last.scores.values)
         if known.lost_at is None:
             leaves = Leaves(plan, learners[number])
-            for _ in TreeCV().test_folds(evaluation.repeats[0], learners[number], leaves, 1):
+            for _ in run.plan.test_folds(evaluation.repeats[0], learners[number], leaves, 1):
                 pass
             assert np.array_equal(by_member[number], leaves.outputs.array)
-            assert known.n_updates == job.total.n_updates
+            assert known.n_updates == run.cost.n_updates
         assert steps[-1].step == 16
 
 
@@ -419,7 +418,10 @@ def test_a_first_batch_races_without_a_completed_trial():
     )
     study = optuna.create_study(sampler=objective.grid_sampler(seed=1), pruner=RacingPruner())
     study.optimize(objective, n_trials=1)  # evaluates all 16
-    lost = [job.ahead[0].outputs is None for job in objective._batches.ahead[study].values()]
+    lost = [
+        not isinstance(run.precomputed[0].events[-1], TestedFolds)
+        for run in objective._batches.ahead[study].values()
+    ]
     assert any(lost)
     assert not all(lost)
 

@@ -32,7 +32,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.routing import MetadataArguments
+from optuna_treecv.core.routing import MetadataArguments
 
 FOLDS = KFold(4, shuffle=True, random_state=0)
 SGD = SGDClassifier(random_state=0, max_iter=1, tol=None)
@@ -283,7 +283,7 @@ def test_threads_get_the_same_weights(monkeypatch):
         both.wait(120)
         return np.ones(2)
 
-    monkeypatch.setattr("optuna_treecv.crossval.routing.check_weights", check)
+    monkeypatch.setattr("optuna_treecv.core.routing.check_weights", check)
     arguments = MetadataArguments(None, "same", {"sample_weight": [1, 1]}, 2)
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(lambda model: arguments.metadata_for(model, [None]), [SGD, SGD])

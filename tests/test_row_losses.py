@@ -193,7 +193,7 @@ def test_they_take_four_bytes_per_row(binary):
     objective = treecv_objective(
         PegasosClassifier(), *binary, param_grid={"alpha": [1.0]}, n_repeats=2, row_losses=True
     )
-    book = objective._job_at({"alpha": 1.0}).book
+    book = objective._run_at({"alpha": 1.0}).book
     assert book._losses.nbytes + book._n_tests.nbytes == 8 * 83
     result = objective.evaluate({"alpha": 1.0})
     assert result.row_losses.nbytes == 4 * 83

@@ -39,7 +39,7 @@ from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.testing import treecv
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 
 # How rows are weighted: by an array, or balanced, or both.
 KINDS = ["weights", "balanced", "both"]
@@ -190,7 +190,7 @@ def walked(kernel, n_folds, random, seed):
         aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
         np.empty(kernel.n_rows, np.uint32) if random else None,
     )
-    plan = Plan(kernel.n_rows, n_folds, None, random, seed)
+    plan = Partition(kernel.n_rows, n_folds, None, random, seed)
     kernel.walk_subtree(plan, plan.root, memory, out.view(np.uint8))
     return out.reshape(kernel.n_models, kernel.n_rows, kernel.n_outputs)
 

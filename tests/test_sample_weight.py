@@ -35,7 +35,7 @@ from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import pad_rows
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 
 SVRG = {"initial_batch_size": 5, "inner_steps": 9, "random_state": 0}
 SVRG_STAGES = (5, 2.0, 9, 0, False)
@@ -249,7 +249,7 @@ def test_lanes_have_the_weights_of_rows(estimator, dtype):
         clone(estimator).set_params(**{name: value}).make_learner(rows, 0)
         for value in (0.001, 0.01, 0.1, 0.5, 1.0)
     ]
-    lanes, plan = Lanes(learners), Plan(len(X), 9, None, True, 5)
+    lanes, plan = Lanes(learners), Partition(len(X), 9, None, True, 5)
     side_by_side = np.empty((5 * len(X), lanes.n_outputs), dtype)
     lanes.walk_subtree(plan, plan.root, lanes.start(), side_by_side)
     for learner, found in zip(learners, np.split(side_by_side, 5), strict=True):

@@ -31,20 +31,12 @@ from optuna_treecv.dashboard import publish
 from optuna_treecv.history import forget
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
-from optuna_treecv.learners.from_estimator import layout_for
-from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.report import plot_choice
 from optuna_treecv.report import plot_fold_scores
 from optuna_treecv.report import plot_parameters
 from optuna_treecv.report import plot_sharing
 from optuna_treecv.report import plot_time
 from optuna_treecv.reporting.cli import main
-from optuna_treecv.rows.data import Data
-from optuna_treecv.scoring.at_leaves import ArrayThenCount
-from optuna_treecv.scoring.at_leaves import Leaves
-from optuna_treecv.scoring.metrics import make_scoring
-from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 1e1, log=True)}
 SCORES = ["error", "roc_auc", "hinge", "balanced_accuracy", "f1_macro"]
@@ -210,20 +202,6 @@ def test_fits_tell_apart_scores_of_which_the_first_is_the_same(data):
             for one in (cache, None)
         ]
         assert found[0].scores[second].mean == found[1].scores[second].mean
-
-
-def test_outputs_that_were_never_computed_are_not_kept(data):
-    """Scores may be kept after the outputs behind them are gone."""
-    X, y = data
-    model = PegasosClassifier()
-    rows = Data(X, y).prepare(layout_for(model), np.arange(len(X), dtype=np.uint32))
-    learner, plan = make_learner(model, rows, (), 0), Plan(len(X), 6)
-    leaves = Leaves(plan, learner, model, [make_scoring("f1_macro").first])
-    assert set(leaves.to_keep()) == {"f1_macro", "outputs"}
-    kept = ArrayThenCount.of(np.arange(6) / 6, 100).memory
-    leaves.results()["f1_macro"].take(kept)
-    assert leaves.to_keep() == {}
-    np.testing.assert_array_equal(leaves.called(Node(0, 6))[0], np.arange(6) / 6)
 
 
 def test_a_diverged_fold_is_the_worst_by_every_score(data):

@@ -33,7 +33,7 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.engines import job_for
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.paper import StreamingGaussianDensity
@@ -433,7 +433,7 @@ def test_prefixes_are_not_remembered_without_end(monkeypatch):
     monkeypatch.setattr("optuna_treecv.sharing.results._MOST_PREFIXES", 40)
     X, y = make(AveragedSGDClassifier())
     objective = objective_of(X, y, "memory", cv=16)
-    shared = objective._task.shared
+    shared = objective._cross_validation.shared
     for start in range(20, 60):  # each value cuts a phase elsewhere
         estimator = AveragedSGDClassifier(average_start=start)
         found = evaluate(objective, estimator)
@@ -553,10 +553,10 @@ class Interleaving(ModelCache):
 def test_a_model_is_never_lost_to_who_looked_for_it_too_early():
     X, y = make(PegasosClassifier(), n_classes=2)
     cache = Interleaving()
-    evaluation = objective_of(X, y, cache)._task
+    evaluation = objective_of(X, y, cache)._cross_validation
     estimator = PegasosClassifier()
-    job = job_for(evaluation, estimator)
-    learner = job.learner(job.rows())
+    run = run_for(evaluation, estimator)
+    learner = run.plan.learner(run.estimator, run.plan.rows(run.plan.repeats[0]))
     shared = SharedLearner(learner, cache, Prefix(b"rows"))
     branch = shared.start()
     shared.update(branch, Phase(0, N_ROWS))

@@ -202,7 +202,7 @@ def test_a_worker_takes_two_connections_and_two_commits_per_trial(
     sampler = objective.grid_sampler() if is_grid else optuna.samplers.RandomSampler(seed=0)
     study = optuna.create_study(sampler=sampler)
     study.optimize(objective, n_trials=None if is_grid else 8)
-    objective._task.shared.cache._store.queue.wait()
+    objective._cross_validation.shared.cache._store.queue.wait()
     n_trials = len(study.trials)
     assert n_trials >= 8
     assert 1 <= len(connections) <= 2

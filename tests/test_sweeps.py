@@ -15,7 +15,7 @@ from test_plan import trained_on
 
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.sweeps import piece_bounds
 from optuna_treecv.tree.sweeps import rows_to_read
 from optuna_treecv.tree.walk import beside_the_spine
@@ -71,7 +71,7 @@ def cases(draw):
         )
         bounds = np.array([first, *sorted(draw(inner)), n_rows], np.int64)
     n_block = draw(st.integers(1, n_rows + 5))
-    return Plan(n_rows, n_folds, bounds), n_block
+    return Partition(n_rows, n_folds, bounds), n_block
 
 
 def swept(plan, n_block, n_jobs=1, most=32, trains_pairs=False):
@@ -138,7 +138,7 @@ def test_nodes_lie_within_a_piece_or_consist_of_pieces(case):
 @pytest.mark.parametrize("depth", range(1, 9))
 def test_so_many_readings(depth):
     n_folds = 2**depth  # each is a piece
-    plan = Plan(8 * n_folds, n_folds)
+    plan = Partition(8 * n_folds, n_folds)
     *_, file = swept(plan, 8)
     read = sum(stop - start for start, stop in file.held) / plan.n_rows
     assert read == 1 + log2(n_folds) / 2 == file.expected / plan.n_rows
@@ -147,7 +147,7 @@ def test_so_many_readings(depth):
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [10, 50, 65, 100, 128, 150, 200, 640, 6400])
 def test_readings_of_other_numbers_of_folds(k):
-    plan = Plan(6400, k)
+    plan = Partition(6400, k)
     for n_blocks in range(8, 140):
         n_block = -(-plan.n_rows // n_blocks)
         read = rows_to_read(plan, n_block) / plan.n_rows
@@ -155,7 +155,7 @@ def test_readings_of_other_numbers_of_folds(k):
 
 
 def test_a_walk_may_begin_below_the_root_and_stay_above_folds():
-    plan, learner = Plan(64, 16), PartRecorder(8)
+    plan, learner = Partition(64, 16), PartRecorder(8)
     states, state, node = {plan.root: []}, [], plan.root
     while node.n_folds > 1:
         left, _ = plan.split(node)

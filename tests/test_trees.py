@@ -485,7 +485,7 @@ def test_rows_in_bins_are_held_once_and_not_pickled():
     space = {"max_bins": IntDistribution(10, 40)}
     objective = treecv_objective(tree, X, y, param_distributions=space, cv=5)
     values = {bins: objective.evaluate({"max_bins": bins}).mean for bins in (10, 20, 40)}
-    assert len(objective._task.binned) == 1
+    assert len(objective._cross_validation.binned) == 1
     data = pickle.dumps(objective)
     assert len(data) < X.nbytes + 10 * y.nbytes
     again = pickle.loads(data)
@@ -525,7 +525,7 @@ def test_splits_that_are_no_partition_are_fitted():
         ({"cv": "loo"}, "cv must have folds of several rows .*cv=10 or method='fit'"),
         ({"cv": 400}, "cv must have folds of several rows"),
         ({"method": "treecv"}, "method must be 'auto', 'forest', 'fit' or 'standard'"),
-        ({"method": "exact"}, "method must be 'auto', 'forest', 'fit' or 'standard'"),
+        ({"method": "exact"}, "method='exact' must have an estimator whose models follow"),
         ({"method": "progressive"}, "partial_fit"),
         ({"order": "random"}, "order must be 'fixed'"),
         ({"cv": 401}, "cv must be between 2 and the number of rows"),

@@ -16,7 +16,7 @@ from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.memory import aligned_empty
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.walk import trains_pairs
 from optuna_treecv.tree.walk import walk_tree
 
@@ -99,7 +99,7 @@ def test_pairs_are_what_they_are_in_turns(alpha, n_classes, dtype, cv, order):
     X, y = make(dtype, n_classes)
     bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
     n_folds = 6 if cv == "uneven" else len(y) if cv == "loo" else cv
-    plan = Plan(len(y), n_folds, bounds, order == "random", 5)
+    plan = Partition(len(y), n_folds, bounds, order == "random", 5)
     learner = learner_of(PegasosClassifier(alpha), X, y)
     pairs, turns = in_pairs(learner, plan), in_turns(learner, plan)
     assert pairs[0] == turns[0]
@@ -130,7 +130,7 @@ def test_two_rows_are_tested_without_their_states(
     model = PegasosClassifier(alpha)
     rows = data.prepare(layout_for(model), np.arange(n_rows, dtype=np.uint32))
     learner = make_learner(model, rows, "decision_function", 0)
-    plan = Plan(n_rows, n_rows, None, order == "random", 5)
+    plan = Partition(n_rows, n_rows, None, order == "random", 5)
     out = np.full((n_rows, learner.n_outputs), 7, dtype)
     n_updates, outputs, _ = in_turns(learner, plan)
     with np.errstate(all="ignore"):
@@ -151,7 +151,7 @@ def test_pairs_of_sgd_too(model, dtype, cv, order):
     X, y = make(dtype, 3)
     bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
     n_folds = 6 if cv == "uneven" else len(y) if cv == "loo" else cv
-    plan = Plan(len(y), n_folds, bounds, order == "random", 5)
+    plan = Partition(len(y), n_folds, bounds, order == "random", 5)
     learner = learner_of(model, X, y if is_classifier(model) else (y - 0.7).astype(dtype))
     assert trains_pairs(learner)
     pairs, turns = in_pairs(learner, plan), in_turns(learner, plan)
@@ -165,7 +165,7 @@ def test_pairs_above_the_blocks_too(cv, order, n_jobs):
     X, y = make(np.float64, 3)
     bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
     n_folds = 6 if cv == "uneven" else len(y) if cv == "loo" else cv
-    plan = Plan(len(y), n_folds, bounds, order == "random", 5)
+    plan = Partition(len(y), n_folds, bounds, order == "random", 5)
     learner = learner_of(PegasosClassifier(0.01), X, y)
     assert trains_pairs(learner)
     out = np.full((plan.n_rows, learner.n_outputs), 7, learner.dtype)
@@ -235,7 +235,7 @@ def test_a_pair_that_diverges_says_so(model, dtype):
     X, y = make(dtype, 2)
     X *= dtype(np.finfo(dtype).max / 16)
     learner = learner_of(model, X, y)
-    plan = Plan(len(y), len(y), None, False, 5)
+    plan = Partition(len(y), len(y), None, False, 5)
     with np.errstate(all="ignore"):
         pairs, turns = in_pairs(learner, plan), in_turns(learner, plan)
     assert not np.isfinite(pairs[1]).all()

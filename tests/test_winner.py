@@ -97,7 +97,7 @@ def test_outputs_are_those_of_the_folds(estimator, grid, scoring, method, batch_
         assert trial.user_attrs["treecv"]["method"] == method
         held = objective._known_scores.find(trial).outputs
         assert held
-        tested = objective._task.tested(method).rows
+        tested = objective._cross_validation.tested(method).rows
         for name, response in held.items():
             expected = objective.predict_oof(trial, name)[tested]
             if expected.dtype.kind == "U":
@@ -111,7 +111,7 @@ def test_outputs_of_repeats_lie_behind_each_other():
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS, n_repeats=3, cv=4)
     held = objective._known_scores.find(study.best_trial).outputs["predict"]
     assert held.shape == (3 * len(X),) and held.dtype == np.int8
-    tested = objective._task.tested("neighbors")
+    tested = objective._cross_validation.tested("neighbors")
     errors = np.unique(LABELS)[held] != LABELS[tested.rows]
     assert errors @ tested.test_shares == pytest.approx(study.best_value, abs=1e-12)
 
@@ -290,7 +290,7 @@ def test_blocks_are_drawn_of_rows_in_the_order_of_time(cv):
 def test_blocks_of_repeats_are_the_same_rows():
     options = {"cv": TimeSeriesSplit(5), "n_repeats": 2, "method": "fit"}
     objective, study = searched(RandomForestClassifier(3), {"max_depth": [1, 3]}, **options)
-    tested = objective._task.tested("fit")
+    tested = objective._cross_validation.tested("fit")
     pieces = tested.pieces(5, 20).reshape(2, -1)
     np.testing.assert_array_equal(*pieces)
     np.testing.assert_array_equal(
@@ -301,7 +301,7 @@ def test_blocks_of_repeats_are_the_same_rows():
 
 def test_the_standard_error_of_blocks_is_that_of_a_stratified_sample():
     objective, _ = searched(KNeighborsClassifier(), {"n_neighbors": [3]}, cv=TimeSeriesSplit(5))
-    tested = objective._task.tested("neighbors")
+    tested = objective._cross_validation.tested("neighbors")
     losses = np.random.default_rng(0).normal(size=(5, 40)) + np.arange(5)[:, None]
     means = losses.reshape(5, 5, 8).mean(axis=2)  # 5 blocks of 8 rows in each fold
     error = np.sqrt(np.var(means, axis=1, ddof=1).sum() / 5 / 5**2)
@@ -455,7 +455,7 @@ def test_members_are_those_of_greedy_selection():
     objective, study = searched(KNeighborsClassifier(), grid, scoring="log_loss")
     ensemble = objective.ensemble(study, size=8)
     assert type(ensemble) is VotingClassifier
-    trials, tested = study.trials, objective._task.tested("neighbors").rows
+    trials, tested = study.trials, objective._cross_validation.tested("neighbors").rows
     probabilities = np.array(
         [objective.predict_oof(t, "predict_proba")[tested].astype(np.float32) for t in trials]
     ).astype(float)
@@ -500,7 +500,7 @@ def test_regressors(scoring):
 def test_scores_of_folds_decide_where_rows_have_none():
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc")
     ensemble = objective.ensemble(study, size=5)
-    tested = objective._task.tested("neighbors")
+    tested = objective._cross_validation.tested("neighbors")
     trials = {f"trial_{trial.number}": trial for trial in study.trials}
     mean = np.average(
         [objective.predict_oof(trials[n], "predict_proba")[:, 1] for n, _ in ensemble.estimators],

@@ -167,8 +167,8 @@ def test_outputs_are_those_that_were_scored():
     objective, study = searched(Flipping(), {"flips": [True]}, scoring="accuracy")
     assert objective.honest(study).value == study.best_value
     held = objective._known_scores.find(study.best_trial).outputs["predict"]
-    rows = objective._task.tested("fit").rows
-    shares = objective._task.tested("fit").test_shares
+    rows = objective._cross_validation.tested("fit").rows
+    shares = objective._cross_validation.tested("fit").test_shares
     assert (held == CODES[rows]) @ shares == pytest.approx(study.best_value, abs=1e-12)
 
 

@@ -37,8 +37,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import _safe_split
 
+from optuna_treecv.core.routing import part_of
 from optuna_treecv.crossval.beginnings import Beginnings
-from optuna_treecv.crossval.routing import part_of
 from optuna_treecv.learners.adapter import in_columns
 from optuna_treecv.learners.adapter import is_divergence
 from optuna_treecv.learners.adapter import n_columns
@@ -513,25 +513,3 @@ def _end_after(parent: int, worker: int) -> None:
     while os.getppid() == parent:
         sleep(_POLL_SECONDS)
     os.kill(worker, signal.SIGTERM)
-
-
-class FoldsFailed(Exception):
-    """Some folds could not be fitted, or their scores are undefined; the others are done.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (n_metrics, n_folds)
-        Of all folds, in the order of their numbers; NaN where there is none.
-    errors : dict of int to Exception
-        Of those that could not be fitted, by their numbers.
-    """
-
-    def __init__(self, scores: np.ndarray, errors: Mapping[int, Exception]) -> None:
-        first = f", the first one with: {next(iter(errors.values()))!r}" if errors else ""
-        n_undefined = int(np.isnan(scores).any(axis=0).sum()) - len(errors)
-        super().__init__(
-            f"{len(errors)} of {scores.shape[1]} folds could not be fitted{first}; the scores of "
-            f"{n_undefined} more are undefined."
-        )
-        self.scores = scores
-        self.errors = errors

@@ -3,26 +3,31 @@
 A grown forest answers all settings that only stop or prune, so the trials of a study share it.
 """
 
-from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Mapping
-from collections.abc import Sequence
+from functools import cache
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-from optuna_treecv.crossval.engine import cost_of_trainings
-from optuna_treecv.crossval.engine import in_given_order
-from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.engine import TestedFolds
-from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.task import Task
-from optuna_treecv.crossval.whole_repeat import WholeRepeat
-from optuna_treecv.crossval.whole_repeat import why_not_scored
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import Capabilities
+from optuna_treecv.core.engine import cost_of_trainings
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import in_given_order
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import Work
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.core.stored_scores import specs_of_scores
+from optuna_treecv.crossval.joint import name_of_folds
+from optuna_treecv.crossval.joint import why_not_scored
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.trees.estimators import HistTree
@@ -40,164 +45,186 @@ from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.sharing.keys import Key
+from optuna_treecv.sharing.results import KeptScores
 
 
-class Forest(WholeRepeat):
-    """Trees of all folds, grown together."""
+def plan_trees(request: Request, are_together: bool = True) -> Plan | Declined:
+    """Return a plan for a decision tree of this package; apart for comparison."""
+    estimator = request.estimator
+    if why_not := _why_not(request):
+        is_tree = isinstance(estimator, HistTree)
+        advice = (
+            f"method={request.settings.method!r} must have a HistTreeClassifier or a "
+            "HistTreeRegressor, and folds of several rows each that are a partition of the "
+            f"rows, but {why_not}; method='fit' would be right."
+        )
+        relevance = 2 if isinstance(last_step(estimator), HistTree) else 0
+        return Declined(why_not, advice, () if is_tree else estimator.get_params(), relevance)
+    estimator.check_parameters(but=request.searched)
+    return ForestPlan(request, are_together)
 
-    name = "forest"
-    methods: tuple[str, ...] = ("auto", "holdout", "forest")
+
+def _why_not(request: Request) -> str:
+    """Return why an estimator's trees are not grown together, a clause."""
+    cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
+    if not isinstance(estimator, HistTree):
+        return f"{name_of(estimator)} is neither a HistTreeClassifier nor a HistTreeRegressor"
+    if not isinstance(cut, Folds):
+        why = cut.why_no_tree or "the training sets of its folds grow"
+        return f"the folds must be a partition of the rows: {why}"
+    if cut.n_tested == cut.n_folds:
+        return "each node would be searched once per row that is left out"
+    return request.metadata.why_not_by_sums(estimator) or why_not_scored(request)
+
+
+class ForestPlan(Plan):
+    """One forest for all values of the parameters that only stop or prune."""
+
     reason = "the trees of all folds are grown together"
-    why_one_epoch = "its trees are grown from all rows at once"
 
-    def concerns(self, estimator: Any) -> bool:
-        """Return whether it is a decision tree of this package."""
-        return isinstance(last_step(estimator), HistTree)
-
-    def why_not(self, job: Job) -> str:
-        """Return why an estimator's trees are not grown together, a clause."""
-        cut, estimator = job.task.repeats[0].cut, job.estimator
-        if not isinstance(estimator, HistTree):
-            return f"{name_of(estimator)} is neither a HistTreeClassifier nor a HistTreeRegressor"
-        if not isinstance(cut, Folds):
-            why = cut.why_no_tree or "the training sets of its folds grow"
-            return f"the folds must be a partition of the rows: {why}"
-        if cut.n_tested == cut.n_folds:
-            return "each node would be searched once per row that is left out"
-        return job.metadata.why_not_by_sums(estimator) or why_not_scored(job)
-
-    def why_in_memory(self, job: Job) -> str:
-        """Return why all rows must be in memory."""
-        return "trees grow on all rows at once"
-
-    def free_parameters(self, job: Job) -> Collection[str]:
-        """Return all parameters of an estimator that is no tree."""
-        return () if isinstance(job.estimator, HistTree) else job.estimator.get_params()
-
-    def refusal(self, job: Job, why_not: str) -> str:
-        """Return the error."""
-        return (
-            f"method={job.task.settings.method!r} must have a HistTreeClassifier or a "
-            "HistTreeRegressor, and folds of several rows each that are a partition of the rows, "
-            f"but {why_not}; method='fit' would be right."
+    def __init__(self, request: Request, are_together: bool = True) -> None:
+        super().__init__(request)
+        self.name = "forest" if are_together else "standard"
+        self._are_together = are_together
+        self.capabilities = Capabilities(
+            why_one_epoch="its trees are grown from all rows at once",
+            needs_memory="trees grow on all rows at once",
+            at_once=True,
         )
 
-    def check(self, job: Job) -> None:
-        """Refuse wrong parameters."""
-        job.estimator.check_parameters(but=job.searched)
+    def cost(self) -> str:
+        """Return what is grown, and which values are nearly free."""
+        if not self._are_together:
+            return cost_of_trainings(self.request, "trainings of one pass")
+        folds = self.request.cross_validation.folds_in_words
+        return (
+            f"{folds[0].upper()}{folds[1:]} of {self.request.data.n_rows:,} rows and the tree of "
+            "all rows are grown at once; further values of max_depth, min_samples_split, "
+            "min_impurity_decrease and ccp_alpha are nearly free."
+        )
 
-    def parts(self, job: Job) -> Sequence[Any]:
-        """Return the estimator without the parameters that a forest answers."""
-        return [clone(job.estimator).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
+    def results(self, candidate: Any, repeat: Repeat) -> Results:
+        """Return what names the scores."""
+        if not self._are_together:
+            return Results()
+        kept = self.kept(candidate, repeat)
+        specs = specs_of_scores(self.request, repeat, kept)
+        return Results(kept.name, kept.data.hex(), specs=specs)
 
-    def point(self, job: Job, repeat: Repeat) -> Any:
-        """Return the values of these parameters, and the seed where the estimator has none."""
-        has_seed = job.estimator.random_state is not None
-        seed = None if has_seed else job.task.settings.seed + repeat.number
-        return *Limits.of(job.estimator), seed
+    def kept(self, candidate: Any, repeat: Repeat) -> KeptScores:
+        """Return where the scores of a candidate are kept."""
+        cross_validation = self.request.cross_validation
+        parts = [clone(candidate).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
+        of = cross_validation.shared.cache, cross_validation.data_name()
+        folds = name_of_folds(self.request, repeat)
+        seed = None
+        if candidate.random_state is None:
+            seed = self.request.settings.seed + repeat.number
+        point = *Limits.of(candidate), seed
+        return KeptScores.of(*of, folds, "forest", parts, self.request.scoring).at(point)
 
-    def start(
-        self, job: Job, repeat: Repeat, watch: Watch | None = None
-    ) -> Generator[TestedFolds]:
-        """Find kept scores, or a forest that answers, or grow one."""
-        scores = self.find(job, repeat)
-        if scores is not None and self._is_together:
-            return self.events(job, repeat, scores)
-        rows, job.effort.seconds_prepare = rows_of(job.task, job.estimator, repeat)
-        return self._grown(job, repeat, rows)
-
-    _is_together = True
-
-    def _grown(self, job: Job, repeat: Repeat, rows: BinnedRows) -> Generator[TestedFolds]:
-        """Score the trees under the estimator's settings."""
-        limits, n_standard = Limits.of(job.estimator), repeat.cut.n_trained
-        scores = self.new_scores(job, repeat)
-        if self._is_together:
-            forest, is_new = _forest_for(job, repeat, rows)
-            scores.needed[0] = round(forest.share_read * n_standard)
+    def evaluate(self, work: Work) -> Generator[Event]:
+        """Find a forest that has the trees under the candidate's limits, or grow one."""
+        (candidate,), (sink,), repeat, *_ = work
+        request, cut = self.request, repeat.cut
+        rows, sink.cost.seconds_prepare = rows_of(request.cross_validation, candidate, repeat)
+        limits, n_standard = Limits.of(candidate), cut.n_trained
+        if self._are_together:
+            forest, is_new = self.forest_for(candidate, repeat, rows)
+            n_needed = round(forest.share_read * n_standard)
         else:
-            growth = job.estimator.growth(rows)
-            folds, n_threads = range(growth.n_folds), job.task.settings.n_threads
-            forest, is_new = grow_forest(growth, limits, folds, False, n_threads), True
-            scores.needed[0] = n_standard
-        job.effort.n_updates = int(scores.needed[0]) if is_new else 0
+            growth, n_threads = candidate.growth(rows), request.settings.n_threads
+            forest = grow_forest(growth, limits, range(growth.n_folds), False, n_threads)
+            is_new, n_needed = True, n_standard
+        sink.cost.n_updates += n_needed if is_new else 0
         first = int(rows.bounds[0])
+
+        @cache
+        def of_all(method: str) -> np.ndarray:
+            return respond(forest, forest.ends(limits)[1], method)
+
         tested = TestedRows.of(
             rows,
             slice(first, None),
-            np.zeros((len(rows.targets) - first, 1)),  # trees are finite
-            lambda _, method: respond(forest, forest.ends(limits)[1], method),
+            np.arange(len(rows.targets) - first, dtype=float)[:, None],  # the numbers of rows
+            lambda numbers, method: of_all(method)[numbers[:, 0].astype(np.intp)],
             rows.bounds[:-1] - first,
         )
-        self.score(job, scores, tested, slice(None), slice(None))
-        scores.pooled[:] = job.book.pooled_of(tested)
-        yield from self.events(job, repeat, scores, self._is_together)
+        yield TestedFolds(0, repeat.plan.root, n_needed, tested)
 
-    def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the trees of the folds."""
-        rows, _ = rows_of(job.task, job.estimator, repeat)
-        limits = Limits.of(job.estimator)
-        growth = job.estimator.growth(rows)
-        n_threads = job.task.settings.n_threads
+        rows, _ = rows_of(self.request.cross_validation, candidate, repeat)
+        limits = Limits.of(candidate)
+        growth = candidate.growth(rows)
+        n_threads = self.request.settings.n_threads
         forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
         prepared = respond(forest, forest.ends(limits)[1], method)
         labels = rows.classes if method == "predict" else None
         return in_given_order(prepared, repeat.cut.order, labels)
 
-    def refit(self, job: Job) -> Any:
-        """Return the tree of all rows, from the forest that its trials share."""
-        task, fitted = job.task, clone(job.estimator)
-        rows, _ = rows_of(task, fitted, task.repeats[0])
-        fitted.take_tree(forest_of(job), rows.binning, rows.classes)
-        names = task.data.feature_names()
+    def fit(self, candidate: Any) -> Any:
+        """Return the tree of all rows, from the forest that all candidates share."""
+        fitted = clone(candidate)
+        repeat = self.repeats[0]
+        rows, _ = rows_of(self.request.cross_validation, fitted, repeat)
+        fitted.take_tree(self.forest_of(candidate), rows.binning, rows.classes)
+        names = self.request.data.feature_names()
         if names is not None:
             fitted.feature_names_in_ = names
         return fitted
 
-    def cost(self, job: Job) -> str:
-        """Return what is grown, and which values are nearly free."""
-        folds = job.task.folds_in_words
-        return (
-            f"{folds[0].upper()}{folds[1:]} of {job.task.data.n_rows:,} rows and the tree of all "
-            "rows are grown at once; further values of max_depth, min_samples_split, "
-            "min_impurity_decrease and ccp_alpha are nearly free."
-        )
+    def forest_of(self, candidate: Any) -> Trees:
+        """Return the forest of all candidates on the first repeat."""
+        repeat = self.repeats[0]
+        rows, _ = rows_of(self.request.cross_validation, candidate, repeat)
+        return self.forest_for(candidate, repeat, rows)[0]
+
+    def forest_for(self, candidate: Any, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool]:
+        """Return a forest with the trees under a candidate's limits, and whether it is new."""
+        cross_validation = self.request.cross_validation
+        growth = candidate.growth(rows)
+        of_candidate = Limits.of(candidate)
+        of_sums = self.kept(candidate, repeat).of_sums
+        cache = cross_validation.shared.memory if of_sums else None
+        key = Key(of_sums, b"", b"", b"forest %d" % growth.seed)
+        with cross_validation.growing:
+            kept_forest: Trees | None = None if cache is None else cache.find(key)
+            if kept_forest is not None and kept_forest.covers(of_candidate):
+                return kept_forest, False
+            limits = _mild_limits(of_candidate, cross_validation.searched, kept_forest)
+            began = perf_counter()
+            n_threads = self.request.settings.n_threads
+            forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
+            if cache is not None:  # a forest is large and soon grown again, so no store keeps it
+                cache.forget(key)
+                cache.keep(key, forest, perf_counter() - began)
+        return forest, True
 
 
-FOREST = Forest()
-
-
-class ForestOneByOne(Forest):
-    """Trees of all folds, each grown alone, for comparison."""
-
-    name = "standard"
-    methods = ("standard",)
-    _is_together = False
-
-    def cost(self, job: Job) -> str:
-        """Return the number of trees and of their rows."""
-        return cost_of_trainings(job, "trainings of one pass")
-
-
-def rows_of(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows, float]:
+def rows_of(
+    cross_validation: CrossValidation, estimator: HistTree, repeat: Repeat
+) -> tuple[BinnedRows, float]:
     """Return the rows of a repeat, and the seconds that took.
 
     Of the first repeat, those asked for last are kept.
     """
     if repeat.number > 0:
-        return _prepare(task, estimator, repeat)
-    columns = which_are_categorical(task.data.X, estimator.categorical_features)
+        return _prepare(cross_validation, estimator, repeat)
+    columns = which_are_categorical(cross_validation.data.X, estimator.categorical_features)
     name = type(estimator), estimator.max_bins, columns.tobytes()
-    with task.growing:
-        if name not in task.binned:
-            task.binned.clear()
-            task.binned[name] = _prepare(task, estimator, repeat)
-        return task.binned[name]
+    with cross_validation.growing:
+        if name not in cross_validation.binned:
+            cross_validation.binned.clear()
+            cross_validation.binned[name] = _prepare(cross_validation, estimator, repeat)
+        return cross_validation.binned[name]
 
 
-def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows, float]:
+def _prepare(
+    cross_validation: CrossValidation, estimator: HistTree, repeat: Repeat
+) -> tuple[BinnedRows, float]:
     began = perf_counter()
-    data, order = task.data, repeat.cut.order
+    data, order = cross_validation.data, repeat.cut.order
     classes = data.classes() if isinstance(estimator, HistTreeClassifier) else None
     assert data.y is not None  # checked with the scoring
     targets = as_numbers(data.y) if classes is None else as_codes(data.y, classes)
@@ -215,7 +242,7 @@ def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRow
     weights, score_weights = (
         None if one is None else one[order] for one in (data.weights, data.score_weights)
     )
-    seed = (task.settings.seed + repeat.number) % 2**63
+    seed = (cross_validation.settings.seed + repeat.number) % 2**63
     assert isinstance(repeat.cut, Folds)  # the engine has checked it
     rows = BinnedRows(
         binning.bins(table, order),
@@ -228,28 +255,6 @@ def _prepare(task: Task, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRow
         seed,
     )
     return rows, perf_counter() - began
-
-
-def _forest_for(job: Job, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool]:
-    """Return a forest that answers an estimator's settings, and whether it was grown now."""
-    task, estimator = job.task, job.estimator
-    growth = estimator.growth(rows)
-    of_estimator = Limits.of(estimator)
-    of_sums = FOREST.kept(job, repeat).of_sums
-    cache = task.shared.memory if of_sums else None
-    key = Key(of_sums, b"", b"", b"forest %d" % growth.seed)
-    with task.growing:
-        kept_forest: Trees | None = None if cache is None else cache.find(key)
-        if kept_forest is not None and kept_forest.covers(of_estimator):
-            return kept_forest, False
-        limits = _mild_limits(of_estimator, task.searched, kept_forest)
-        began = perf_counter()
-        n_threads = task.settings.n_threads
-        forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
-        if cache is not None:  # a forest is large and soon grown again, so no store keeps it
-            cache.forget(key)
-            cache.keep(key, forest, perf_counter() - began)
-    return forest, True
 
 
 def _mild_limits(limits: Limits, searched: Mapping[str, Any], kept_forest: Trees | None) -> Limits:
@@ -287,10 +292,3 @@ def respond(forest: Trees, leaves: np.ndarray, method: str) -> np.ndarray:
         with np.errstate(divide="ignore"):
             shares = np.log(shares)
     return forest.by_row(leaves, shares)
-
-
-def forest_of(job: Job) -> Trees:
-    """Return the forest of an estimator's trials in the first repeat."""
-    repeat = job.task.repeats[0]
-    rows, _ = rows_of(job.task, job.estimator, repeat)
-    return _forest_for(job, repeat, rows)[0]

@@ -7,17 +7,17 @@ from typing import Unpack
 
 import numpy as np
 
-from optuna_treecv.crossval.engines import evaluate_together
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.engines import jobs_for
-from optuna_treecv.crossval.engines import task_for
-from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.crossval.settings import Arguments
-from optuna_treecv.crossval.settings import check_choice
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.settings import takes_settings
-from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.result import CVResult
+from optuna_treecv.core.run import evaluate_batch
+from optuna_treecv.core.settings import Arguments
+from optuna_treecv.core.settings import check_choice
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.core.settings import takes_settings
+from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.crossval.engines import cross_validation_for
+from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.engines import runs_for
 from optuna_treecv.learners.from_estimator import checked_estimator
 
 
@@ -101,10 +101,9 @@ def tree_cross_validate(
     """
     check_choice("kfold_models", kfold_models, (True, False))
     estimator = checked_estimator(estimator)
-    job = job_for(Task(X, y, Settings(**settings), estimator), estimator)
-    if kfold_models:
-        job.average_models("kfold_models must be False")
-    return job.finish()
+    cross_validation = CrossValidation(X, y, Settings(**settings), estimator)
+    average = "kfold_models must be False" if kfold_models else ""
+    return run_for(cross_validation, estimator, wants_average=average).finish()
 
 
 @takes_settings("optimize", "pooled", "truncate", "report")
@@ -163,14 +162,14 @@ def tree_cross_validate_many(
     if not isinstance(estimators, Iterable):
         raise ValueError(f"estimators must be a list of estimators, got {estimators!r}.")
     estimators = list(estimators)
-    jobs = jobs_for(task_for(X, y, Settings(**settings), estimators), estimators)
-    if len({job.engine.trains_further for job in jobs}) == 2:
+    runs = runs_for(cross_validation_for(X, y, Settings(**settings), estimators), estimators)
+    if len({run.plan.capabilities.is_incremental for run in runs}) == 2:
         warn_caller(
             "method='auto' fits some estimators and trains others by passes of partial_fit, which "
             "CVResult.method tells apart and whose scores compare badly; method='fit' fits all."
         )
-    evaluate_together(jobs)
-    return [job.finish() for job in jobs]
+    evaluate_batch(runs)
+    return [run.finish() for run in runs]
 
 
 @takes_settings(
@@ -233,5 +232,5 @@ def tree_cross_val_predict(
     """
     estimator = checked_estimator(estimator)
     settings["score_weight"] = None
-    task = Task(X, y, Settings(**settings), estimator)
-    return job_for(task, estimator, is_scored=False).predict(response_method)
+    cross_validation = CrossValidation(X, y, Settings(**settings), estimator)
+    return run_for(cross_validation, estimator, is_scored=False).predict(response_method)

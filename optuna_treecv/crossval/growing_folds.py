@@ -23,16 +23,19 @@ from sklearn.base import BaseEstimator
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from optuna_treecv.crossval.curves import Curve
-from optuna_treecv.crossval.engine import Grown
-from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.engine import RowScores
-from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.core.curves import Curve
+from optuna_treecv.core.engine import Sink
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import TreeProgress
+from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.core.row_scores import RowScores
+from optuna_treecv.core.scorebook import FoldScorer
 from optuna_treecv.crossval.fit import fold_task_of
+from optuna_treecv.crossval.fit import targets_of
 from optuna_treecv.crossval.fold_task import FoldResult
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.whole_repeat import RepeatScores
-from optuna_treecv.crossval.whole_repeat import WholeRepeat
+from optuna_treecv.crossval.joint import name_of_folds
 from optuna_treecv.learners.adapter import in_columns
 from optuna_treecv.learners.growing.growth import BLOCKS
 from optuna_treecv.learners.growing.growth import Cut
@@ -43,14 +46,12 @@ from optuna_treecv.learners.growing.growth import Taken
 from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import is_passed
 from optuna_treecv.rows.checks import is_integer
-from optuna_treecv.rows.data import as_codes
-from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import without_single_column
-from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import are_known
+from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import scores_of_called
 from optuna_treecv.scoring.scores import TestedRows
@@ -105,8 +106,8 @@ def of_size(estimator: Any, n_trees: int) -> Any:
     return clone(last).set_params(**values)
 
 
-def seed_of(job: Job, repeat: Repeat) -> int:
-    return (job.task.settings.seed + repeat.number) % 2**32
+def seed_of(request: Request, repeat: Repeat) -> int:
+    return (request.settings.seed + repeat.number) % 2**32
 
 
 @dataclass
@@ -148,55 +149,63 @@ class GrowingFolds:
 
     Parameters
     ----------
-    engine : WholeRepeat
-    job : Job
+    request : Request
+    engine : str
+        The name under which scores are kept.
+    candidate : estimator
     repeat : Repeat
+    sink : Sink
     """
 
-    def __init__(self, engine: WholeRepeat, job: Job, repeat: Repeat) -> None:
-        self._engine, self._job, self._repeat = engine, job, repeat
+    def __init__(
+        self, request: Request, engine: str, candidate: Any, repeat: Repeat, sink: Sink
+    ) -> None:
+        self._request, self._engine, self._repeat = request, engine, repeat
+        self._candidate, self._sink = candidate, sink
+        self._scorer = FoldScorer(request, candidate)
         self._cut = repeat.cut
-        self._fold_task = fold_task_of(job, repeat, shares_steps=True)
+        self._fold_task = fold_task_of(request, candidate, repeat, shares_steps=True)
         prefix, last = divided(self._fold_task.estimator)
         kind = kind_of(last)
         assert kind is not None
         self._kind = kind
-        self._is_best = job.task.settings.n_estimators == "best"
+        self._is_best = request.settings.n_estimators == "best"
         self._n_trees: int = kind.n_trees_of(last)
         self._patience = kind.patience(last) if self._is_best else None
         self._last = kind.without_patience(last) if self._is_best else last
-        self._sign = 1.0 if job.scoring.first.direction == "minimize" else -1.0
-        responses = [response_of(one, job.estimator) for one in job.scoring.metrics]
-        self._methods = list(dict.fromkeys([*responses, *job.keeps]))
-        size, searched = prefix + kind.size, job.task.searched
+        self._sign = 1.0 if request.scoring.first.direction == "minimize" else -1.0
+        responses = [response_of(one, candidate) for one in request.scoring.metrics]
+        self._methods = list(dict.fromkeys([*responses, *request.kept_responses]))
+        size, searched = prefix + kind.size, request.cross_validation.searched
         self._cut_at: Cut = None
         self._cuts: list[Cut] = [None]
         of_last = {name.removeprefix(prefix): values for name, values in searched.items()}
-        can_share = bool(job.task.grid) or len(searched.keys() - {size}) == 1
-        cut = kind.cut_of(last, of_last, job.task.settings.truncate, can_share)
+        can_share = bool(request.cross_validation.grid) or len(searched.keys() - {size}) == 1
+        cut = kind.cut_of(last, of_last, request.settings.truncate, can_share)
         if cut is not None:
             name, widest = cut
             self._cut_at = name, getattr(last, name)
-            of_grid = [(name, value) for value in job.task.grid.get(prefix + name, ())]
+            of_grid = [
+                (name, value) for value in request.cross_validation.grid.get(prefix + name, ())
+            ]
             self._cuts = [*dict.fromkeys([*of_grid, self._cut_at])]
             self._last = clone(self._last).set_params(**{name: widest})
         shares = size in searched or cut is not None
         self._name_of_all = self._name_without_size() if shares else b""
         self._most = self._n_trees
         self._asked: Collection[int] = ()
-        if self._name_of_all and job.task.grid:
-            sizes = *job.task.grid.get(size, ()), self._n_trees
+        if self._name_of_all and request.cross_validation.grid:
+            sizes = *request.cross_validation.grid.get(size, ()), self._n_trees
             self._asked = [one for one in sizes if is_integer(one)]
-            if not self._is_best and not job.task.settings.is_growing:  # all of them will be
+            if not self._is_best and not request.settings.is_growing:  # all of them will be
                 self._most = max([self._most, *self._asked])
         self._folds = [self._held(chunk) or Fold() for chunk in range(repeat.cut.n_folds)]
         self._ends = [*takewhile(lambda end: end < self._most, kind.blocks), self._most]
         self._curve: Curve | None = None
         self._n_begun = self._n_noted = 0
         self._finished: dict[int, TestedRows] = {}
-        self._outputs: list[TestedRows] = []
 
-    def events(self, watch: Watch) -> Generator[Grown]:
+    def events(self, watch: Watch) -> Generator[TreeProgress]:
         """Grow the trees of all folds, those of the first fold first."""
         n_folds = self._cut.n_folds
         for step, end in enumerate(self._ends):
@@ -205,18 +214,18 @@ class GrowingFolds:
             n_left = 0 if curve.has_ended(self._patience) else self._most - end
             can_say = 0 in self._finished or self._has_grown(0, end)
             rows = self._row_scores(end) if watch.takes_rows and can_say else None
-            yield Grown(step, curve.value, end, 1, n_left, rows)
+            yield TreeProgress(0, step, curve.value, end, 1, n_left, rows)
             if n_left == 0:
                 break
         n_reports = min(_MOST_REPORTS, n_folds - 1)
         groups = np.linspace(1, n_folds, n_reports + 1).astype(int).tolist()[1:]
         for step, n_grown in enumerate(groups):
             curve = self._grow_together(n_grown)
-            yield Grown(LEAD_STEPS + step, curve.value, int(curve.n_trees[-1]), n_grown)
+            yield TreeProgress(0, LEAD_STEPS + step, curve.value, int(curve.n_trees[-1]), n_grown)
 
     def _grow_together(self, n_folds: int) -> Curve:
         """Grow the first folds until the mean of their curves ends."""
-        n_threads = self._job.task.settings.n_threads
+        n_threads = self._request.settings.n_threads
         # Each thread takes a fold; those that are ahead are needed soon.
         n_ahead = min(max(n_folds, self._n_begun + n_threads), self._cut.n_folds)
         known = self._most if self._curve is None else int(self._curve.n_trees[-1])
@@ -235,8 +244,8 @@ class GrowingFolds:
             growth, n_trained = self._folds[chunk].growth, len(self._cut.split(chunk).train_rows())
             n_before = 0 if growth is None else growth.n_trees
             done = n_trained * end // self._most - n_trained * n_before // self._most
-            self._job.effort.n_updates += max(0, done)
-        n_threads = min(self._job.task.settings.n_threads, len(left))
+            self._sink.cost.n_updates += max(0, done)
+        n_threads = min(self._request.settings.n_threads, len(left))
         if n_threads < 2:
             for chunk in left:
                 self._grow_one(end, chunk)
@@ -263,7 +272,7 @@ class GrowingFolds:
                 n_kept = _OUTPUT_BYTES // self._cut.n_folds * len(some) // max(1, n_bytes)
                 for old in [*fold.outputs][: -max(1, n_kept)]:
                     del fold.outputs[old]
-            if self._job.needs_outputs and not self._is_best and end == self._most:
+            if self._request.needs_predictions and not self._is_best and end == self._most:
                 outputs = self._outputs_of(chunk, self._n_trees, self._cut_at)
                 self._finished[chunk] = self._tested(chunk, [outputs])
         fold.seconds += perf_counter() - began
@@ -296,9 +305,11 @@ class GrowingFolds:
     @cached_property
     def _kept(self) -> KeptScores:
         """Where scores of single folds are kept; those of all folds are kept at the end."""
-        job, sized = self._job, of_size(self._fold_task.estimator, 1)
-        of = job.task.shared.cache, job.task.data_name(), self._folds_name, self._engine.name
-        return KeptScores.of(*of, [sized], job.scoring).at(job.task.settings.truncate)
+        request, sized = self._request, of_size(self._fold_task.estimator, 1)
+        cross_validation = request.cross_validation
+        of = cross_validation.shared.cache, cross_validation.data_name(), self._folds_name
+        kept = KeptScores.of(*of, self._engine, [sized], request.scoring)
+        return kept.at(request.settings.truncate)
 
     def _sizes_of_block(self, end: int) -> list[int]:
         """Return the numbers of trees whose scores are kept together."""
@@ -316,7 +327,7 @@ class GrowingFolds:
         is_here = (end, self._cut_at) in scores
         if is_here or not sizes or not self._kept.name:
             return is_here
-        shape = len(self._job.scoring.metrics), (0, 0)
+        shape = len(self._request.scoring.metrics), (0, 0)
         n_numbers = FoldResult.size(*shape)
         numbers = self._kept.find(n_numbers * len(sizes), self._name_of_block(chunk, end))
         if numbers is None:
@@ -329,7 +340,7 @@ class GrowingFolds:
         """Keep the scores of a fold after a block of trees; to find them, all must grow again."""
         scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
         results = [scores[size, self._cut_at] for size in sizes]
-        metrics = self._job.scoring.metrics
+        metrics = self._request.scoring.metrics
         if self._kept.name and sizes and all(are_known(metrics, one.scores) for one in results):
             numbers = [one.numbers() for one in results]
             name = self._name_of_block(chunk, end)
@@ -355,7 +366,7 @@ class GrowingFolds:
 
     def _release(self, chunk: int) -> None:
         """Leave a fold to trials of other sizes, in the room of the cache, or drop its trees."""
-        fold, memory = self._folds[chunk], self._job.task.shared.memory
+        fold, memory = self._folds[chunk], self._request.cross_validation.shared.memory
         self._folds[chunk] = Fold(scores=dict(fold.scores), oob_scores=dict(fold.oob_scores))
         if not self._name_of_all or memory is None or not fold.seconds:
             return
@@ -368,17 +379,20 @@ class GrowingFolds:
 
     def _held(self, chunk: int) -> Fold | None:
         """Return a fold that trials of other sizes have left, which is nobody else's then."""
-        memory, key = self._job.task.shared.memory, ("growth", self._name_of_all, chunk)
+        memory, key = (
+            self._request.cross_validation.shared.memory,
+            ("growth", self._name_of_all, chunk),
+        )
         if not self._name_of_all or memory is None:
             return None
-        with self._job.task.growing:
+        with self._request.cross_validation.growing:
             fold: Fold | None = memory.find(key)
             memory.forget(key)
         return fold
 
     def _prepared(self, chunk: int, take: Callable[[], Taken]) -> Prepared:
         """Return what ensembles share of the rows of a fold, made if it is not kept."""
-        memory, kind = self._job.task.shared.memory, self._kind
+        memory, kind = self._request.cross_validation.shared.memory, self._kind
 
         def kept(name: Any, make: Callable[[], Any]) -> Any:
             try:
@@ -406,12 +420,12 @@ class GrowingFolds:
             steps.set_params(**{divided(steps)[0].removesuffix("__"): None})
         if (name := first_key(steps, encode, lasting_key)) is None:
             raise NoKey("a step has no name")
-        rows = self._job.task.data_name()[0]
+        rows = self._request.cross_validation.data_name()[0]
         return digest(rows, self._folds_name, self._kind.__name__.encode(), name)
 
     @property
     def _folds_name(self) -> bytes:
-        return self._engine.name_of_folds(self._job, self._repeat)
+        return name_of_folds(self._request, self._repeat)
 
     def _take(self, chunk: int) -> Taken:
         """Return the rows of a fold after the steps before the ensemble."""
@@ -422,7 +436,7 @@ class GrowingFolds:
             estimator.set_params(**{divided(estimator)[0].removesuffix("__"): Taking()})
         train, test = self._cut.split(chunk).train_rows(), self._cut.test_rows(chunk)
         folds = replace(self._fold_task, estimator=estimator)
-        rows = self._job.task.data_name()[0]
+        rows = self._request.cross_validation.data_name()[0]
         name = digest(rows, self._folds_name, encode(chunk))
         fitted, X, _ = folds.fitted(name, train, test)
         while isinstance(fitted, Pipeline):
@@ -430,23 +444,16 @@ class GrowingFolds:
                 X = X if is_passed(step) else step.transform(X)
             fitted = fitted.steps[-1][1]
         train_X, y, weights = fitted.taken_
-        return Taken(train_X, y, weights, X, self._job.classes)
+        return Taken(train_X, y, weights, X, self._request.classes)
 
     @cached_property
     def _test_rows(self) -> list[np.ndarray]:
         """The test rows of each fold, in the order of its fit."""
         return [self._cut.test_rows(chunk) for chunk in range(self._cut.n_folds)]
 
-    @cached_property
-    def _targets(self) -> np.ndarray:
-        """The class codes, or the numbers, of all rows."""
-        y, classes = self._job.task.data.y, self._job.classes
-        codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
-        return self._job.task.fact("targets as numbers", codes)
-
     def _outputs_of(self, chunk: int, n_trees: int, cut: Cut) -> list[np.ndarray]:
         """Return what the first trees of a fold say of its test rows, by the method."""
-        fold, classes, columns = self._folds[chunk], self._job.classes, []
+        fold, classes, columns = self._folds[chunk], self._request.classes, []
         if (n_trees, cut) in fold.outputs:
             return fold.outputs[n_trees, cut]
         assert fold.growth is not None
@@ -455,12 +462,12 @@ class GrowingFolds:
             said = without_single_column(fold.growth.respond(method, n_trees, cut))
             if method == "predict" and classes is not None:
                 said = predicted_codes(said, classes)
-            columns.append(in_columns(said, method, self._job.estimator, classes, 1))
+            columns.append(in_columns(said, method, self._candidate, classes, 1))
         return columns
 
     def _tested(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> TestedRows:
         """Return the test rows of a fold once for each of several outputs, as separate folds."""
-        data, rows = self._job.task.data, np.tile(self._test_rows[chunk], len(outputs))
+        data, rows = self._request.data, np.tile(self._test_rows[chunk], len(outputs))
         weights = None if data.score_weights is None else data.score_weights[rows]
         columns = [np.concatenate(one) for one in zip(*outputs, strict=True)]
         ends = np.cumsum([one.shape[1] for one in columns])
@@ -472,13 +479,13 @@ class GrowingFolds:
 
         begins = np.arange(0, len(rows), len(rows) // len(outputs))
         together = np.hstack(columns, dtype=np.float64)
-        return TestedRows(together, respond, self._targets[rows], weights, begins)
+        return TestedRows(together, respond, targets_of(self._request)[rows], weights, begins)
 
     def _note(self, n_folds: int, end: int) -> Curve:
         """Take note of the mean scores of the first folds, and return them."""
         end = min(end, self._n_trees)
         sizes = np.arange(1, end + 1) if self._is_best else np.array([end])
-        first = self._job.scoring.optimized[0]
+        first = self._request.scoring.optimized[0]
         folds = self._folds[:n_folds]
         keys = [(size, self._cut_at) for size in sizes.tolist()]
         scores = [[one.scores[key].scores[first] for key in keys] for one in folds]
@@ -487,7 +494,8 @@ class GrowingFolds:
         if len(known) == n_folds and self._cut_at is None and not self._is_best:
             curve = replace(curve, oob_score=float(np.mean(known)))
         self._curve = curve
-        self._job.curve, self._n_noted = self._curve, n_folds
+        self._n_noted = n_folds
+        self._sink.set_curve(self._curve)
         return self._curve
 
     def _has_grown(self, chunk: int, n_trees: int) -> bool:
@@ -500,7 +508,7 @@ class GrowingFolds:
         tested = self._finished.get(0)
         tested = tested or self._tested(0, [self._outputs_of(0, n_trees, self._cut_at)])
         scores = RowScores(len(tested), tested.weights is not None)
-        scores.add(self._job.book.row_scores_of(tested), tested.weights)
+        scores.add(self._scorer.of_rows(tested), tested.weights)
         return scores
 
     def _scored(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> list[FoldResult]:
@@ -509,11 +517,12 @@ class GrowingFolds:
         Scores by scorers are to the bit those of a fit, for which the rows have the order in which
         the splitter gives them. For the best of all sizes, our own formulas take less time.
         """
-        job, rows, called = self._job, self._tested(chunk, outputs), {}
-        for number, scorer in enumerate(() if self._is_best else job.scoring.metrics):
+        request, rows, called = self._request, self._tested(chunk, outputs), {}
+        for number, scorer in enumerate(() if self._is_best else request.scoring.metrics):
             if isinstance(scorer, Scorer):
-                called[number] = scores_of_called(scorer, rows, job.estimator, job.classes)
-        of = job.book.scores_of(rows, called)
+                classes = request.classes
+                called[number] = scores_of_called(scorer, rows, self._candidate, classes)
+        of = self._scorer.of_folds(rows, called)
         spreads, nothing = in_full(of.spreads, of.scores.shape), np.empty((0, 0))
         return [
             FoldResult(of.scores[:, i], spreads[:, :, i], nothing, bool(of.diverged[i]), 0)
@@ -529,49 +538,30 @@ class GrowingFolds:
         targets = np.asarray(rows.targets)[order]
         return replace(rows, outputs=rows.outputs[order], targets=targets, weights=weights)
 
-    def fill(self, scores: RepeatScores, part: Node) -> None:
-        """Grow the trees of a part, unless that is done, and fill in its scores."""
-        job, n_folds = self._job, self._cut.n_folds
+    def tested(self, part: Node) -> Iterator[TestedFolds]:
+        """Grow the trees of a part, unless that is done, and yield its folds."""
+        request, n_folds = self._request, self._cut.n_folds
         if self._curve is None or self._n_noted < part.last:
             self._grow_together(n_folds if self._is_best else part.last)
         assert self._curve is not None
         n_trees = self._curve.best
-        begins = self._cut.begins() - self._cut.begins()[0]
-        pools = any(isinstance(one, Pooled) for one in job.scoring.metrics)
         for chunk in range(*part):
             fold = self._folds[chunk]
             known = fold.scores[n_trees, self._cut_at]
-            scores.scores[:, chunk], scores.diverged[chunk] = known.scores, known.has_diverged
-            if scores.spreads is not None:
-                scores.spreads[:, :, chunk] = known.spreads
-            is_needed = chunk not in self._finished and (pools or job.needs_rows)
+            is_needed = chunk not in self._finished and (request.pools or request.needs_rows)
             if is_needed and not self._has_grown(chunk, n_trees):
                 self._grow_one(n_trees if self._is_best else self._most, chunk)
-            if self._has_grown(chunk, n_trees) and job.needs_outputs:
+            if self._has_grown(chunk, n_trees) and request.needs_predictions:
                 outputs = self._outputs_of(chunk, n_trees, self._cut_at)
                 self._finished[chunk] = self._tested(chunk, [outputs])
+            rows = None
             if chunk in self._finished:
                 rows = self._along_tree(chunk, self._finished.pop(chunk))
-                self._engine.take_rows(job, scores, rows, slice(*begins[chunk : chunk + 2]))
-                self._outputs += [rows] * pools
-        if pools and part.last == n_folds:
-            scores.pooled[:] = job.book.pooled_of(_one_after_another(self._outputs))
+            diverged = np.array([known.has_diverged])
+            scores = FoldScores(known.scores[:, None], diverged, known.spreads[:, :, None])
+            n_needed = self._cut.n_trained if chunk == 0 else 0
+            yield TestedFolds(0, Node(chunk, chunk + 1), n_needed, rows, scores)
 
 
 def _none_to_take() -> Taken:
     raise AssertionError("an ensemble that waits for another trial needs no rows")
-
-
-def _one_after_another(folds: Sequence[TestedRows]) -> TestedRows:
-    """Return the tested rows of all folds."""
-
-    def together(parts: Sequence[Any]) -> Any:
-        return None if parts[0] is None else np.concatenate(parts)
-
-    return TestedRows(
-        together([one.outputs for one in folds]),
-        folds[0].respond,
-        together([one.targets for one in folds]),
-        together([one.weights for one in folds]),
-        np.cumsum([0, *map(len, folds[:-1])]),
-    )

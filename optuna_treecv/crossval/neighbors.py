@@ -12,15 +12,18 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 
-from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.exact import Exact
+from optuna_treecv.core.engine import Capabilities
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
 from optuna_treecv.crossval.fit import fold_task_of
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.whole_repeat import why_not_scored
+from optuna_treecv.crossval.joint import JointPlan
+from optuna_treecv.crossval.joint import why_not_scored
 from optuna_treecv.learners.exact.families import Parts
+from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.neighbors import NeighborFolds
 from optuna_treecv.learners.seeds import unset_seeds
-from optuna_treecv.learners.steps.decisions import BY_FIT
 from optuna_treecv.learners.steps.decisions import why_not_rowwise
 from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import is_passed
@@ -33,79 +36,96 @@ from optuna_treecv.scoring.metrics import response_of
 _MOST_BEFORE = 31
 
 
-class Neighbors(Exact):
-    """One search per fold for all values of ``n_neighbors`` and ``weights``."""
+def plan_neighbors(request: Request) -> Plan | Declined:
+    """Return a plan for an estimator that searches for neighbours."""
+    estimator = request.estimator
+    parts = _divide(estimator)
+    why_not = parts if isinstance(parts, str) else _why_not(request, parts)
+    if isinstance(parts, str) or why_not:
+        advice = (
+            "method='neighbors' must have a KNeighborsClassifier or a KNeighborsRegressor, "
+            f"alone or at the end of a Pipeline, but {why_not}; method='auto' would be right."
+        )
+        free = estimator.get_params() if isinstance(parts, str) else parts.parameters
+        return Declined(why_not, advice, free, 0 if isinstance(parts, str) else 2)
+    return NeighborsPlan(request, parts)
+
+
+def _divide(estimator: Any) -> Parts | str:
+    """Return the parts of an estimator, or why it is not for this engine.
+
+    Its transformers may be any, and are fitted per fold.
+    """
+    steps, last, prefix = [], estimator, ""
+    while type(last) is Pipeline:
+        *before, (name, last) = last.steps
+        steps += [step for _, step in before if not is_passed(step)]
+        prefix += f"{name}__"
+    if type(last) not in (KNeighborsClassifier, KNeighborsRegressor):
+        return f"{type(last).__name__} does not search for nearest neighbours"
+    return Parts(tuple(steps), None, last, NeighborFolds, prefix, {})
+
+
+def _why_not(request: Request, parts: Parts) -> str:
+    """Return why the neighbours of an estimator are not searched for once, a clause."""
+    data = request.data
+    if request.metadata.weights is not None or request.metadata.others:
+        return f"{type(parts.last).__name__} takes no weights and no further arguments"
+    if data.y is None or data.y.dtype.kind not in "biufUSO":
+        return "y is missing"
+    if isinstance(parts.last, KNeighborsRegressor) and data.y.dtype.kind not in "biuf":
+        return "y holds no numbers"
+    return NeighborFolds.why_not(parts.last) or why_not_scored(request)
+
+
+class NeighborsPlan(JointPlan):
+    """One search per fold; wrong parameters are errors of the fits of the folds."""
 
     name = "neighbors"
-    methods = ("auto", "holdout", "neighbors")
+    reason = "one search for neighbours serves all values of n_neighbors and weights"
     lost = "a prediction is not finite"
     refused = "one search does not serve its folds"
-    reason = "one search for neighbours serves all values of n_neighbors and weights"
-    why_one_epoch = "its models are the training rows, which more passes do not change"
-    families = {KNeighborsClassifier: NeighborFolds, KNeighborsRegressor: NeighborFolds}
-    foreign = "{} does not search for nearest neighbours"
-    models = BY_FIT
 
-    def why_not(self, job: Job) -> str:
-        """Return why the neighbours of an estimator are not searched for once, a clause."""
-        estimator, data = job.estimator, job.task.data
-        parts = self._divide(estimator)
-        if isinstance(parts, str):
-            return parts
-        if job.metadata.weights is not None or job.metadata.others:
-            return f"{type(parts.last).__name__} takes no weights and no further arguments"
-        if data.y is None or data.y.dtype.kind not in "biufUSO":
-            return "y is missing"
-        if isinstance(parts.last, KNeighborsRegressor) and data.y.dtype.kind not in "biuf":
-            return "y holds no numbers"
-        return NeighborFolds.why_not(parts.last) or why_not_scored(job)
-
-    def _divide(self, estimator: Any) -> Parts | str:
-        """Return the parts of an estimator; its steps may be any, and are fitted by fold."""
-        steps, last, prefix = [], estimator, ""
-        while type(last) is Pipeline:
-            *before, (name, last) = last.steps
-            steps += [step for _, step in before if not is_passed(step)]
-            prefix += f"{name}__"
-        if type(last) not in self.families:
-            return self.foreign.format(type(last).__name__)
-        return Parts(tuple(steps), None, last, NeighborFolds, prefix, {})
-
-    def why_in_memory(self, job: Job) -> str:
-        """Return why all rows must be in memory."""
-        return "neighbours are searched among all rows"
-
-    def refusal(self, job: Job, why_not: str) -> str:
-        """Return the error."""
-        return (
-            "method='neighbors' must have a KNeighborsClassifier or a KNeighborsRegressor, alone "
-            f"or at the end of a Pipeline, but {why_not}; method='auto' would be right."
+    def __init__(self, request: Request, parts: Parts) -> None:
+        super().__init__(request, parts)
+        self.capabilities = Capabilities(
+            free_parameters=parts.parameters,
+            shared_parameters=parts.parameters,
+            why_one_epoch="its models are the training rows, which more passes do not change",
+            needs_memory="neighbours are searched among all rows",
+            falls_back=True,
+            at_once=True,
         )
 
-    def point(self, job: Job, repeat: Repeat) -> Any:
-        """Return the values of the point's parameters, and the seed of steps that lack one."""
-        point, seed = super().point(job, repeat), _seed_of(job, repeat)
+    def point(self, candidate: Any, repeat: Repeat) -> Any:
+        """Return the values of free parameters, and the seed of transformers that lack one."""
+        point, seed = super().point(candidate, repeat), self._seed(repeat)
         return point if seed is None else (point, seed)
 
-    def check(self, job: Job) -> None:
-        """Leave wrong parameters to the fits of the folds."""
+    def _seed(self, repeat: Repeat) -> int | None:
+        """Return the seed of the fits of a repeat; None if the estimator has all its seeds."""
+        lacks_one = self.once("unset seeds", partial(unset_seeds, self.request.estimator))
+        return self.request.settings.seed + repeat.number if lacks_one else None
 
-    def _rows(self, job: Job, repeat: Repeat) -> PreparedRows:
+    def rows(self, repeat: Repeat) -> PreparedRows:
         """Return the targets in prepared order; the rows stay as they were given."""
-        target = "number" if job.classes is None else "class"
+        target = "number" if self.request.classes is None else "class"
 
         def numbers(X: Any) -> np.ndarray:
-            return np.arange(job.task.data.n_rows, dtype=np.float64)[:, None]
+            return np.arange(self.request.data.n_rows, dtype=np.float64)[:, None]
 
-        return job.task.rows_in(RowLayout(target=target), repeat, numbers, b"numbers of rows")
+        layout, name = RowLayout(target=target), b"numbers of rows"
+        return self.request.cross_validation.rows_in(layout, repeat, numbers, name)
 
-    def _bind(
-        self, job: Job, repeat: Repeat, rows: PreparedRows, points: Sequence[Any], method: str = ""
+    def bind(
+        self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Any], method: str = ""
     ) -> NeighborFolds:
-        """Return estimators bound to the rows as given."""
-        task, cut, parts = job.task, repeat.cut, self._parts(job)
-        folds = fold_task_of(job, repeat)
-        at = {repr({name: getattr(parts.last, name) for name in parts.names}): folds.estimator}
+        """Return candidates bound to the rows as given."""
+        request, cut, parts = self.request, repeat.cut, self.parts
+        memory = request.cross_validation.shared.memory
+        folds = fold_task_of(request, candidates[0], repeat)
+        points = [last_step(candidate) for candidate in candidates]
+        at = {repr({name: getattr(points[0], name) for name in parts.names}): folds.estimator}
 
         def fit(chunk: int | None, point: Mapping[str, Any]) -> tuple[Any, Any]:
             if (values := repr(point)) not in at:
@@ -123,14 +143,16 @@ class Neighbors(Exact):
             return fitted, np.asarray(X) if isinstance(X, list) else X
 
         methods = (
-            [method] if method else [response_of(m, job.estimator) for m in job.scoring.metrics]
+            [method]
+            if method
+            else [response_of(m, candidates[0]) for m in request.scoring.metrics]
         )
-        methods += [] if method else job.keeps
-        y: Any = task.data.y
-        if job.classes is not None:
-            y = as_codes(y, job.classes)
-        ends = task.searched.get(f"{parts.prefix}n_neighbors", ())
-        if not task.searched and task.shared.memory is not None:
+        methods += [] if method else request.kept_responses
+        y: Any = request.data.y
+        if request.classes is not None:
+            y = as_codes(y, request.classes)
+        ends = request.cross_validation.searched.get(f"{parts.prefix}n_neighbors", ())
+        if not request.cross_validation.searched and memory is not None:
             # A callable suggests, so that trials are known one by one: most search no further.
             sizes = [one.n_neighbors for one in points if isinstance(one.n_neighbors, int)]
             ends = _MOST_BEFORE, *(2 ** size.bit_length() - 1 for size in sizes)
@@ -139,27 +161,21 @@ class Neighbors(Exact):
         return NeighborFolds(
             points,
             rows,
-            task.settings.n_threads,
+            request.settings.n_threads,
             fit,
             cut,
             y,
             list(dict.fromkeys(methods)),
             most,
             leaves_out,
-            _seed_of(job, repeat),
-            task.shared.memory is not None,
+            self._seed(repeat),
+            memory is not None,
         )
 
-    def cost(self, job: Job) -> str:
+    def cost(self) -> str:
         """Return that one search serves all settings."""
-        names = " and ".join(self._parts(job).parameters)
+        names = " and ".join(self.parts.parameters)
         return (
-            f"One search per fold in {job.task.folds_in_words} serves all values of {names}; "
-            "the steps before it are fitted once per fold."
+            f"One search per fold in {self.request.cross_validation.folds_in_words} serves all "
+            f"values of {names}; the steps before it are fitted once per fold."
         )
-
-
-def _seed_of(job: Job, repeat: Repeat) -> int | None:
-    """Return the seed of the fits of a repeat; None if the estimator has all its seeds."""
-    lacks_one = job.planned("unset seeds", partial(unset_seeds, job.estimator))
-    return job.task.settings.seed + repeat.number if lacks_one else None

@@ -1,14 +1,19 @@
 """Engines that make passes over the rows without a tree: "chain", "standard" and "progressive"."""
 
 from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 
 from optuna_treecv._kernels.order import random_order
-from optuna_treecv.crossval.engine import cost_of_trainings
-from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.core.engine import cost_of_trainings
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.crossval.trained import check_incremental_estimator
+from optuna_treecv.crossval.trained import declined
+from optuna_treecv.crossval.trained import TrainedPlan
 from optuna_treecv.crossval.trained import why_not_in_time
 from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.crossval.trained import why_not_trained_further
@@ -28,29 +33,30 @@ from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import train
 
 
-class Chain(Trained):
-    """One model walks forward through time and is tested at each split.
+def plan_chain(request: Request) -> Plan | Declined:
+    """Return a plan for incremental estimators on training sets that grow."""
+    cut = request.cross_validation.repeats[0].cut
+    why_not = why_not_in_tree(request)
+    if not why_not and isinstance(cut, Folds):
+        why_not = "the training sets of its folds do not grow"
+    elif not why_not and isinstance(cut, Splits):
+        why_not = "" if cut.grows else cut.why_no_tree
+    if why_not:
+        return declined(request, why_not)
+    if why_not := why_not_in_time(request):
+        return declined(request, why_not, warns=False)
+    check_incremental_estimator(request)
+    return ChainPlan(request)
 
-    It is for training sets that are growing first parts of the rows, such as those of
-    scikit-learn's ``TimeSeriesSplit``. Each of them begins with the one before, so all k trainings
-    together take as many row updates per epoch as the longest.
-    """
+
+class ChainPlan(TrainedPlan):
+    """One model, copies of which are tested."""
 
     name = "chain"
-    methods = ("auto", "holdout", "treecv")
 
-    def why_not(self, job: Job) -> str:
-        """Return why one model cannot walk forward through the splits, a clause."""
-        cut = job.task.repeats[0].cut
-        if why := why_not_in_tree(job):
-            return why
-        if isinstance(cut, Folds):
-            return "the training sets of its folds do not grow"
-        return why_not_in_time(job) if cut.grows else cut.why_no_tree
-
-    def cost(self, job: Job) -> str:
+    def cost(self) -> str:
         """Return the length of the way."""
-        n_rows, n_folds = job.task.data.n_rows, job.task.n_folds
+        n_rows, n_folds = self.request.data.n_rows, self.request.cross_validation.n_folds
         return (
             f"One model walks forward through the {n_rows:,} rows and is tested {n_folds:,} times."
         )
@@ -77,30 +83,28 @@ class Chain(Trained):
             yield block, n_updates
 
 
-class Standard(Trained):
-    """The paper's baseline for any splits: k trainings from scratch, one pass each.
+def plan_standard(request: Request) -> Plan | Declined:
+    """Return a plan for incremental estimators."""
+    if isinstance(request.estimator, HistTree):
+        return declined(request, why_not_trained_further(request))
+    check_incremental_estimator(request)
+    return StandardPlan(request)
 
-    For k folds of n rows in all they take (k - 1) n row updates. With several epochs each training
-    makes as many passes, each but the first in a new random order.
-    """
+
+class StandardPlan(TrainedPlan):
+    """Trainings from scratch."""
 
     name = "standard"
-    methods = ("standard",)
 
-    def why_not(self, job: Job) -> str:
-        """Return why models cannot be trained in passes, a clause."""
-        return why_not_trained_further(job) if isinstance(job.estimator, HistTree) else ""
+    def __init__(self, request: Request) -> None:
+        super().__init__(request, needs_memory="each of its trainings reads all rows again")
 
-    def why_in_memory(self, job: Job) -> str:
-        """Return that each training reads all rows again."""
-        return "each of its trainings reads all rows again"
-
-    def cost(self, job: Job) -> str:
+    def cost(self) -> str:
         """Return the number of trainings and of their rows."""
         kind = "trainings of one pass"
-        if job.n_epochs > 1:
-            kind = f"trainings of {job.n_epochs} passes"
-        return cost_of_trainings(job, kind)
+        if self.n_epochs > 1:
+            kind = f"trainings of {self.n_epochs} passes"
+        return cost_of_trainings(self.request, kind)
 
     def test_folds(
         self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
@@ -149,30 +153,27 @@ def _training_rows(repeat: Repeat, chunk: int, epoch: int) -> np.ndarray:
     return rows[order - np.uint32(number)]
 
 
-class Progressive(Trained):
-    """One pass, in which each row is tested before the model learns it.
+def plan_pass(request: Request) -> Plan | Declined:
+    """Return a plan; an estimator that is not incremental is refused."""
+    check_incremental_estimator(request)
+    return ProgressivePlan(request)
 
-    It is progressive validation (Blum, Kalai & Langford 1999), also known as prequential
-    evaluation or test-then-train. The scores are those of all the models along the pass.
-    """
+
+class ProgressivePlan(TrainedPlan):
+    """A pass; all scores follow from outputs."""
 
     name = "progressive"
-    methods = ("progressive",)
 
-    def why_not(self, job: Job) -> str:
-        """Return "": ``check`` refuses what cannot be trained further."""
-        return ""
-
-    def leaves_for(self, job: Job, repeat: Repeat, learner: Learner) -> Leaves:
-        """Return what is kept: all scores follow from outputs."""
-        return Leaves(repeat.plan, learner, job.estimator, job.scoring.metrics)
-
-    def cost(self, job: Job) -> str:
+    def cost(self) -> str:
         """Return the length of the pass."""
         return (
-            f"One model is trained on the {job.task.data.n_rows:,} rows. From the second eighth "
-            "on it is tested on each before it acts."
+            f"One model is trained on the {self.request.data.n_rows:,} rows. From the second "
+            "eighth on it is tested on each before it acts."
         )
+
+    def at_leaf(self, candidate: Any, learner: Learner) -> list[int]:
+        """Return none, since all scores follow from outputs."""
+        return []
 
     def test_folds(
         self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int

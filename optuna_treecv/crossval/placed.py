@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from dataclasses import replace
 from itertools import pairwise
 from math import log2
-from time import perf_counter
 from typing import Any
 from typing import NamedTuple
 
@@ -23,17 +22,18 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv.crossval.engine import Missing
-from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.engine import TestedFolds
-from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.trained import Ahead
-from optuna_treecv.crossval.trained import bind
+from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import Work
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
 from optuna_treecv.crossval.trained import check_has_row_scores
+from optuna_treecv.crossval.trained import cost_of_tree
+from optuna_treecv.crossval.trained import lane_parameters
 from optuna_treecv.crossval.trained import node_test
-from optuna_treecv.crossval.trained import Training
-from optuna_treecv.crossval.treecv import TreeCV
+from optuna_treecv.crossval.trained import output_bytes
+from optuna_treecv.crossval.trained import TrainedPlan
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
@@ -50,14 +50,16 @@ from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import joined
 from optuna_treecv.scoring.scores import scores_of_folds
-from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
+from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import settings_key
+from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.sweeps import Descent
 from optuna_treecv.tree.sweeps import Waiting
+from optuna_treecv.tree.walk import TestedBlock
 
 # Training on a row takes as long as 16 numbers and 9 more for each model beside others do; fewer
 # than 8 models leave a part of vectors empty.
@@ -179,7 +181,7 @@ def test(
     bounds = begins - block.start
     if bounds[-1] < n:  # a plan ends with the last row
         bounds = np.append(bounds, n)
-    plan = Plan(n, len(bounds) - 1, bounds)
+    plan = Partition(n, len(bounds) - 1, bounds)
     start, stop = plan.rows(node)
     if isinstance(learner, Lanes):
         out = np.empty((len(models.settings) * n, learner.n_outputs), learner.dtype)
@@ -372,143 +374,150 @@ def _walk(trees: Sequence[Tree]) -> Generator[None]:
             yield
 
 
-class Placed(TreeCV):
-    """The tree over rows that lie elsewhere."""
+def why_not_remote(request: Request) -> str:
+    """Return why models cannot be trained where the rows are, a clause."""
+    settings, estimator = request.settings, request.estimator
+    parts = split(estimator)
+    if isinstance(estimator, Pipeline) and (
+        isinstance(parts, str)
+        or not parts.is_compiled
+        or not all(isinstance(step, StandardScaler) for _, step in estimator.steps[:-1])
+        or sparse.issparse(request.data.X.sample)
+    ):
+        return (
+            "its steps need all rows in one place; only a StandardScaler of dense rows "
+            "before a learner of this package does not"
+        )
+    if settings.order == "random":
+        return "order='random' reads rows in orders of their own"
+    if settings.is_early:
+        return f"report={settings.report!r} tests rows one after another"
+    if getattr(estimator, "settings", None) == "theory":
+        return "settings='theory' looks at all rows"
+    return ""
 
-    takes_placed = True
 
-    def why_not(self, job: Job) -> str:
-        """Return why models cannot be trained where the rows are, a clause."""
-        settings, estimator = job.task.settings, job.estimator
-        parts = split(estimator)
-        if isinstance(estimator, Pipeline) and (
-            isinstance(parts, str)
-            or not parts.is_compiled
-            or not all(isinstance(step, StandardScaler) for _, step in estimator.steps[:-1])
-            or sparse.issparse(job.task.data.X.sample)
-        ):
-            return (
-                "its steps need all rows in one place; only a StandardScaler of dense rows "
-                "before a learner of this package does not"
-            )
-        if settings.order == "random":
-            return "order='random' reads rows in orders of their own"
-        if settings.is_early:
-            return f"report={settings.report!r} tests rows one after another"
-        if getattr(estimator, "settings", None) == "theory":
-            return "settings='theory' looks at all rows"
-        return super().why_not(job)
+class RemoteTreePlan(TrainedPlan):
+    """The tree over remote rows. Scores are not stored."""
 
-    def epochs(self, job: Job) -> int:
-        """Return 1."""
-        n_epochs = super().epochs(job)
-        if n_epochs > 1:
+    name = "treecv"
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request, shared_parameters=lane_parameters(request.estimator))
+        if self.n_epochs > 1:
             raise ValueError(
                 "n_epochs must be 1 where the rows lie on a cluster, since replays read them in "
-                f"any order, got {n_epochs}."
+                f"any order, got {self.n_epochs}."
             )
-        return n_epochs
 
-    def start(
-        self, job: Job, repeat: Repeat, watch: Watch | None = None
-    ) -> Generator[TestedFolds]:
-        """Take what was computed together with others, or walk the tree."""
-        rows = job.rows(repeat)
-        job.effort.seconds_prepare = rows.seconds
-        bound = bind(job, repeat, rows)
-        if repeat.number == 0 and bound.results is not None:
-            job.fingerprint, job.key = bound.rows.hex(), bound.results.name
-        leaves = self.leaves_for(job, repeat, bound.learner)
-        if job.task.settings.row_losses and job.needs_rows:
-            check_has_row_scores(job, leaves, bound.learner)
-        return self._tested(Training(job, repeat, bound.learner, leaves, None))
+    def cost(self) -> str:
+        """Return the row updates at most, and those of k trainings from scratch."""
+        return cost_of_tree(self.request, self.n_epochs)
 
-    def _tested(self, training: Training) -> Generator[TestedFolds]:
-        """Yield the parts of a repeat once their folds are tested."""
-        job, leaves, ahead = training.job, training.leaves, training.ahead
-        if ahead is not None:
-            job.effort.seconds += ahead.seconds
-            tree, scores, outputs = None, ahead.scores, ahead.outputs
-        else:
-            tree = _tree([job], training.repeat, [training.learner], leaves.at_leaf)
-            scores, outputs = tree.scores[0], None
-            if tree.outputs is not None:
-                outputs = ArrayThenCount.view(tree.outputs[0], 0)
-        leaves.outputs = outputs
-        n_before = 0
-        with closing(_walk([tree] if tree else [])) as steps:
-            for part in training.repeat.parts:
-                while tree is not None and tree.n_done < part.last:
-                    next(steps)
-                if tree is not None:
-                    training.n_walked = tree.n_updates
-                job.effort.n_updates = training.n_updates
-                n_needed, n_before = training.n_updates - n_before, training.n_updates
-                tested = None if outputs is None else leaves.tested
-                responses = training.responses(part)
-                yield TestedFolds(part, n_needed, tested, scores=scores, responses=responses)
+    def test_folds(
+        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
+    ) -> Generator[TestedBlock]:
+        """Not used, since blocks test folds."""
+        raise NotImplementedError
 
-    def average(self, estimator: Any, else_right: str) -> Any:
-        """Refuse it, since models of folds stay where the rows are."""
-        raise ValueError(f"{else_right} where the rows lie on a cluster.")
-
-    def is_kept(self, job: Job) -> bool:
-        """Return False: scores are not kept."""
-        return False
-
-    def missing(self, job: Job) -> Missing | None:
-        """Return what is missing of the first repeat."""
-        repeat = job.repeats[0]
-        if repeat.number in job.ahead:
-            return None
-        bound = bind(job, repeat, job.rows(repeat))
+    def results(self, candidate: Any, repeat: Repeat) -> Results:
+        """Return the names of what is computed."""
+        bound = self.bind(candidate, repeat)
         learner = bound.learner
-        n_bytes = 8 * (SPREAD_SIZE + 2) * len(job.scoring.metrics) * job.task.n_folds
-        if job.needs_outputs:
-            n_bytes += repeat.plan.n_rows * learner.n_outputs * learner.dtype.itemsize
-        name = str(id(job)) if bound.results is None else bound.results.name
-        return Missing(name, n_bytes * job.task.n_repeats)
+        group = b""
+        if self.capabilities.shared_parameters and not self.at_leaf(candidate, learner):
+            settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
+            group = digest(repr(self.layout).encode(), settings)
+        key = bound.key.hex()
+        fingerprint = bound.rows.hex() if key else ""
+        needs_outputs = self.request.needs_predictions
+        n_bytes = output_bytes(learner, repeat) if needs_outputs else 0
+        return Results(key, fingerprint, group, n_bytes=n_bytes, bound=bound)
 
-    def together(self, jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
+    def evaluate(self, work: Work) -> Generator[Event]:
         """Walk the trees of several models side by side, all at the same time."""
-        is_any = False
-        for number in range(jobs[0].task.n_repeats):
-            groups: dict[tuple[Any, ...], list[tuple[Job, Any]]] = {}
-            for job in jobs:
-                try:
-                    learner = bind(job, job.repeats[number], job.rows(job.repeats[number])).learner
-                except ConnectionError:
-                    raise
-                except Exception:  # noqa: BLE001  # the job itself will raise it
-                    continue
-                at_leaf = self.leaves_for(job, job.repeats[number], learner).at_leaf
-                if number not in job.ahead and not at_leaf:
-                    settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
-                    groups.setdefault((job.layout, settings), []).append((job, learner))
-            for group in groups.values():
-                try:
-                    _walk_together(group, number)
-                except ValueError:  # a score is not defined: each job will raise its own
-                    continue
-                is_any = True
-        return is_any
+        candidates, _, repeat, *_ = work
+        learners = [one.learner for one in work.bound]
+        leaves = self.leaves_for(candidates[0], repeat, learners[0])
+        if self.request.settings.row_losses and self.request.needs_rows:
+            check_has_row_scores(self.request, leaves, learners[0])
+        n, at_leaf = len(candidates), leaves.at_leaf
+        n_trees = 1
+        if n > 1:
+            most = max(1, Lanes.most(learners[0]))
+            n_trees = _n_trees(n, most, repeat.plan.n_folds, learners[0])
+        members = [part.tolist() for part in np.array_split(np.arange(n), n_trees)]
+        trees = [
+            self._tree(candidates[0], repeat, [learners[i] for i in part], at_leaf)
+            for part in members
+        ]
+        with closing(_walk(trees)) as steps:
+            for tree, part in zip(trees, members, strict=True):
+                yield from self._folds_of(tree, part, steps, work, learners)
 
-    def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
+    def _folds_of(
+        self,
+        tree: Tree,
+        members: Sequence[int],
+        steps: Iterator[None],
+        work: Work,
+        learners: Sequence[Any],
+    ) -> Iterator[TestedFolds]:
+        """Yield the folds of the candidates of one tree, part after part."""
+        candidates, sinks, repeat, *_ = work
+        n_before = 0
+        for part in repeat.parts:
+            while tree.n_done < part.last:
+                next(steps)
+            n_needed, n_before = tree.n_updates - n_before, tree.n_updates
+            for place, candidate in enumerate(members):
+                sinks[candidate].cost.n_updates += n_needed
+                sinks[candidate].cost.seconds_prepare = learners[candidate].rows.seconds
+                rows = None
+                if tree.outputs is not None:
+                    outputs = ArrayThenCount.view(tree.outputs[place], 0)
+                    one = candidates[candidate], repeat, learners[candidate]
+                    rows = self.leaves_for(*one, outputs).tested(part)
+                scores = tree.scores[place].part(part.first, part.n_folds)
+                yield TestedFolds(candidate, part, n_needed, rows, scores)
+
+    def _tree(
+        self, candidate: Any, repeat: Repeat, learners: Sequence[Any], at_leaf: Collection[int]
+    ) -> Tree:
+        """Return the tree of candidates that differ in the parameters of lanes."""
+        seed = self.request.settings.seed + repeat.number
+        models = replace(self._models(candidate, learners, self.responses), seed=seed)
+        needs_outputs = self.request.needs_predictions
+        metrics = self.request.scoring.metrics
+        scored = Scored(metrics, list(at_leaf), candidate, needs_outputs)
+        return Tree(repeat, models, scored, learners[0])
+
+    def _models(
+        self, candidate: Any, learners: Sequence[Any], responses: tuple[str, ...]
+    ) -> Models:
+        """Return the learners without their rows."""
+        if isinstance(learners[0], Adapter):
+            return Models([candidate], responses, self.request.settings.seed)
+        before = copy(learners[0].before)
+        if before is not None:
+            before.X = None  # it would travel with each model
+        return Models([one.settings for one in learners], responses, 0, before)
+
+    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models of the folds."""
-        rows = job.rows()
-        learner = job.learner(rows, (method,))
-        scored = Scored((), [], job.estimator, needs_outputs=True)
-        tree = Tree(repeat, _models(job, [learner], (method,)), scored, learner)
+        learner = self.learner(candidate, self.rows(repeat), (method,))
+        scored = Scored((), [], candidate, needs_outputs=True)
+        tree = Tree(repeat, self._models(candidate, [learner], (method,)), scored, learner)
         for _ in _walk([tree]):
             pass
         assert tree.outputs is not None
-        return self.in_given_order(job, learner, tree.outputs[0], method)
+        return self.in_given_order(candidate, learner, tree.outputs[0], method)
 
-    def refit(self, job: Job) -> Any:
+    def fit(self, candidate: Any) -> Any:
         """Train on all rows in prepared order, from the first block to the last."""
-        learner = job.learner(job.rows())
+        learner = self.learner(candidate, self.rows(self.repeats[0]))
         placement: Placement = learner.rows.X
-        models, state = _models(job, [learner], job.responses), None
+        models, state = self._models(candidate, [learner], self.responses), None
         with placement.calls() as calls:
             for how in ("survey", "replay") if _surveys(learner) else ("update",):
                 for block, (start, stop) in enumerate(pairwise(placement.bounds)):
@@ -516,55 +525,12 @@ class Placed(TreeCV):
                     state = calls.next()[1]
             calls.submit(-1, block, 0.0, fit, models, state)
             fitted = calls.next()[1]
-        return self.as_refitted(job, fitted)
+        return self.as_fitted(candidate, fitted)
 
 
 def _surveys(learner: Any) -> bool:
     """Return whether steps learn of a whole phase before the model is trained on it."""
     return isinstance(learner, CompiledLearner) and not learner.phases_may_be_cut
-
-
-def _models(job: Job, learners: Sequence[Any], responses: tuple[str, ...]) -> Models:
-    """Return the learners without their rows."""
-    if isinstance(learners[0], Adapter):
-        return Models([job.estimator], responses, job.task.settings.seed)
-    before = copy(learners[0].before)
-    if before is not None:
-        before.X = None  # it would travel with each model
-    return Models([one.settings for one in learners], responses, 0, before)
-
-
-def _tree(
-    jobs: Sequence[Job], repeat: Repeat, learners: Sequence[Any], at_leaf: Collection[int] = ()
-) -> Tree:
-    """Return the tree of jobs that differ in the parameters of lanes."""
-    job = jobs[0]
-    models = replace(
-        _models(job, learners, job.responses), seed=job.task.settings.seed + repeat.number
-    )
-    is_all = any(job.needs_outputs for job in jobs)
-    scored = Scored(job.scoring.metrics, list(at_leaf), job.estimator, is_all)
-    return Tree(repeat, models, scored, learners[0])
-
-
-def _walk_together(group: Sequence[tuple[Job, Any]], number: int) -> None:
-    """Evaluate jobs that differ in the parameters of lanes on the repeat with this number."""
-    began = perf_counter()
-    first, learner = group[0]
-    repeat = first.repeats[number]
-    n_trees = _n_trees(len(group), max(1, Lanes.most(learner)), repeat.plan.n_folds, learner)
-    parts = np.array_split(np.arange(len(group)), n_trees)
-    members = [[group[i] for i in part] for part in parts]
-    trees = [_tree([job for job, _ in some], repeat, [one for _, one in some]) for some in members]
-    for _ in _walk(trees):
-        pass
-    seconds = (perf_counter() - began) / len(group)
-    for tree, some in zip(trees, members, strict=True):
-        for i, (job, _) in enumerate(some):
-            ahead = Ahead(scores=tree.scores[i], n_updates=tree.n_updates, seconds=seconds)
-            if tree.outputs is not None:
-                ahead.outputs = ArrayThenCount.view(tree.outputs[i], tree.n_updates)
-            job.ahead[number] = ahead
 
 
 def _n_trees(n_models: int, most: int, n_folds: int, learner: Any) -> int:

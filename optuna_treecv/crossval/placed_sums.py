@@ -13,14 +13,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.exact import Exact
-from optuna_treecv.crossval.exact import KeptSums
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.whole_repeat import OUTPUTS_DIVERGED
-from optuna_treecv.crossval.whole_repeat import RepeatScores
-from optuna_treecv.learners.exact.family import Family
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.request import Request
+from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.moments import Chunks
+from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.data import PreparedRows
@@ -29,8 +26,10 @@ from optuna_treecv.rows.placed import Block
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import joined
+from optuna_treecv.scoring.scores import OUTPUTS_DIVERGED
 from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.tree.plan import Node
 
 # With more folds, their sums would take most of the time.
 _MOST_FOLDS = 1000
@@ -38,8 +37,8 @@ _MOST_FOLDS = 1000
 # The test rows of several folds that are scored at once.
 _ROWS = 2**14
 
-# The calls for sums that are in flight for each block.
-_IN_FLIGHT = 2
+#: The calls for sums that are in flight for each block.
+CALLS_IN_FLIGHT = 2
 
 
 #: What a block answers of its test rows: of each point, the scores of the chunks that lie in it
@@ -112,77 +111,55 @@ def _scores(
     return scores._replace(diverged=diverged)
 
 
-class PlacedExact(Exact):
-    """Exact folds of rows that lie elsewhere."""
+def why_not_of_blocks(request: Request, parts: Parts | str) -> str:
+    """Return why sums over remote rows do not tell the models, a clause."""
+    if sparse.issparse(request.data.X.sample):
+        return "the rows are sparse, and sums are taken of dense ones there"
+    cross_validation = request.cross_validation
+    cut = cross_validation.repeats[0].cut
+    if not isinstance(cut, Folds) or cross_validation.n_folds > _MOST_FOLDS:
+        return f"there are more than {_MOST_FOLDS:,} folds, or some of them overlap"
+    if not isinstance(parts, str) and (parts.kinds or parts.steps):
+        return "its steps need all rows in one place"
+    return ""
 
-    takes_placed = True
 
-    def why_not(self, job: Job) -> str:
-        """Return why sums over rows elsewhere do not tell the models, a clause."""
-        if sparse.issparse(job.task.data.X.sample):
-            return "the rows are sparse, and sums are taken of dense ones there"
-        cut = job.task.repeats[0].cut
-        if not isinstance(cut, Folds) or job.task.n_folds > _MOST_FOLDS:
-            return f"there are more than {_MOST_FOLDS:,} folds, or some of them overlap"
-        parts = self._divide(job.estimator)
-        if not isinstance(parts, str) and (parts.kinds or parts.steps):
-            return "its steps need all rows in one place"
-        return super().why_not(job)
+def scores_of_blocks(
+    request: Request, family: Any, rows: PreparedRows, chunks: Chunks, sums: Keep
+) -> Iterator[tuple[int, TestedFolds]]:
+    """Yield the scores that blocks send, and predictions for folds in several blocks."""
+    scored = request.scoring.metrics, request.estimator
+    for first, of_chunks, said in _answers(family, chunks, sums, scored):
+        for chunk, outputs in said.items():  # those of folds that began in blocks before
+            rows_of = slice(*chunks.bounds[chunk : chunk + 2].tolist())
+            for number, of_point in enumerate(outputs):
+                begins = None if len(of_point) == 1 else np.zeros(1, np.int64)
+                tested = TestedRows.of(rows, rows_of, of_point, family.response, begins)
+                yield number, TestedFolds(number, Node(chunk, chunk + 1), 0, tested)
+        for number, scores in enumerate(of_chunks):
+            folds = Node(first, first + len(scores.diverged))
+            yield number, TestedFolds(number, folds, 0, scores=scores)
 
-    def _bind(
-        self, job: Job, repeat: Repeat, rows: PreparedRows, points: Sequence[Any], method: str = ""
-    ) -> Family:
-        """Return estimators bound to the rows; several threads wait for sums."""
-        parts = self._parts(job)
-        n_threads = _IN_FLIGHT * (len(rows.X.bounds) - 1)
-        return parts.family(points, rows, parts.scaler, n_threads)
 
-    def _score_outputs(
-        self,
-        job: Job,
-        family: Any,
-        rows: PreparedRows,
-        chunks: Chunks,
-        sums: KeptSums,
-        scores: list[RepeatScores],
-    ) -> None:
-        """Fill in the scores that blocks send, or those of what their models say."""
-        if job.needs_outputs:
-            super()._score_outputs(job, family, rows, chunks, sums, scores)
-            return
-        scored = job.scoring.metrics, job.estimator
-        for first, of_chunks, said in _answers(family, chunks, sums, scored):
-            for one, of_point in zip(scores, of_chunks, strict=False):
-                folds = slice(first, first + len(of_point.diverged))
-                one.scores[:, folds], one.diverged[folds] = of_point.scores, of_point.diverged
-                if one.spreads is not None:
-                    one.spreads[:, :, folds] = of_point.spreads
-            for chunk, outputs in said.items():
-                rows_of = slice(*chunks.bounds[chunk : chunk + 2].tolist())
-                of_tested = slice(*(chunks.bounds[chunk : chunk + 2] - chunks.bounds[0]))
-                for one, of_point in zip(scores, outputs, strict=True):
-                    begins = None if len(of_point) == 1 else np.zeros(1, np.int64)
-                    tested = TestedRows.of(rows, rows_of, of_point, family.response, begins)
-                    self.score(job, one, tested, slice(chunk, chunk + 1), of_tested)
+def predictions_of_blocks(family: Any, chunks: Chunks, sums: Keep) -> Iterator[TestedChunks]:
+    """Yield the outputs for all test rows, which come back from the blocks."""
+    for *_, said in _answers(family, chunks, sums, None):
+        for chunk, outputs in said.items():
+            yield slice(chunk, chunk + 1), outputs
 
-    def _said(self, family: Any, chunks: Chunks, sums: KeptSums) -> Iterator[TestedChunks]:
-        """Yield what models say of all test rows, which comes back from the blocks."""
-        for *_, said in _answers(family, chunks, sums, None):
-            for chunk, outputs in said.items():
-                yield slice(chunk, chunk + 1), outputs
 
-    def refit(self, job: Job) -> Any:
-        """Refuse it, since the solvers of ``fit`` need all rows."""
-        raise ValueError(
-            f"refit must be False for {name_of(job.estimator)}, whose fit needs all rows in the "
-            "memory of this process, which they are not."
-        )
+def refused_fit(request: Request) -> ValueError:
+    """Return the error of a final fit on remote rows: the solvers of ``fit`` need all of them."""
+    return ValueError(
+        f"refit must be False for {name_of(request.estimator)}, whose fit needs all rows in the "
+        "memory of this process, which they are not."
+    )
 
 
 def _answers(
     family: Any,
     chunks: Chunks,
-    sums: KeptSums,
+    sums: Keep,
     scored: tuple[Sequence[Metric], Any] | None,
 ) -> Iterator[tuple[int, list[FoldScores], dict[int, np.ndarray]]]:
     """Yield the first chunk that a block scores, and its answer.

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.base import is_classifier
 
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.core.request import Request
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
@@ -22,31 +22,31 @@ _NEAR = 0.25
 _ALIKE, _ERRORS = 0.8, 4.0
 
 
-def warning_of_order(job: Job) -> str:
+def warning_of_order(request: Request) -> str:
     """Return a warning if the tree trains ordered rows in their order, but ``fit`` shuffles them.
 
     It is "" if folds or rows are drawn at random, or if neighbouring targets are not alike.
     """
-    task, last = job.task, last_step(job.estimator)
-    cut, y = task.repeats[0].cut, task.data.y
+    last, data = last_step(request.estimator), request.data
+    cut, y = request.cross_validation.repeats[0].cut, data.y
     shuffles = isinstance(last, CompiledEstimator) and last.has_epochs and last.shuffle
-    if not shuffles or task.settings.order == "random" or not isinstance(cut, Folds):
+    if not shuffles or request.settings.order == "random" or not isinstance(cut, Folds):
         return ""
-    if task.data.is_placed or y is None or y.ndim > 1 or len(y) < 3:
+    if data.is_placed or y is None or y.ndim > 1 or len(y) < 3:
         return ""
     at = np.linspace(0, len(y) - 2, min(len(y) - 1, _PAIRS)).astype(np.intp)
     order = cut.order
     distances = np.abs(order[at + 1].astype(np.int64) - order[at].astype(np.int64))
     if distances.mean() >= _NEAR * len(y):
         return ""
-    are_classes = is_classifier(job.estimator)
-    targets = task.data.codes() if are_classes else as_numbers(y)
+    are_classes = is_classifier(request.estimator)
+    targets = data.codes() if are_classes else as_numbers(y)
     if not _are_alike(targets[at], targets[at + 1], are_classes):
         return ""
     return (
         "The rows have an order in which neighbours have similar targets. The tree trains "
-        f"{name_of(job.estimator)} in this order, but fit takes the rows in random order, so the "
-        "scores may be those of worse models. Use KFold(..., shuffle=True), an int as cv with "
+        f"{name_of(request.estimator)} in this order, but fit takes the rows in random order, so "
+        "the scores may be those of worse models. Use KFold(..., shuffle=True), an int as cv with "
         "shuffle=True, or method='fit' instead."
     )
 

@@ -3,9 +3,12 @@
 from abc import abstractmethod
 from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import replace
+from functools import cached_property
+from functools import partial
+from math import log2
 from typing import Any
 from typing import NamedTuple
 
@@ -17,22 +20,31 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline
 
 from optuna_treecv._kernels.order import random_order
-from optuna_treecv.crossval.engine import Early
-from optuna_treecv.crossval.engine import Engine
-from optuna_treecv.crossval.engine import in_given_order
-from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.engine import RowScores
-from optuna_treecv.crossval.engine import TestedFolds
-from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.routing import fold_without_rows
-from optuna_treecv.crossval.tree_results import Results
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import Capabilities
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import FoldModels
+from optuna_treecv.core.engine import in_given_order
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import ResultSpec
+from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import Work
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.core.routing import fold_without_rows
+from optuna_treecv.core.stored_scores import specs_of_scores
 from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import divergence_advice
+from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.from_estimator import forget_seeds
+from optuna_treecv.learners.from_estimator import layout_for
+from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.incremental import check_incremental
 from optuna_treecv.learners.incremental import is_incremental
 from optuna_treecv.learners.incremental import last_step
@@ -41,9 +53,12 @@ from optuna_treecv.learners.names import as_given
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.learners.steps.decisions import ALIKE
+from optuna_treecv.learners.steps.decisions import BY_KERNEL
+from optuna_treecv.learners.steps.decisions import BY_PARTIAL_FIT
 from optuna_treecv.learners.steps.decisions import COMPILED
 from optuna_treecv.learners.steps.decisions import compiled_part
 from optuna_treecv.learners.steps.decisions import decisions_for
+from optuna_treecv.learners.steps.decisions import has_branches
 from optuna_treecv.learners.steps.decisions import IN_ROW
 from optuna_treecv.learners.steps.decisions import NAIVE_BAYES
 from optuna_treecv.learners.steps.decisions import ONCE
@@ -56,23 +71,30 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
+from optuna_treecv.scoring.at_leaves import COUNT_BYTES
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
-from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.caches import StoredModelCache
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import is_ours
+from optuna_treecv.sharing.keys import Key
+from optuna_treecv.sharing.keys import NoKey
+from optuna_treecv.sharing.keys import SCORED_BY
+from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.sharing.keys import under_configuration
 from optuna_treecv.sharing.prefix import Prefix
+from optuna_treecv.sharing.results import KeptScores
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.walk import TestedBlock
 from optuna_treecv.tree.walk import TestNode
 from optuna_treecv.tree.walk import walk_to_leaves
@@ -81,116 +103,167 @@ from optuna_treecv.tree.walk import walk_to_leaves
 NO_PARTIAL_FIT = "it has no partial_fit"
 
 
-class Trained(Engine):
-    """An engine that trains models further."""
+class Bound(NamedTuple):
+    """A candidate bound to the rows of a repeat.
 
-    trains_further = True
+    Attributes
+    ----------
+    learner : Learner
+    rows : bytes
+        The name of the rows.
+    settings : bytes
+        The name of the learner and the method; empty if it has none.
+    folds : bytes
+        The name of the folds.
+    targets : (bytes, bool)
+        The name of the targets and their weights, and whether later processes use it too.
+    """
 
-    def concerns(self, estimator: Any) -> bool:
-        """Return whether it can be trained further."""
-        return is_incremental(last_step(estimator))
+    learner: Any
+    rows: bytes
+    settings: bytes
+    folds: bytes
+    targets: tuple[bytes, bool]
 
-    def why(self, job: Job) -> str:
-        """Return why "auto" trains an estimator further."""
-        front = job.front
-        if isinstance(front, str):
-            slowly = f"; its steps run in Python, since {front}" if front else ""
-            return f"{name_of(job.estimator)} has partial_fit{slowly}"
-        last = name_of(last_step(job.estimator))
-        if front.steps.is_compiled:
-            return f"its steps run with the compiled {last}"
-        slowly = f", since {front.why_python}" if front.why_python else ""
-        return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
+    @property
+    def key(self) -> bytes:
+        """The digest of the rows, the settings, the folds and the method."""
+        return digest(self.rows, self.folds, self.settings) if self.settings else b""
 
-    def refusal(self, job: Job, why_not: str) -> str:
-        """Return the error where splits cannot be trained further."""
-        fit = "method='fit' or " if hasattr(job.estimator, "fit") else ""
-        return (
-            "cv must be a splitter that trains each model on all rows that it does not test, or "
-            f"on growing first parts of the rows, since the tree does, but {why_not}; "
-            f"{fit}method='standard' would be right."
+
+class TrainedPlan(Plan):
+    """A plan of incremental models.
+
+    Parameters
+    ----------
+    request : Request
+    **capabilities : Any
+        Those that not all such plans have.
+    """
+
+    def __init__(self, request: Request, **capabilities: Any) -> None:
+        super().__init__(request)
+        estimator = request.estimator
+        front = self.front = request.front
+        n_epochs = n_epochs_of(request, self.name)
+        preprocessing = IN_ROW
+        self.layout, self.steps_name = layout_for(estimator), b""
+        if not isinstance(front, str):
+            self.layout, self.steps_name = front.layout, front.name
+            preprocessing = BY_KERNEL if front.steps.is_compiled else BY_PARTIAL_FIT
+        self.reason = _why(request)
+        self.capabilities = Capabilities(
+            free_parameters=free_parameters_of(request),
+            is_incremental=True,
+            n_epochs=n_epochs,
+            needs_memory=_why_in_memory(request, n_epochs),
+            preprocessing=preprocessing,
         )
+        self.capabilities = replace(self.capabilities, **capabilities)
 
-    def check(self, job: Job) -> None:
-        """Refuse an estimator that cannot be trained further, or with wrong parameters."""
-        estimator, searched = job.estimator, job.searched
-        parts = split(estimator)
-        if isinstance(parts, str):
-            try:
-                check_incremental(estimator, job.of_class)
-            except ValueError as error:
-                raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
-            if isinstance(estimator, CompiledEstimator):
-                estimator.check_parameters(but=searched)
-        elif isinstance(parts.last, CompiledEstimator):
-            n_prefix = len(parts.prefix)
-            of_last = [name[n_prefix:] for name in searched if name.startswith(parts.prefix)]
-            parts.last.check_parameters(but=of_last)
+    @cached_property
+    def responses(self) -> tuple[str, ...]:
+        """The responses of the learner from which losses and pooled scores follow."""
+        request, metrics = self.request, list[Metric]()
+        if request.scoring.metrics:
+            of_folds = [one for one in request.scoring.metrics if not isinstance(one, Scorer)]
+            metrics = [*of_folds, *request.scored_by_row]
+        return tuple(dict.fromkeys(response_of(one, request.estimator) for one in metrics))
 
-    def free_parameters(self, job: Job) -> Collection[str]:
-        """Return those of lanes, and all where the last step has no ``partial_fit``.
-
-        There are none of a user's own class, which may decide by their values.
-        """
-        estimator, last = job.estimator, last_step(job.estimator)
-        if isinstance(last, CompiledEstimator):
-            return lane_parameters(estimator) if is_ours(type(last)) else ()
-        is_open = hasattr(last, "partial_fit") or isinstance(last, HistTree)
-        return () if is_open or as_given(last) is not last else estimator.get_params()
-
-    def epochs(self, job: Job) -> int:
-        """Return the epochs that the settings ask for, or the estimator itself."""
-        super().epochs(job)
-        estimator = job.estimator
-        of_job, of_estimator = job.given_epochs or 1, _epochs_of(estimator, job.searched)
-        if of_job > 1 and of_estimator > 1:
-            raise ValueError(
-                f"n_epochs must be given once, got n_epochs={of_job} and {name_of(estimator)} "
-                f"with n_epochs={of_estimator}."
-            )
-        if of_job > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in job.searched):
-            raise ValueError(f"n_epochs must be None where it is searched, got n_epochs={of_job}.")
-        n_epochs = max(of_job, of_estimator)
-        last, report = last_step(estimator), job.task.settings.report
-        if n_epochs == 1:
-            return 1
-        if isinstance(last, CompiledEstimator) and not last.has_epochs:
-            raise ValueError(
-                f"n_epochs must be 1 for {name_of(estimator)}, whose model is exact after one "
-                f"pass, got {n_epochs}."
-            )
-        if self.name == "progressive":
-            raise ValueError(
-                "n_epochs must be 1 with method='progressive', which tests each row before the "
-                f"model has seen it, got {n_epochs}."
-            )
-        if job.task.settings.is_early:
-            raise ValueError(
-                "report must be 'folds', 'mean' or None with several epochs, since rows that are "
-                f"replayed have been seen before, got report={report!r} with n_epochs={n_epochs}."
-            )
-        return n_epochs
-
-    def why_in_memory(self, job: Job) -> str:
-        """Return why rows are not read forwards, a clause; "" if they are."""
-        if job.task.settings.order == "random":
-            return "order='random' trains on rows in orders of their own"
-        if job.n_epochs > 1:
-            return "several epochs read rows again in any order"
-        parts, X = split(job.estimator), job.task.data.X
-        if not isinstance(parts, str) and not {*parts.kinds.values()} <= {COMPILED}:
-            return "its steps are done for all rows at once"
-        are_numbers = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
-        if compiled_part(job.estimator) is None and not are_numbers:
-            return "its partial_fit gets rows in the form in which they are given"
-        return ""
-
-    def check_values(self, job: Job) -> None:
+    def check(self, candidate: Any) -> None:
         """Refuse wrong values of the parameters in which learners on lanes may differ."""
-        estimator = job.estimator
-        last = estimator if isinstance(estimator, CompiledEstimator) else estimator[-1]
+        last = candidate if isinstance(candidate, CompiledEstimator) else candidate[-1]
         fixed = last.get_params(deep=False).keys() - last.lane_parameters
         last.check_parameters(but=fixed)
+
+    def prepare(self) -> None:
+        """Prepare the rows of the first repeat."""
+        self.rows(self.repeats[0])
+
+    def rows(self, repeat: Repeat) -> PreparedRows:
+        """Return the rows of a repeat, prepared for the learner.
+
+        Those of the first repeat are kept, so that there is one copy of the data. Those of other
+        repeats are made anew, unless somebody has them.
+        """
+        rows_in, front = self.request.cross_validation.rows_in, self.front
+        if isinstance(front, str):
+            return rows_in(self.layout, repeat, are_named=True)
+        with front.steps.naming():
+            return rows_in(self.layout, repeat, front.steps.transform, front.name, are_named=True)
+
+    def learner(
+        self,
+        candidate: Any,
+        rows: PreparedRows,
+        responses: tuple[str, ...] = (),
+        repeat: Repeat | None = None,
+    ) -> Learner:
+        """Return a candidate bound to prepared rows.
+
+        A ``random_state=None`` in the estimator becomes the seed plus the number of the repeat.
+        """
+        seed = self.request.settings.seed + (0 if repeat is None else repeat.number)
+        if isinstance(self.front, str):
+            return make_learner(candidate, rows, responses, seed)
+        return self.front.steps.learner(candidate, rows, responses, seed)
+
+    def bind(self, candidate: Any, repeat: Repeat) -> Bound:
+        """Return a candidate bound to the rows of a repeat."""
+        rows = self.rows(repeat)
+        learner = self.learner(candidate, rows, self.responses, repeat)
+        names_of = self.request.cross_validation.names_of
+        name, targets = names_of(self.layout, rows, repeat.number, self.steps_name)
+        if isinstance(learner, CompiledLearner) and learner.weights_of_classes:
+            _check_masses_of_classes(learner, repeat.cut)
+        folds = repeat.key
+        if not isinstance(candidate, CompiledEstimator):
+            folds = under_configuration(folds)
+        return Bound(learner, name, _settings_of(learner, self.name), folds, targets)
+
+    def results(self, candidate: Any, repeat: Repeat) -> Results:
+        """Return what names the outputs, or the scores where they do not follow from outputs."""
+        bound = self.bind(candidate, repeat)
+        key, cache = bound.key.hex(), self._cache(candidate)
+        if not bound.settings:
+            return Results(key, bound.rows.hex(), bound=bound)
+        group, n_bytes = self.group(candidate, repeat, bound), output_bytes(bound.learner, repeat)
+        if cache is None:
+            return Results(key, bound.rows.hex(), group, n_bytes=n_bytes, bound=bound)
+        names, metrics = (bound.rows, bound.folds, bound.settings), self.request.scoring.metrics
+        specs: Mapping[int, ResultSpec] = {}
+        if not self.at_leaf(candidate, bound.learner):
+            of_outputs = Key(*names, b"outputs", n_bytes)
+            read = partial(self._read, candidate, repeat, bound.learner)
+            specs = {repeat.cut.n_folds: ResultSpec(of_outputs, cache, read, is_optional=True)}
+        elif all(metric.is_registered for metric in metrics):
+            of_metrics = [encode(metric.name) for metric in metrics]
+            settings = digest(bound.settings, SCORED_BY, bound.targets[0], *of_metrics)
+            where = cache if bound.targets[1] else cache.memory
+            kept = KeptScores(where, bound.rows, bound.folds, settings=settings)
+            specs = specs_of_scores(self.request, repeat, kept)
+        return Results(key, bound.rows.hex(), group, specs, n_bytes, bound)
+
+    def group(self, candidate: Any, repeat: Repeat, bound: Bound) -> bytes:
+        """Return the group of candidates that are evaluated in one call; empty: there is none."""
+        return b""
+
+    def _cache(self, candidate: Any) -> AnyCache | None:
+        """Return where models are kept; nowhere if their average is wanted."""
+        cross_validation = self.request.cross_validation
+        return None if self.request.wants_average else cross_validation.shared.cache_for(candidate)
+
+    def _read(
+        self, candidate: Any, repeat: Repeat, learner: Learner, memory: np.ndarray
+    ) -> TestedFolds:
+        """Return the folds whose outputs are stored."""
+        leaves = self.leaves_for(candidate, repeat, learner)
+        assert leaves.outputs is not None
+        leaves.outputs.take(memory)
+        n_updates = leaves.outputs.n_updates  # negative: computed by a batch of another process
+        root, n_uncounted = repeat.plan.root, max(0, -n_updates)
+        rows, called = leaves.tested(root), leaves.called
+        return TestedFolds(0, root, abs(n_updates), rows, called=called, n_uncounted=n_uncounted)
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
         """Return the learner that shares models with other evaluations of the same rows.
@@ -218,7 +291,7 @@ class Trained(Engine):
         learner : Learner
             Bound to the prepared rows.
         leaves : Leaves
-            Takes what the models say.
+            Takes the outputs of the models.
         n_jobs : int
             Threads.
 
@@ -230,157 +303,144 @@ class Trained(Engine):
 
     def walk(self, training: "Training") -> Generator[TestedBlock]:
         """Test the folds of a repeat."""
-        n_threads = training.job.task.settings.n_threads
+        n_threads = self.request.settings.n_threads
         return self.test_folds(training.repeat, training.learner, training.leaves, n_threads)
 
-    def early(self, training: "Training") -> Generator[Early]:
+    def early(self, training: "Training") -> Generator[RowProgress]:
         """Yield what is known before the folds are."""
         yield from ()
 
-    def start(
-        self, job: Job, repeat: Repeat, watch: Watch | None = None
-    ) -> Generator[Early | TestedFolds]:
-        """Bind the estimator to the prepared rows; find kept results or train models."""
-        rows = job.rows(repeat)
-        job.effort.seconds_prepare = rows.seconds
-        bound = bind(job, repeat, rows)
-        learner = bound.learner
-        if job.cache is not None:
-            if repeat.number == 0:
-                job.fingerprint = bound.rows.hex()
-                job.key = "" if bound.results is None else bound.results.name
-            root = job.task.shared.root(bound.rows)
-            # A shared learner keeps the states after parts of phases, at which early scores are
-            # asked for. A learner that is trained on whole phases has no such states.
-            # Models of rows in a file are not shared: they wait for rows in another order.
-            may_share = learner.phases_may_be_cut or not job.task.settings.is_early
-            if may_share and rows.file is None:
-                learner = self.share(learner, job.cache, root)
-        leaves = self.leaves_for(job, repeat, learner)
-        if job.task.settings.row_losses and job.needs_rows:
-            check_has_row_scores(job, leaves, learner)
-        training = Training(job, repeat, learner, leaves, bound.results)
-        return self._events(training, watch is not None)
+    def evaluate(self, work: Work) -> Generator[Event]:
+        """Train models, and test the folds with them."""
+        (candidate,), (sink,), repeat, folds, watch, (bound,) = work
+        learner, cache = bound.learner, self._cache(candidate)
+        sink.cost.seconds_prepare = learner.rows.seconds
+        # A shared learner keeps the states after parts of phases, at which early scores are
+        # requested. A learner that is trained on whole phases has no such states.
+        # Models of rows on disk are not shared: they wait for rows in another order.
+        may_share = learner.phases_may_be_cut or not self.request.settings.is_early
+        if cache is not None and may_share and learner.rows.file is None:
+            root = self.request.cross_validation.shared.root(bound.rows)
+            learner = self.share(learner, cache, root)
+        leaves = self.leaves_for(candidate, repeat, learner)
+        if self.request.settings.row_losses and self.request.needs_rows:
+            check_has_row_scores(self.request, leaves, learner)
+        training = Training(self, repeat, learner, leaves)
+        try:
+            if watch is not None:
+                yield from self.early(training)
+            if not folds:
+                return
+            training.is_training = True
+            for block, n_updates in self.walk(training):
+                training.n_walked += n_updates
+                n_needed, training.n_needed = n_updates + training.n_needed, 0
+                yield TestedFolds(
+                    0,
+                    block,
+                    n_needed,
+                    leaves.tested(block),
+                    called=leaves.called,
+                    record=leaves.outputs if block.last == repeat.cut.n_folds else None,
+                )
+            yield from training.models
+        finally:  # what had begun when the evaluation was left is done too
+            sink.cost.n_updates += training.n_updates
+            if isinstance(cache, StoredModelCache):
+                cache.end(sink.comes_again)
 
-    def is_kept(self, job: Job) -> bool:
-        """Return whether an evaluation of a single repeat would only find results."""
-        repeat = job.repeats[0]
-        bound = bind(job, repeat, job.rows(repeat))
-        leaves = self.leaves_for(job, repeat, bound.learner)
-        return bound.results is not None and bound.results.take(leaves) is not None
-
-    def leaves_for(self, job: Job, repeat: Repeat, learner: Learner) -> Leaves:
-        """Return what is kept at the leaves and scored."""
-        cut, metrics = repeat.cut, job.scoring.metrics
-        tested = cut.prepared(cut.tested_from(0, cut.n_folds)) if isinstance(cut, Splits) else None
-        at_leaf = [
+    def at_leaf(self, candidate: Any, learner: Learner) -> list[int]:
+        """Return the numbers of the metrics that need more of a model than its outputs."""
+        return [
             number
-            for number, metric in enumerate(metrics)
-            if not outputs_are_enough(job.estimator, learner, metric)
+            for number, metric in enumerate(self.request.scoring.metrics)
+            if not outputs_are_enough(candidate, learner, metric)
         ]
+
+    def leaves_for(
+        self,
+        candidate: Any,
+        repeat: Repeat,
+        learner: Learner,
+        outputs: ArrayThenCount | None = None,
+    ) -> Leaves:
+        """Return what is kept at the leaves and scored."""
+        cut, metrics = repeat.cut, self.request.scoring.metrics
+        tested = cut.prepared(cut.tested_from(0, cut.n_folds)) if isinstance(cut, Splits) else None
+        at_leaf = self.at_leaf(candidate, learner)
         scorers = [metrics[number] for number in at_leaf]
         if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in scorers):
             learner = learner.without_steps()  # such scorers look at predictions alone
-        return Leaves(repeat.plan, learner, job.estimator, metrics, at_leaf, tested)
+        return Leaves(repeat.plan, learner, candidate, metrics, at_leaf, tested, outputs)
 
-    def _events(self, training: "Training", is_early: bool) -> Generator[Early | TestedFolds]:
-        effort, leaves = training.job.effort, training.leaves
-        try:
-            if is_early:
-                yield from self.early(training)
-            n_needed = training.take_results()
-            if n_needed is not None:
-                for part in training.repeat.parts:
-                    responses = training.responses(part)
-                    yield TestedFolds(
-                        part, n_needed, leaves.tested, leaves.called, responses=responses
-                    )
-                    n_needed = 0
-            else:
-                training.is_training = True
-                for block, n_updates in self.walk(training):
-                    training.n_walked += n_updates
-                    n_updates += training.n_needed
-                    training.n_needed = 0
-                    responses = training.responses(block)
-                    yield TestedFolds(
-                        block, n_updates, leaves.tested, leaves.called, responses=responses
-                    )
-        finally:  # what had begun when the job was left is done too
-            effort.n_updates = training.n_updates
-        training.keep_results(effort.n_needed, effort.seconds)
-
-    def predict(self, job: Job, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models of the folds."""
-        learner = job.learner(job.rows(), (method,))
+        self.request.cross_validation.unused.warn(candidate, n_epochs=self.request.given_epochs)
+        learner = self.learner(candidate, self.rows(repeat), (method,))
         leaves = Leaves(repeat.plan, learner)
         assert leaves.outputs is not None
-        for _ in self.test_folds(repeat, learner, leaves, job.task.settings.n_threads):
+        for _ in self.test_folds(repeat, learner, leaves, self.request.settings.n_threads):
             pass
-        return self.in_given_order(job, learner, leaves.outputs.array, method)
+        return self.in_given_order(candidate, learner, leaves.outputs.array, method)
 
     def in_given_order(
-        self, job: Job, learner: Learner, outputs: np.ndarray, method: str
+        self, candidate: Any, learner: Learner, outputs: np.ndarray, method: str
     ) -> np.ndarray:
         """Return the responses that follow from outputs, in the order of the rows as given."""
-        estimator, rows = job.estimator, learner.rows
+        rows = learner.rows
         prepared, labels = learner.respond(outputs, method), None
-        if method == "predict" and not is_regressor(estimator):
+        if method == "predict" and not is_regressor(candidate):
             if not np.all(np.isfinite(outputs)):
-                raise ValueError(f"{estimator!r} diverges; {divergence_advice(estimator)}")
+                raise ValueError(f"{candidate!r} diverges; {divergence_advice(candidate)}")
             prepared, labels = prepared.astype(np.intp), rows.classes
             if labels is not None and np.any(prepared < 0):
                 raise ValueError(
-                    f"{name_of(estimator)} predicts no class where it has learned none, or a "
+                    f"{name_of(candidate)} predicts no class where it has learned none, or a "
                     "label that is no class of y."
                 )
         return in_given_order(prepared, rows.order, labels)
 
-    def refit(self, job: Job) -> Any:
+    def fit(self, candidate: Any) -> Any:
         """Train on the rows in prepared order, and in further epochs in random orders."""
-        task, rows = job.task, job.rows()
-        learner = job.learner(rows)
+        rows = self.rows(self.repeats[0])
+        learner = self.learner(candidate, rows)
         state = learner.start()
-        learner.update(state, slice(0, task.data.n_rows))
+        learner.update(state, slice(0, self.request.data.n_rows))
         order = np.empty(len(rows.order), np.uint32)
-        for epoch in range(1, job.n_epochs):
-            random_order(task.settings.seed, 0, len(order), epoch * len(order), order)
+        for epoch in range(1, self.n_epochs):
+            random_order(self.request.settings.seed, 0, len(order), epoch * len(order), order)
             assert isinstance(learner, ModelTrainer)
             learner.replay(state, order)
-        return self.as_refitted(job, learner.estimator(state))
+        return self.as_fitted(candidate, learner.estimator(state))
 
-    def as_refitted(self, job: Job, fitted: Any) -> Any:
+    def as_fitted(self, candidate: Any, fitted: Any) -> Any:
         """Return an estimator that was trained on all rows as its user expects it."""
-        estimator, names = job.estimator, job.task.data.feature_names()
+        names = self.request.data.feature_names()
         if fitted is None:
-            raise ValueError(f"{estimator!r} diverges on all rows; {divergence_advice(estimator)}")
-        if not isinstance(job.front, str):
+            raise ValueError(f"{candidate!r} diverges on all rows; {divergence_advice(candidate)}")
+        if not isinstance(self.front, str):
             # Whoever fits its steps again must not change those of trials.
             fitted = deepcopy(fitted)
-        forget_seeds(fitted, estimator)
-        if names is not None and isinstance(estimator, CompiledEstimator):
+        forget_seeds(fitted, candidate)
+        if names is not None and isinstance(candidate, CompiledEstimator):
             fitted.feature_names_in_ = names  # other estimators have seen the names
         return as_given(fitted)
 
 
 class Training:
-    """The training of one estimator on one repeat.
+    """The training of one candidate on one repeat.
 
     Parameters
     ----------
-    job : Job
+    plan : TrainedPlan
     repeat : Repeat
     learner : Learner
         Bound to the prepared rows.
     leaves : Leaves
-        Takes what the models say.
-    results : Results or None
-        Where the results are kept; None if the estimator has no key.
+        Takes the outputs of the models.
 
     Attributes
     ----------
-    n_before : int
-        The rows that were trained on before, together with other jobs.
     n_walked : int
         The rows of the phases that were walked.
     n_needed : int
@@ -389,161 +449,181 @@ class Training:
         Whether models are trained, so that a ``SharedLearner`` counts the rows.
     first_pass : FirstPass or None
         What the tree has done before its folds.
+    models : list of FoldModels
+        The sums of the models of the folds, if their average is wanted.
     """
 
     def __init__(
-        self, job: Job, repeat: Repeat, learner: Learner, leaves: Leaves, results: Results | None
+        self, plan: TrainedPlan, repeat: Repeat, learner: Learner, leaves: Leaves
     ) -> None:
-        self.job = job
+        self.plan = plan
         self.repeat = repeat
         self.learner = learner
         self.leaves = leaves
-        self.results = results
-        self.ahead: Ahead | None = job.ahead.pop(repeat.number, None)
         self.n_walked = self.n_needed = 0
-        self.n_before = 0
-        if self.ahead is not None and self.ahead.since is not None:
-            job.effort.n_ahead, job.ahead_since = self.ahead.n_updates, self.ahead.since
-        elif self.ahead is not None:
-            self.n_before = self.ahead.n_updates
         self.is_training = False
         self.first_pass: Any = None
+        self.models: list[FoldModels] = []
 
     @property
     def n_updates(self) -> int:
         """The rows trained on so far."""
         if self.is_training and isinstance(self.learner, SharedLearner):
-            return self.n_before + self.learner.n_updates
-        return self.n_before + self.n_walked
-
-    def take_results(self) -> int | None:
-        """Fill the leaves with results that are there, and return the row updates that they took.
-
-        Return None if models must be trained.
-        """
-        if self.results is None:  # the estimator has no key
-            return None
-        if self.ahead is None:
-            n_updates = self.results.take(self.leaves)
-            if n_updates is not None and n_updates < 0:  # from the batch of another process
-                n_updates = self.job.effort.n_ahead = -n_updates
-            return n_updates
-        # The other jobs went on without this one, as its early scores had lost. Its pruner has let
-        # it live all the same.
-        if self.leaves.at_leaf or self.ahead.outputs is None:
-            return None
-        self.leaves.outputs = self.ahead.outputs
-        self.job.effort.seconds += self.ahead.seconds
-        return self.ahead.outputs.n_updates
-
-    def responses(self, tested: Node) -> dict[str, np.ndarray]:
-        """Return the responses that outlive the evaluation, once the last folds are tested.
-
-        A scorer that is called with each model leaves none.
-        """
-        job, leaves, folds = self.job, self.leaves, self.repeat.plan.root
-        if tested.last < folds.last or not job.keeps or leaves.outputs is None:
-            return {}
-        enough = (m for i, m in enumerate(leaves.metrics) if i not in leaves.at_leaf)
-        methods = {response_of(one, job.estimator) for one in enough}
-        rows = leaves.tested(folds)
-        kept = (one for one in job.keeps if one in methods)
-        return {one: job.as_kept(rows.response(one), one) for one in kept}
-
-    def keep_results(self, n_needed: int, seconds: float) -> None:
-        """Keep the results; other processes may wait for them."""
-        if self.results is None:
-            return
-        self.results.keep(self.leaves, n_needed, seconds)
-        outputs = self.leaves.outputs
-        if outputs is None or outputs.was_kept:
-            return
-        if self.job.is_leased and self.is_training:
-            assert isinstance(self.job.cache, StoredModelCache)
-            self.job.cache.write([self.results.to_write(outputs, seconds)])
+            return self.learner.n_updates
+        return self.n_walked
 
 
-@dataclass
-class Ahead:
-    """What was computed of a job together with others, before the job asks for it.
+def _settings_of(learner: Learner, method: str) -> bytes:
+    """Return the name of a learner that a method trains; empty if it has none."""
+    try:
+        if isinstance(learner, CompiledLearner):
+            settings = settings_key(learner, MOST_ROWS)
+        elif isinstance(learner, Adapter):
+            settings = encode(learner.fresh) + encode(learner.response_methods)
+            if learner.rows.file is not None:  # partial_fit gets pieces of phases
+                settings += encode(learner.rows.file.n_block)
+        else:
+            return b""
+    except NoKey:
+        return b""
+    return digest(settings, method.encode())
 
-    Attributes
-    ----------
-    progressive, nested : RowScores or None
-        The early scores, of the first pass until it lost and of 16 folds; None: not known.
-    lost_at : int or None
-        The step at which it lost against others; None if its folds are evaluated.
-    n_updates : int
-        The rows trained on.
-    outputs : ArrayThenCount or None
-        None: the folds were not evaluated, since the early scores lost; or only their ``scores``
-        are here.
-    scores : FoldScores or None
-        Those of all folds, where they were found elsewhere.
-    since : datetime or None
-        The time from which on other processes may have found the outputs in the store; None if
-        they are not written there.
-    seconds : float
-    """
 
-    progressive: RowScores | None = None
-    nested: RowScores | None = None
-    lost_at: int | None = None
-    n_updates: int = 0
-    outputs: ArrayThenCount | None = None
-    scores: FoldScores | None = None
-    since: datetime | None = None
-    seconds: float = 0.0
+def output_bytes(learner: Learner, repeat: Repeat) -> int:
+    """Return the bytes of the outputs for all rows of a repeat with their count."""
+    item_size = np.dtype(learner.dtype).itemsize
+    return repeat.plan.n_rows * learner.n_outputs * item_size + COUNT_BYTES
 
-    @property
-    def n_bytes(self) -> int:
-        """What it takes while it waits."""
-        outputs = 0 if self.outputs is None else self.outputs.memory.nbytes
-        early = (one for one in (self.progressive, self.nested) if one is not None)
-        of_folds = () if self.scores is None else self.scores
-        return (
-            outputs
-            + sum(one.n_bytes for one in early)
-            + sum(one.nbytes for one in of_folds if one is not None)
+
+def _why(request: Request) -> str:
+    """Return why "auto" trains an estimator incrementally."""
+    front = request.front
+    if isinstance(front, str):
+        slowly = f"; its steps run in Python, since {front}" if front else ""
+        return f"{name_of(request.estimator)} has partial_fit{slowly}"
+    last = name_of(last_step(request.estimator))
+    if front.steps.is_compiled:
+        return f"its steps run with the compiled {last}"
+    slowly = f", since {front.why_python}" if front.why_python else ""
+    return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
+
+
+def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
+    """Return why an estimator is not trained incrementally on these splits."""
+    estimator = request.estimator
+    fit = "method='fit' or " if hasattr(estimator, "fit") else ""
+    advice = (
+        "cv must be a splitter that trains each model on all rows that it does not test, or "
+        f"on growing first parts of the rows, since the tree does, but {why_not}; "
+        f"{fit}method='standard' would be right."
+    )
+    if isinstance(estimator, HistTree):
+        advice = (
+            f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose"
+            " nodes are searched anew and not trained further, got "
+            f"{request.settings.method!r}."
         )
+    # It could be trained on other splits, or without weights.
+    warning, is_tree = "", isinstance(last_step(estimator), HistTree)
+    if warns and not why_not_trained_further(request):
+        is_weights = request.metadata.why_not_further(estimator) == why_not
+        warning = why_not if is_weights else _TREE_TRAINS + why_not
+    is_near = why_not != NO_PARTIAL_FIT and not (is_tree and isinstance(estimator, HistTree))
+    return Declined(why_not, advice, free_parameters_of(request), 2 if is_near else 0, warning)
 
 
-class Bound(NamedTuple):
-    """What a job is when it is bound to the rows of a repeat; it does not refer to the job.
+# What precedes a reason that lies in the splits.
+_TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "
 
-    Attributes
-    ----------
-    learner : Learner
-    rows : bytes
-        The name of the rows.
-    results : Results or None
-        Where the results are kept; None if the estimator has no key.
+
+def check_incremental_estimator(request: Request) -> None:
+    """Refuse metadata, steps and parameters with which an estimator cannot be trained."""
+    estimator, searched = request.estimator, request.searched
+    if why := request.metadata.why_not_further(estimator):
+        argument = "params" if request.metadata.others else "sample_weight"
+        right = "; method='fit' would use it" if hasattr(estimator, "fit") else ""
+        raise ValueError(f"{argument} must be None for {name_of(estimator)}, since {why}{right}.")
+    parts = split(estimator)
+    # Where all steps stand in a row, the error below says which one cannot be trained.
+    if not searched and (not isinstance(parts, str) or has_branches(estimator)):
+        front = request.front
+        if isinstance(front, str) and front and not is_incremental(estimator):
+            raise ValueError(
+                f"method must be 'fit' or 'auto' for this {name_of(estimator)}, since {front}, "
+                f"got {request.settings.method!r}."
+            )
+    if isinstance(parts, str):
+        try:
+            check_incremental(estimator, request.of_class)
+        except ValueError as error:
+            raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
+        if isinstance(estimator, CompiledEstimator):
+            estimator.check_parameters(but=searched)
+    elif isinstance(parts.last, CompiledEstimator):
+        n_prefix = len(parts.prefix)
+        of_last = [name[n_prefix:] for name in searched if name.startswith(parts.prefix)]
+        parts.last.check_parameters(but=of_last)
+
+
+def free_parameters_of(request: Request) -> Collection[str]:
+    """Return those of lanes, and all where the last step has no ``partial_fit``.
+
+    There are none of a user's own class, which may decide by their values.
     """
+    estimator, last = request.estimator, last_step(request.estimator)
+    if isinstance(last, CompiledEstimator):
+        return lane_parameters(estimator) if is_ours(type(last)) else ()
+    is_open = hasattr(last, "partial_fit") or isinstance(last, HistTree)
+    return () if is_open or as_given(last) is not last else estimator.get_params()
 
-    learner: Any
-    rows: bytes
-    results: Any
+
+def n_epochs_of(request: Request, method: str) -> int:
+    """Return the epochs that the settings ask for, or the estimator itself."""
+    estimator = request.estimator
+    of_request = request.given_epochs or 1
+    of_estimator = _epochs_of(estimator, request.searched)
+    if of_request > 1 and of_estimator > 1:
+        raise ValueError(
+            f"n_epochs must be given once, got n_epochs={of_request} and {name_of(estimator)} "
+            f"with n_epochs={of_estimator}."
+        )
+    if of_request > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in request.searched):
+        raise ValueError(f"n_epochs must be None where it is searched, got n_epochs={of_request}.")
+    n_epochs = max(of_request, of_estimator)
+    last, report = last_step(estimator), request.settings.report
+    if n_epochs == 1:
+        return 1
+    if isinstance(last, CompiledEstimator) and not last.has_epochs:
+        raise ValueError(
+            f"n_epochs must be 1 for {name_of(estimator)}, whose model is exact after one "
+            f"pass, got {n_epochs}."
+        )
+    if method == "progressive":
+        raise ValueError(
+            "n_epochs must be 1 with method='progressive', which tests each row before the "
+            f"model has seen it, got {n_epochs}."
+        )
+    if request.settings.is_early:
+        raise ValueError(
+            "report must be 'folds', 'mean' or None with several epochs, since rows that are "
+            f"replayed have been seen before, got report={report!r} with n_epochs={n_epochs}."
+        )
+    return n_epochs
 
 
-def bind(job: Job, repeat: Repeat, rows: PreparedRows) -> Bound:
-    """Return a job bound to the rows of a repeat.
-
-    For the first repeat the job keeps it, because ``missing`` binds the job before ``start`` does.
-    """
-    if repeat.number == 0 and job.bound is not None:
-        return job.bound
-    learner = job.learner(rows, job.responses, repeat)
-    name, targets = job.task.names_of(job.layout, rows, repeat.number, job.steps_name)
-    if isinstance(learner, CompiledLearner) and learner.weights_of_classes:
-        _check_masses_of_classes(learner, repeat.cut)
-    folds = repeat.key
-    if not isinstance(job.estimator, CompiledEstimator):
-        folds = under_configuration(folds)
-    results = Results.of(learner, job.engine.name, job.cache, name, folds, targets)
-    bound = Bound(learner, name, results)
-    if repeat.number == 0:
-        job.bound = bound
-    return bound
+def _why_in_memory(request: Request, n_epochs: int) -> str:
+    """Return why rows are not read forwards, a clause; "" if they are."""
+    if request.settings.order == "random":
+        return "order='random' trains on rows in orders of their own"
+    if n_epochs > 1:
+        return "several epochs read rows again in any order"
+    parts, X = split(request.estimator), request.data.X
+    if not isinstance(parts, str) and not {*parts.kinds.values()} <= {COMPILED}:
+        return "its steps are done for all rows at once"
+    are_numbers = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
+    if compiled_part(request.estimator) is None and not are_numbers:
+        return "its partial_fit gets rows in the form in which they are given"
+    return ""
 
 
 def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
@@ -588,21 +668,21 @@ def lane_parameters(estimator: Any) -> tuple[str, ...]:
     return tuple(parts.prefix + name for name in parts.last.lane_parameters)
 
 
-def why_not_trained_further(job: Job) -> str:
+def why_not_trained_further(request: Request) -> str:
     """Return why "auto" does not train an estimator further whatever the rows are, a clause."""
-    estimator = job.estimator
+    estimator = request.estimator
     if isinstance(estimator, HistTree):
         return "its nodes are searched anew and not trained further"
-    if job.task.settings.method == "treecv":
+    if request.settings.method == "treecv":
         return ""
-    if not job.asks_for_passes:
+    if not request.asks_for_passes:
         # The trials of a search over max_iter are all fitted, those with max_iter=1 too.
-        others = [name for name in job.task.searched if name.endswith("max_iter")]
-        if why := why_fit_differs(estimator, job.searched or others):
+        others = [name for name in request.cross_validation.searched if name.endswith("max_iter")]
+        if why := why_fit_differs(estimator, request.searched or others):
             return why
-    if why := why_rows_age(estimator) or why_counts_differ(job):
+    if why := why_rows_age(estimator) or why_counts_differ(request):
         return why
-    front = job.front
+    front = request.front
     if not isinstance(front, str) or is_incremental(estimator):
         return ""
     if isinstance(last_step(estimator), HistTree):
@@ -610,25 +690,25 @@ def why_not_trained_further(job: Job) -> str:
     return front or refused_setting(estimator) or NO_PARTIAL_FIT
 
 
-def why_not_in_tree(job: Job) -> str:
+def why_not_in_tree(request: Request) -> str:
     """Return why "auto" does not train an estimator further on these rows and weights."""
-    if why := why_not_trained_further(job):
+    if why := why_not_trained_further(request):
         return why
-    if job.task.settings.method == "treecv" or not hasattr(job.estimator, "fit"):
+    if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):
         return ""
-    return job.metadata.why_not_further(job.estimator)
+    return request.metadata.why_not_further(request.estimator)
 
 
-def why_not_in_time(job: Job) -> str:
+def why_not_in_time(request: Request) -> str:
     """Return the reason why "auto" does not train one model forward through time; else "".
 
     ``fit`` of most learners reads the rows in random order, and the last rows in the order of time
     may count most. Only models that do not depend on the order of the rows are those of ``fit``.
     """
-    estimator, last = job.estimator, last_step(job.estimator)
-    is_asked = job.task.settings.method == "treecv" or not hasattr(estimator, "fit")
+    estimator, last = request.estimator, last_step(request.estimator)
+    is_asked = request.settings.method == "treecv" or not hasattr(estimator, "fit")
     # A search over the n_epochs of the estimator itself asks for no other model than fit.
-    if is_asked or (job.asks_for_passes and not hasattr(estimator, "n_epochs")):
+    if is_asked or (request.asks_for_passes and not hasattr(estimator, "n_epochs")):
         return ""
     if not (isinstance(last, NAIVE_BAYES) or getattr(last, "has_epochs", True) is False):
         return (
@@ -645,15 +725,15 @@ def why_not_in_time(job: Job) -> str:
     return ""
 
 
-def check_has_row_scores(job: Job, leaves: Leaves, learner: Learner) -> None:
+def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> None:
     """Refuse to keep the scores of rows where a scorer is called for each fold."""
-    metric, classes = job.scoring.first, learner.rows.classes
+    metric, classes = request.scoring.first, learner.rows.classes
     follows = isinstance(metric, Loss) or fold_metric(metric, classes) is not None
-    at_leaf = job.scoring.optimized[0] in leaves.at_leaf
-    if leaves.outputs is None or not follows or at_leaf or not job.scores_rows(metric):
+    at_leaf = request.scoring.optimized[0] in leaves.at_leaf
+    if leaves.outputs is None or not follows or at_leaf or not request.has_row_scores:
         raise ValueError(
-            f"row_losses must be False for scoring={job.scoring.name!r} of "
-            f"{name_of(job.estimator)}, which scores each fold as a whole; a loss, such "
+            f"row_losses must be False for scoring={request.scoring.name!r} of "
+            f"{name_of(request.estimator)}, which scores each fold as a whole; a loss, such "
             "as 'error' or 'squared_error', would be right."
         )
 
@@ -670,7 +750,7 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
     return metric.is_made and can_answer and is_ours(type(compiled_part(estimator)))
 
 
-def node_test(plan: Plan, learner: Learner, leaves: Leaves) -> TestNode:
+def node_test(plan: Partition, learner: Learner, leaves: Leaves) -> TestNode:
     """Return the function that tests all folds of a node, of a compiled learner in one call."""
 
     def test(node: Node, state: Any, start: int, stop: int) -> int:
@@ -688,19 +768,21 @@ def node_test(plan: Plan, learner: Learner, leaves: Leaves) -> TestNode:
     return test
 
 
-def why_counts_differ(job: Job) -> str:
+def why_counts_differ(request: Request) -> str:
     """Return why naive Bayes in the tree may be another model than its fit, a clause; else ""."""
-    models = [part for _, part in trained_parts(job.estimator) if isinstance(part, NAIVE_BAYES)]
+    models = [
+        part for _, part in trained_parts(request.estimator) if isinstance(part, NAIVE_BAYES)
+    ]
     if not models:
         return ""
-    task, weights = job.task, job.metadata.weights
-    if task.fewest_trained(of_classes=True)[1] == 0:
+    cross_validation, weights = request.cross_validation, request.metadata.weights
+    if cross_validation.fewest_trained(of_classes=True)[1] == 0:
         return "a training set lacks a class, which fit would not know"
     if any(isinstance(one, CategoricalNB) for one in models):
         if weights is not None and not np.all(weights):
             return "CategoricalNB knows the categories of rows whose weight is 0"
     if any(isinstance(one, GaussianNB) for one in models):
-        if task.fact("squares overflow", lambda: _squares_overflow(task.data.X)):
+        if cross_validation.fact("squares overflow", lambda: _squares_overflow(request.data.X)):
             return "squares of numbers in X overflow"
     return ""
 
@@ -710,3 +792,22 @@ def _squares_overflow(X: Any) -> bool:
     if not isinstance(X, np.ndarray) or X.dtype.kind != "f":
         return False
     return max(-X.min(), X.max()) > np.sqrt(np.finfo(X.dtype).max / len(X))
+
+
+def cost_of_tree(request: Request, n_epochs: int) -> str:
+    """Return the row updates of a tree at most, and those of k trainings from scratch."""
+    cross_validation = request.cross_validation
+    n_standard = n_epochs * cross_validation.n_updates_standard
+    if cross_validation.n_folds == 1:
+        return f"One model is trained, in {n_standard:,} row updates, and tested on other rows."
+    return (
+        f"A tree over {cross_validation.folds_in_words} of {request.data.n_rows:,} rows takes at "
+        f"most {n_epochs * most_updates(cross_validation):,} row updates; k trainings from "
+        f"scratch take {n_standard:,}."
+    )
+
+
+def most_updates(cross_validation: CrossValidation) -> int:
+    """Return the most row updates that the tree takes for one epoch."""
+    n_rows, n_folds = cross_validation.data.n_rows, cross_validation.n_folds
+    return int(n_rows * log2(2 * n_folds)) * cross_validation.n_repeats

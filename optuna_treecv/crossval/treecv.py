@@ -9,53 +9,52 @@ cross-validation with 16 folds.
 """
 
 from collections.abc import Generator
-from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from datetime import UTC
 from functools import partial
-from math import log2
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 
-from optuna_treecv.crossval.engine import divided
-from optuna_treecv.crossval.engine import Early
-from optuna_treecv.crossval.engine import empty_scores
-from optuna_treecv.crossval.engine import FEWEST_FOLDS
-from optuna_treecv.crossval.engine import FIRST_LEAF
-from optuna_treecv.crossval.engine import FIRST_STEP
-from optuna_treecv.crossval.engine import Missing
-from optuna_treecv.crossval.engine import NESTED_FOLDS
-from optuna_treecv.crossval.engine import NESTED_STEP
-from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.engine import RowScores
-from optuna_treecv.crossval.engine import scored
-from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.task import Task
-from optuna_treecv.crossval.trained import Ahead
-from optuna_treecv.crossval.trained import bind
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import FoldModels
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.engine import Work
+from optuna_treecv.core.repeat import divide_nodes
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.core.row_scores import empty_scores
+from optuna_treecv.core.row_scores import FEWEST_FOLDS
+from optuna_treecv.core.row_scores import FIRST_LEAF
+from optuna_treecv.core.row_scores import FIRST_STEP
+from optuna_treecv.core.row_scores import NESTED_FOLDS
+from optuna_treecv.core.row_scores import NESTED_STEP
+from optuna_treecv.core.row_scores import RowScores
+from optuna_treecv.core.row_scores import scored
+from optuna_treecv.crossval.placed import RemoteTreePlan
+from optuna_treecv.crossval.placed import why_not_remote
+from optuna_treecv.crossval.row_order import warning_of_order
 from optuna_treecv.crossval.trained import Bound
+from optuna_treecv.crossval.trained import check_incremental_estimator
+from optuna_treecv.crossval.trained import cost_of_tree
+from optuna_treecv.crossval.trained import declined
 from optuna_treecv.crossval.trained import lane_parameters
 from optuna_treecv.crossval.trained import node_test
-from optuna_treecv.crossval.trained import outputs_are_enough
-from optuna_treecv.crossval.trained import Trained
+from optuna_treecv.crossval.trained import TrainedPlan
 from optuna_treecv.crossval.trained import Training
 from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.learners.compiled import divergence_advice
 from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.learners.linear import LinearEstimator
-from optuna_treecv.learners.names import name_of
-from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.memory import LEAST_PART
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
@@ -63,7 +62,8 @@ from optuna_treecv.scoring.at_leaves import COUNT_BYTES
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.sharing.caches import AnyCache
-from optuna_treecv.sharing.caches import StoredModelCache
+from optuna_treecv.sharing.keys import digest
+from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.sharing.prefix import Prefix
 from optuna_treecv.sharing.shared_learner import SharedLearner
@@ -71,7 +71,7 @@ from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.walk import beside_the_spine
 from optuna_treecv.tree.walk import ends_within
@@ -86,20 +86,41 @@ from optuna_treecv.tree.walk import walk_to_leaves
 from optuna_treecv.tree.walk import walk_tree
 
 
-class TreeCV(Trained):
-    """At most n log2(2k) row updates per epoch for k folds of n rows in all."""
+def plan_tree(request: Request) -> Plan | Declined:
+    """Return a plan for incremental estimators."""
+    cut, is_remote = request.cross_validation.repeats[0].cut, request.data.is_placed
+    why_not = why_not_remote(request) if is_remote else ""
+    why_not = why_not or why_not_in_tree(request)
+    if not why_not and not isinstance(cut, Folds):
+        why_not = cut.why_no_tree or "the training sets of its folds grow"
+    if why_not:
+        return declined(request, why_not)
+    check_incremental_estimator(request)
+    if request.settings.method in ("auto", "holdout"):
+        request.cross_validation.warn_once("order", lambda: warning_of_order(request))
+    return RemoteTreePlan(request) if is_remote else TreePlan(request)
+
+
+def _is_linear(estimator: Any) -> bool:
+    """Return whether the models are linear, so that they have an average."""
+    kind = type(estimator)
+    from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
+    is_model = is_classifier(estimator) or is_regressor(estimator)
+    return issubclass(kind, LinearEstimator) or (from_sklearn and is_model)
+
+
+class TreePlan(TrainedPlan):
+    """A walk along the tree; several candidates are trained row by row, on lanes."""
 
     name = "treecv"
-    methods = ("auto", "holdout", "treecv")
 
-    def why_not(self, job: Job) -> str:
-        """Return why models cannot be trained further along a tree, a clause."""
-        cut = job.task.repeats[0].cut
-        if why := why_not_in_tree(job):
-            return why
-        if isinstance(cut, Folds):
-            return ""
-        return cut.why_no_tree or "the training sets of its folds grow"
+    def __init__(self, request: Request) -> None:
+        super().__init__(
+            request,
+            early_reports="rows",
+            shared_parameters=lane_parameters(request.estimator),
+            averages_models=_is_linear(request.estimator),
+        )
 
     def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
         """Return a learner that looks models up in the cache, if its states have keys."""
@@ -107,14 +128,14 @@ class TreeCV(Trained):
             return SharedLearner(learner, cache, root)
         return learner
 
-    def early(self, training: Training) -> Generator[Early]:
+    def early(self, training: Training) -> Generator[RowProgress]:
         """Yield the progressive losses along the first pass, and those of 16 folds of many."""
         training.first_pass = FirstPass(training)
         yield from training.first_pass.events()
 
     def walk(self, training: Training) -> Generator[TestedBlock]:
         """Walk the tree from where the first pass has come to."""
-        if training.job.average is not None:
+        if self.request.wants_average:
             return walk_averaging(training)
         if training.first_pass is not None:
             return training.first_pass.walk_rest()
@@ -127,72 +148,79 @@ class TreeCV(Trained):
         test = node_test(repeat.plan, learner, leaves)
         return walk_tree(repeat.plan, learner, test, repeat.blocks, n_jobs)
 
-    def parameters_beside(self, estimator: Any) -> tuple[str, ...]:
-        """Return the parameters in which compiled learners on lanes may differ."""
-        return lane_parameters(estimator)
+    def group(self, candidate: Any, repeat: Repeat, bound: Bound) -> bytes:
+        """Return the name of what candidates on lanes have in common; empty without lanes."""
+        learner = bound.learner
+        if not self.capabilities.shared_parameters or not isinstance(learner, CompiledLearner):
+            return b""
+        cuts_phases = self.request.settings.is_early
+        if (cuts_phases and not learner.phases_may_be_cut) or self.at_leaf(candidate, learner):
+            return b""
+        settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
+        return digest(bound.rows, settings, encode(self.n_epochs))
 
-    def missing(self, job: Job) -> Missing | None:
-        """Return what is missing of the first repeat; None if the results are there already."""
-        bound = _unfinished(job, job.repeats[0], {})
-        if bound is None:
-            return None
-        n_bytes = _output_bytes(bound.learner) * job.task.n_repeats
-        if job.task.settings.is_early:  # scores of the first pass and of 16 folds
-            n_bytes += 2 * len(bound.learner.rows.order) * np.dtype(np.float64).itemsize
-        return Missing(bound.results.name, n_bytes)
+    def evaluate(self, work: Work) -> Generator[Event]:
+        """Train models; those of several candidates in as many walks as their lanes take."""
+        candidates = work.candidates
+        if len(candidates) == 1:
+            yield from super().evaluate(work)
+            return
+        learners = [one.learner for one in work.bound]
+        least, most = Lanes.least(learners[0]), Lanes.most(learners[0])
+        for first in range(0, len(candidates), max(1, most)):
+            members = range(first, min(first + most, len(candidates)))
+            if len(members) >= least:
+                yield from self._walk_lanes(work, learners, members)
 
-    def together(self, jobs: Sequence[Job], watch: Watch | None, are_leased: bool) -> bool:
-        """Train compiled learners on lanes: row by row, in one walk over the tree."""
-        is_any = False
-        for repeat in jobs[0].task.repeats:
-            for group in _groups(jobs, repeat):
-                names = list(group)
-                learner = group[names[0]][1].learner
-                least, most = Lanes.least(learner), Lanes.most(learner)
-                if most < least:
-                    continue
-                for first in range(0, len(names), most):
-                    part = names[first : first + most]
-                    if len(part) >= least:
-                        members = [group[name] for name in part]
-                        _evaluate_group(members, repeat.number, watch, are_leased)
-                        is_any = True
-        return is_any
-
-    def average(self, estimator: Any, else_right: str) -> "FoldAverage":
-        """Return what takes the models of linear learners."""
-        kind = type(estimator)
-        from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
-        is_model = is_classifier(estimator) or is_regressor(estimator)
-        if not issubclass(kind, LinearEstimator) and not (from_sklearn and is_model):
-            super().average(estimator, else_right)
-        return FoldAverage(estimator)
-
-    def cost(self, job: Job) -> str:
-        """Return the row updates at most, and those of k trainings from scratch."""
-        task, n_epochs = job.task, job.n_epochs
-        n_standard = n_epochs * task.n_updates_standard
-        if task.n_folds == 1:
-            return (
-                f"One model is trained, in {n_standard:,} row updates, and tested on other rows."
+    def _walk_lanes(
+        self, work: Work, learners: Sequence[CompiledLearner], members: range
+    ) -> Generator[RowProgress | TestedFolds]:
+        """Train some candidates in one walk over the tree, and yield what is known of each."""
+        candidates, sinks, repeat, _, watch, _ = work
+        plan, n_threads = repeat.plan, self.request.settings.n_threads
+        some = [learners[i] for i in members]
+        if self.request.settings.is_early and repeat.number == 0:
+            early = EarlyLanes(plan, some, self.request.scoring.first, n_threads, watch)
+            arrays, alive = early.evaluate()
+            each = early.lanes
+        else:
+            lanes, each = Lanes(some, COUNT_BYTES), [Lane() for _ in some]
+            out, arrays = _room(plan, lanes, len(some))
+            n_updates = walk_lanes(plan, lanes, out, repeat.blocks, n_threads)
+            alive = list(range(len(some)))
+            for one in each:
+                one.n_updates = n_updates
+        outputs = dict(zip(alive, arrays, strict=True))
+        for number, (candidate, lane) in enumerate(zip(members, each, strict=True)):
+            cost = sinks[candidate].cost
+            cost.n_updates += lane.n_updates
+            cost.seconds_prepare = some[0].rows.seconds
+            yield from lane.progress(plan, candidate)
+            if lane.lost_at is not None:
+                continue
+            of_model = outputs[number]
+            if of_model.array.nbytes < LEAST_PART and not of_model.was_kept:
+                of_model = ArrayThenCount.of(of_model.array, 0)
+            leaves = self.leaves_for(candidates[candidate], repeat, learners[candidate], of_model)
+            yield TestedFolds(
+                candidate,
+                plan.root,
+                lane.n_updates,
+                leaves.tested(plan.root),
+                called=leaves.called,
+                record=of_model,
             )
-        return (
-            f"A tree over {task.folds_in_words} of {task.data.n_rows:,} rows takes at most "
-            f"{n_epochs * most_updates(task):,} row updates; k trainings from scratch take "
-            f"{n_standard:,}."
-        )
 
-
-def most_updates(task: Task) -> int:
-    """Return the most row updates that the tree takes for one epoch."""
-    return int(task.data.n_rows * log2(2 * task.n_folds)) * task.n_repeats
+    def cost(self) -> str:
+        """Return the row updates at most, and those of k trainings from scratch."""
+        return cost_of_tree(self.request, self.n_epochs)
 
 
 def walk_averaging(training: Training) -> Generator[TestedBlock]:
     """Walk the tree and add up the models of its folds; compiled learners walk it in blocks."""
     plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
-    learner, average = training.learner, training.job.average
-    assert isinstance(learner, ModelTrainer) and average is not None
+    learner = training.learner
+    assert isinstance(learner, ModelTrainer)
     sums: dict[Node, np.ndarray] = {}
 
     def test(node: Node, state: Any, start: int, stop: int) -> int:
@@ -207,144 +235,63 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
             sums[node] = total[0]
         return n_updates
 
-    n_threads = training.job.task.settings.n_threads
+    n_threads = training.plan.request.settings.n_threads
     for block, n_updates in walk_tree(plan, learner, test, blocks, n_threads):
         if block == blocks[-1]:
-            average.add(learner, sum_along_tree(plan, sums, plan.root), plan.n_folds)
+            total = sum_along_tree(plan, sums, plan.root)
+            as_estimator = partial(_average, leaves.estimator, learner)
+            training.models.append(FoldModels(0, total, plan.n_folds, as_estimator))
         yield block, n_updates
 
 
-class FoldAverage:
-    """The average of the models of all folds and repeats, one vector while leaves are visited.
+def _average(candidate: Any, learner: ModelTrainer, mean: np.ndarray) -> Any:
+    """Return the fitted estimator with the mean of the models of all folds.
 
     Blum, Kalai & Langford (1999) use a fold model drawn at random for each prediction, the k-fold
     hypothesis. The mean of the fold models' weights is one model that is at least as stable.
+    """
+    fitted = learner.with_numbers(mean)
+    forget_seeds(fitted, candidate)
+    names = learner.rows.feature_names
+    if names is not None and isinstance(learner, CompiledLearner):
+        fitted.feature_names_in_ = names
+    return fitted
 
-    Parameters
+
+@dataclass
+class Lane:
+    """What is known of a candidate among others that are trained with it.
+
+    Attributes
     ----------
-    estimator : estimator
-        As given.
+    progressive, nested : RowScores or None
+        The early scores, of the first pass until it lost and of 16 folds; None: not known.
+    lost_at : int or None
+        The step at which it lost against others; None if its folds are tested.
+    n_updates : int
+        The rows trained on.
     """
 
-    def __init__(self, estimator: Any) -> None:
-        self._estimator = estimator
-        self._learner: Any = None
-        self._total: Any = 0.0
-        self._n_models = 0
+    progressive: RowScores | None = None
+    nested: RowScores | None = None
+    lost_at: int | None = None
+    n_updates: int = 0
 
-    def add(self, learner: ModelTrainer, total: np.ndarray, n_models: int) -> None:
-        """Add the models of one repeat."""
-        self._learner = learner
-        self._total = self._total + total
-        self._n_models += n_models
-
-    def finish(self) -> Any:
-        """Return a fitted estimator with the mean of the models, or the error if there is none."""
-        mean = self._total / self._n_models
-        if not np.all(np.isfinite(mean)):
-            return ValueError(
-                f"{name_of(self._estimator)} diverges on some fold, so that the fold models have "
-                f"no average; {divergence_advice(self._estimator)}"
-            )
-        fitted = self._learner.with_numbers(mean)
-        forget_seeds(fitted, self._estimator)
-        names = self._learner.rows.feature_names
-        if names is not None and isinstance(self._learner, CompiledLearner):
-            fitted.feature_names_in_ = names
-        return fitted
+    def progress(self, plan: Partition, candidate: int) -> Iterator[RowProgress]:
+        """Yield the early scores until it lost."""
+        if self.progressive is None:
+            return
+        for n_rows, step in steps_of_spine(plan).items():
+            if n_rows > self.progressive.n_rows:
+                return
+            first = self.progressive.first(n_rows)
+            yield RowProgress(candidate, step, first, step == self.lost_at)
+        if self.nested is not None:
+            has_lost = self.lost_at == NESTED_STEP
+            yield RowProgress(candidate, NESTED_STEP, self.nested, has_lost)
 
 
-def _groups(jobs: Sequence[Job], repeat: Repeat) -> Iterable[dict[str, tuple[Job, Bound]]]:
-    """Group the learners whose results are missing; a group can be evaluated side by side.
-
-    The keys within a group are the names of the results.
-    """
-    groups: dict[tuple[bytes, bytes, int], dict[str, tuple[Job, Bound]]] = {}
-    prepared: dict[tuple[RowLayout, bytes], PreparedRows] = {}
-    for job in jobs:
-        bound = _unfinished(job, job.repeats[repeat.number], prepared)
-        if bound is not None:
-            learner = bound.learner
-            settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
-            alike = bound.rows, settings, job.n_epochs
-            groups.setdefault(alike, {})[bound.results.name] = job, bound
-    return groups.values()
-
-
-def _unfinished(
-    job: Job, repeat: Repeat, prepared: dict[tuple[RowLayout, bytes], PreparedRows]
-) -> Bound | None:
-    """Return a job bound to a repeat if its results are needed and missing.
-
-    The repeat's rows are taken from ``prepared``, or put there.
-    """
-    task = job.task
-    try:
-        after = job.layout, job.steps_name
-        if after not in prepared:
-            prepared[after] = job.rows(repeat)
-        bound = bind(job, repeat, prepared[after])
-    except Exception:  # noqa: BLE001  # the job itself will raise it
-        return None
-    learner, results = bound.learner, bound.results
-    if not isinstance(learner, CompiledLearner):  # its steps are too wide to be compiled
-        return None
-    if task.settings.is_early and not learner.phases_may_be_cut:
-        return None
-    follow = (outputs_are_enough(job.estimator, learner, one) for one in job.scoring.metrics)
-    if results is None or not all(follow) or repeat.number in job.ahead:
-        return None
-    return None if results.has_outputs(_output_bytes(learner)) else bound
-
-
-def _output_bytes(learner: CompiledLearner) -> int:
-    return len(learner.rows.order) * learner.n_outputs * learner.dtype.itemsize
-
-
-def _evaluate_group(
-    members: list[tuple[Job, Bound]], number: int, watch: Watch | None, are_leased: bool
-) -> None:
-    """Compute the outputs of a group on the repeat with this number, in one walk."""
-    began, since = perf_counter(), datetime.now(UTC)
-    first = members[0][0]
-    repeat, n_threads = first.repeats[number], first.task.settings.n_threads
-    learners = [bound.learner for _, bound in members]
-    ahead = [Ahead() for _ in members]
-    if first.task.settings.is_early and number == 0:
-        lanes = EarlyLanes(repeat.plan, learners, first.scoring.first, n_threads, watch)
-        outputs, tested = lanes.evaluate()
-        ahead = lanes.ahead
-    else:
-        plan, learner = repeat.plan, Lanes(learners, COUNT_BYTES)
-        out, outputs = _room(plan, learner, len(members))
-        n_updates = walk_lanes(plan, learner, out, repeat.blocks, n_threads)
-        tested = list(range(len(members)))
-        for one in ahead:
-            one.n_updates = n_updates
-    seconds = (perf_counter() - began) / len(members)
-    for i, of_model in zip(tested, outputs, strict=True):
-        if of_model.array.nbytes < LEAST_PART and not of_model.was_kept:
-            of_model = ArrayThenCount.of(of_model.array, 0)
-        of_model.n_updates = ahead[i].n_updates
-        if ahead[i].lost_at is None:
-            are_leased &= not of_model.was_kept  # but in a file
-            ahead[i].outputs, ahead[i].since = of_model, since if are_leased else None
-    for results, (job, _) in zip(ahead, members, strict=True):
-        results.seconds = seconds
-        job.ahead[number] = results
-    if are_leased:
-        cache = first.task.shared.cache
-        assert isinstance(cache, StoredModelCache)
-        cache.write(  # a negative count says that no trial has counted these row updates yet
-            bound.results.to_write(
-                ArrayThenCount.of(results.outputs.array, -results.n_updates), results.seconds
-            )
-            for results, (_, bound) in zip(ahead, members, strict=True)
-            if results.outputs is not None
-        )
-
-
-def _room(plan: Plan, lanes: Lanes, n_models: int) -> tuple[np.ndarray, list[ArrayThenCount]]:
+def _room(plan: Partition, lanes: Lanes, n_models: int) -> tuple[np.ndarray, list[ArrayThenCount]]:
     """Return room for the outputs of all learners, and for those of each with their count."""
     shape = plan.n_rows, lanes.n_outputs
     whole, each = ArrayThenCount.side_by_side(
@@ -367,19 +314,16 @@ class FirstPass:
         self._training = training
         self._plan = training.repeat.plan
         self._learner = training.learner
-        self._metric = training.job.scoring.first
-        self._scored = partial(scored, self._learner, self._metric, training.job.estimator)
-        self._n_threads = training.job.task.settings.n_threads
+        self._metric = training.plan.request.scoring.first
+        self._scored = partial(scored, self._learner, self._metric, training.leaves.estimator)
+        self._n_threads = training.plan.request.settings.n_threads
         self._states: dict[Node, Any] = {}  # of the nodes on the spine
         self._pending: list[Pending] | None = None
 
-    def events(self) -> Generator[Early]:
+    def events(self) -> Generator[RowProgress]:
         """Train on the first pass, and then down to 16 nodes; yield each step."""
         training = self._training
         is_large = self._plan.n_folds >= FEWEST_FOLDS
-        if training.ahead is not None:
-            yield from self._replayed(training.ahead, is_large)
-            return
         training.is_training = True
         ends, n_rows = steps_of_spine(self._plan), length_of_spine(self._plan)
         scores = empty_scores(self._metric, n_rows, self._learner.rows, ends)
@@ -388,21 +332,11 @@ class FirstPass:
             training.n_needed += len(outputs)
             training.n_walked += len(outputs)
             if step is not None:
-                yield Early(step, scores)
+                yield RowProgress(0, step, scores)
         if not self._states:
             training.n_needed = 0  # the tree needs another pass
         if is_large:
-            yield Early(NESTED_STEP, self._nested())
-
-    def _replayed(self, ahead: Ahead, is_large: bool) -> Generator[Early]:
-        """Yield what was computed together with other jobs, until it lost against them."""
-        assert ahead.progressive is not None
-        for n_rows, step in steps_of_spine(self._plan).items():
-            if n_rows > ahead.progressive.n_rows:
-                return
-            yield Early(step, ahead.progressive.first(n_rows), step == ahead.lost_at)
-        if is_large and ahead.nested is not None:
-            yield Early(NESTED_STEP, ahead.nested, ahead.lost_at == NESTED_STEP)
+            yield RowProgress(0, NESTED_STEP, self._nested())
 
     def _nested(self) -> RowScores:
         """Walk the tree to its 16 nodes of level 4; return the scores of all rows they test."""
@@ -425,7 +359,7 @@ class FirstPass:
         plan, learner = self._plan, self._learner
         pending = self._pending or self._left(plan.root, FIRST_LEAF)
         nodes = [plan.root] if pending is None else [one.node for one in pending]
-        blocks = divided(plan, nodes, self._n_threads)
+        blocks = divide_nodes(plan, nodes, self._n_threads)
         test = node_test(plan, learner, self._training.leaves)
         return walk_tree(plan, learner, test, blocks, self._n_threads, pending)
 
@@ -440,7 +374,7 @@ class EarlyLanes:
 
     Parameters
     ----------
-    plan : Plan
+    plan : Partition
     learners : list of CompiledLearner
         Those that ``Lanes`` takes.
     metric : Loss or Scorer
@@ -452,11 +386,11 @@ class EarlyLanes:
 
     Attributes
     ----------
-    ahead : list of Ahead
+    lanes : list of Lane
         What is known of each learner.
     """
 
-    plan: Plan
+    plan: Partition
     learners: list[CompiledLearner]
     metric: Metric
     n_jobs: int
@@ -469,7 +403,7 @@ class EarlyLanes:
         self._states: dict[Node, np.ndarray] = {}
         ends = steps_of_spine(self.plan)
         scores = partial(empty_scores, self.metric, max(ends), self.learners[0].rows, ends)
-        self.ahead = [Ahead(scores()) for _ in self.learners]
+        self.lanes = [Lane(scores()) for _ in self.learners]
 
     def evaluate(self) -> tuple[list[ArrayThenCount], list[int]]:
         """Walk the tree; return the outputs of those whose folds are tested, and who they are.
@@ -491,13 +425,13 @@ class EarlyLanes:
         if pending is None:
             pending = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
         out, outputs = _room(plan, lanes, len(self._members))
-        blocks = divided(plan, [one.node for one in pending], self.n_jobs)
+        blocks = divide_nodes(plan, [one.node for one in pending], self.n_jobs)
         self._count(walk_lanes(plan, lanes, out, blocks, self.n_jobs, pending))
         return outputs, self._members
 
     def _first_pass(self) -> None:
         steps, n_before = steps_of_spine(self.plan), 0
-        progressive: list[Any] = [one.progressive for one in self.ahead]
+        progressive: list[Any] = [one.progressive for one in self.lanes]
         lanes, state = self._lanes, self._lanes.start()
         for node, phase in phases_of_spine(self.plan):
             rows, begin = phase.rows, 0
@@ -534,7 +468,7 @@ class EarlyLanes:
         n_rows, of_rows = stop - start, self.learners[0].rows
         each: list[Any] = [None for _ in self.learners]
         for number in self._members:
-            each[number] = self.ahead[number].nested = empty_scores(self.metric, n_rows, of_rows)
+            each[number] = self.lanes[number].nested = empty_scores(self.metric, n_rows, of_rows)
         by_model = out.reshape(len(self._members), lanes.out_rows, -1)[:, start:stop]
         self._add(each, by_model, slice(start, stop), 0, n_rows)
         left = [held[node] for node in nodes[1:]]
@@ -558,7 +492,7 @@ class EarlyLanes:
 
     def _count(self, n_rows: int) -> None:
         for number in self._alive:
-            self.ahead[number].n_updates += n_rows
+            self.lanes[number].n_updates += n_rows
 
     def _drop(
         self, step: int, scores: Sequence[RowScores], rows: slice, states: list[np.ndarray]
@@ -569,7 +503,7 @@ class EarlyLanes:
         alive = sorted(self._alive)
         losers = self.watch.losers(step, [scores[number] for number in alive], rows)
         for i in losers:
-            self.ahead[alive[i]].lost_at = step
+            self.lanes[alive[i]].lost_at = step
             self._alive.remove(alive[i])
         if not 0 < 2 * len(self._alive) <= len(self._members):
             return states
@@ -585,7 +519,7 @@ class EarlyLanes:
 
 def _models_at(
     nodes: list[Node],
-    plan: Plan,
+    plan: Partition,
     learner: Learner | Lanes,
     out: np.ndarray,
     n_jobs: int,
@@ -607,7 +541,7 @@ def _models_at(
 
 
 def walk_lanes(
-    plan: Plan,
+    plan: Partition,
     lanes: Lanes,
     out: np.ndarray,
     nodes: list[Node],

@@ -41,8 +41,8 @@ from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Part
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.plan import Phase
-from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.plan import rows_of
 
@@ -482,7 +482,7 @@ class KernelTrainer:
     snapshot = staticmethod(copy_of)
 
     def walk_summing(
-        self, plan: Plan, node: Node, state: np.ndarray, out: np.ndarray
+        self, plan: Partition, node: Node, state: np.ndarray, out: np.ndarray
     ) -> tuple[int, np.ndarray]:
         """Walk a subtree as ``walk_subtree`` does; also return the sum of its folds' models.
 
@@ -500,7 +500,7 @@ class KernelTrainer:
 
     def walk_subtree(
         self,
-        plan: Plan,
+        plan: Partition,
         node: Node,
         state: np.ndarray,
         out: np.ndarray,
@@ -512,7 +512,7 @@ class KernelTrainer:
 
         Parameters
         ----------
-        plan : Plan
+        plan : Partition
         node : Node
         state : ndarray
         out : ndarray

@@ -12,10 +12,10 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.crossval.intervals import difference_by_folds
-from optuna_treecv.crossval.intervals import Interval
-from optuna_treecv.crossval.intervals import PairedDifference
-from optuna_treecv.crossval.intervals import score_range
+from optuna_treecv.core.intervals import difference_by_folds
+from optuna_treecv.core.intervals import Interval
+from optuna_treecv.core.intervals import PairedDifference
+from optuna_treecv.core.intervals import score_range
 from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations

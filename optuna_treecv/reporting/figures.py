@@ -13,8 +13,8 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from optuna.trial import FrozenTrial
 
-from optuna_treecv.crossval.intervals import PairedDifference
-from optuna_treecv.crossval.settings import is_number
+from optuna_treecv.core.intervals import PairedDifference
+from optuna_treecv.core.settings import is_number
 from optuna_treecv.reporting.evaluations import compare_trials
 from optuna_treecv.reporting.evaluations import Compared
 from optuna_treecv.reporting.evaluations import Evaluations

@@ -7,13 +7,14 @@ import numpy as np
 import plotly.graph_objects as go
 from sklearn.base import clone
 
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.forest import forest_of
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.crossval.settings import check_integer
+from optuna_treecv.core.result import CVResult
+from optuna_treecv.core.run import Run
+from optuna_treecv.core.settings import check_integer
+from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.forest import ForestPlan
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.trees.estimators import weakest_links
+from optuna_treecv.learners.trees.forest import Forest
 from optuna_treecv.learners.trees.forest import Limits
 from optuna_treecv.reporting.figures import BLUE
 from optuna_treecv.reporting.figures import finish
@@ -57,7 +58,7 @@ def plot_tree_agreement(
     5
     """
     estimator = objective._space.candidate(params)[0]
-    shares = forest_of(_grown(objective, estimator)).agreement(Limits.of(estimator))
+    shares = _forest_of(_grown(objective, estimator)).agreement(Limits.of(estimator))
     figure = go.Figure(
         go.Scatter(
             x=np.arange(len(shares)),
@@ -70,7 +71,9 @@ def plot_tree_agreement(
     )
     figure.update_xaxes(title_text="depth", rangemode="tozero")
     figure.update_yaxes(title_text="rows in shared nodes, %", range=[0, 104])
-    subtitle = f"{objective._task.n_folds} folds; nodes that a fold shares are searched once"
+    subtitle = (
+        f"{objective._cross_validation.n_folds} folds; nodes that a fold shares are searched once"
+    )
     return finish(figure, "Agreement of the folds' trees", subtitle)
 
 
@@ -112,7 +115,7 @@ def plot_pruning_path(
     ['mean of the folds', 'best', 'smallest within one standard error']
     """
     estimator = objective._space.candidate(params)[0]
-    metric = _grown(objective, estimator).scoring.name
+    metric = _grown(objective, estimator).request.scoring.name
     alphas, n_leaves, results = _pruning_path(objective, estimator, most)
     if results[0].std is None:
         raise ValueError(
@@ -164,15 +167,15 @@ def plot_pruning_path(
     return finish(figure, "Pruning path", subtitle)
 
 
-def _grown(objective: TreeCVObjective, estimator: Any) -> Job:
-    """Return a job for an estimator; refuse one that is not evaluated by a forest."""
-    job = job_for(objective._task, estimator)
-    if job.engine.name != "forest":
+def _grown(objective: TreeCVObjective, estimator: Any) -> Run:
+    """Return a run for an estimator; refuse one that is not evaluated by a forest."""
+    run = run_for(objective._cross_validation, estimator)
+    if run.plan.name != "forest":
         raise ValueError(
             "objective must evaluate a HistTreeClassifier or a HistTreeRegressor by "
-            f"method='forest', got {name_of(estimator)} by method={job.engine.name!r}."
+            f"method='forest', got {name_of(estimator)} by method={run.plan.name!r}."
         )
-    return job
+    return run
 
 
 def _pruning_path(
@@ -186,14 +189,20 @@ def _pruning_path(
     """
     most = check_integer("most", most, 10_000)
     whole = clone(estimator).set_params(ccp_alpha=0.0)
-    tree = forest_of(job_for(objective._task, whole)).tree(0, Limits.of(whole))
+    tree = _forest_of(run_for(objective._cross_validation, whole)).tree(0, Limits.of(whole))
     alphas, _, n_leaves = weakest_links(tree.nodes)
     is_last = np.append(alphas[1:] > alphas[:-1], True)  # of equal penalties
     alphas, n_leaves = alphas[is_last], n_leaves[is_last]
     between = np.sqrt(alphas * np.append(alphas[1:], alphas[-1]))
     chosen = np.unique(np.linspace(0, len(alphas) - 1, min(most, len(alphas))).round().astype(int))
     results = [
-        job_for(objective._task, clone(whole).set_params(ccp_alpha=alpha)).finish()
+        run_for(objective._cross_validation, clone(whole).set_params(ccp_alpha=alpha)).finish()
         for alpha in between[chosen].tolist()
     ]
     return between[chosen], n_leaves[chosen], results
+
+
+def _forest_of(run: Run) -> Forest:
+    """Return the forest that the trials of a tree share."""
+    assert isinstance(run.plan, ForestPlan)
+    return run.plan.forest_of(run.estimator)

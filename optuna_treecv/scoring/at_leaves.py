@@ -14,13 +14,14 @@ from optuna_treecv.rows.memory import aligned_bytes
 from optuna_treecv.rows.memory import empty_parts
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import score_of
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import scores_of_called
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 
 
 @dataclass(eq=False)
@@ -31,7 +32,7 @@ class Leaves:
 
     Parameters
     ----------
-    plan : Plan
+    plan : Partition
     learner : Learner
     estimator : estimator
         The learner's.
@@ -41,64 +42,38 @@ class Leaves:
         Which of the metrics need more of a model than its outputs: the fitted estimator.
     at_rows : ndarray of shape (plan.n_rows,) or None
         The prepared row that stands behind each row of the plan; None: the same.
-
-    Attributes
-    ----------
     outputs : ArrayThenCount or None
-        The outputs for all rows of the plan, (n_rows, n_outputs); None if no score needs them.
+        The outputs for all rows of the plan, (n_rows, n_outputs). They are made if they are not
+        given, unless no score needs them.
     """
 
-    plan: Plan
+    plan: Partition
     learner: Learner
     estimator: Any = None
     metrics: Sequence[Metric] = ()
     at_leaf: Collection[int] = ()
     at_rows: np.ndarray | None = None
+    outputs: "ArrayThenCount | None" = None
 
     def __post_init__(self) -> None:
-        self.outputs: ArrayThenCount | None = None
-        if not self.at_leaf or len(self.at_leaf) < len(self.metrics):
+        needs_outputs = not self.at_leaf or len(self.at_leaf) < len(self.metrics)
+        if self.outputs is None and needs_outputs:
             shape = self.plan.n_rows, self.learner.n_outputs
             self.outputs = ArrayThenCount(shape, self.learner.dtype, self.learner.rows)
         rows = self.learner.rows
-        # The scores of scorers that are called for each fold.
-        self._fold_scores = {
-            number: ArrayThenCount((self.plan.n_folds,))
+        # The scorers that are called for each fold, and their scores at leaves.
+        self._called = {
+            number: metric
             for number, metric in enumerate(self.metrics)
             if isinstance(metric, Scorer)
             and (number in self.at_leaf or fold_metric(metric, rows.classes) is None)
         }
+        self._at_leaves = {i: np.empty(self.plan.n_folds) for i in self.at_leaf}
+        enough = (one for i, one in enumerate(self.metrics) if i not in self.at_leaf)
+        self._methods = {response_of(one, self.estimator) for one in enough}
         self._targets, self._weights = (
             of_rows if of_rows is None or self.at_rows is None else of_rows[self.at_rows]
             for of_rows in (rows.targets, rows.score_weights)
-        )
-
-    def results(self) -> "dict[str, ArrayThenCount]":
-        """Return the results that can be kept; scorers only if their name identifies them."""
-        kept = {
-            self.metrics[i].name: scores
-            for i, scores in self._fold_scores.items()
-            if self.metrics[i].is_registered
-        }
-        return kept if self.outputs is None else kept | {"outputs": self.outputs}
-
-    def to_keep(self) -> "dict[str, ArrayThenCount]":
-        """Return those results that were not kept yet, and that are known."""
-        results = {name: one for name, one in self.results().items() if not one.was_kept}
-        needs_outputs = len(self._fold_scores) < len(self.metrics)
-        if any(one.was_kept for one in self._fold_scores.values()) and not needs_outputs:
-            results.pop("outputs", None)
-        for number, scores in self._fold_scores.items():
-            if np.isnan(scores.array).any():  # the scorer has failed
-                results.pop(self.metrics[number].name, None)
-        return results
-
-    def suffice(self, names: Collection[str]) -> bool:
-        """Return whether all scores follow from these results."""
-        return all(
-            ("outputs" in names and i not in self.at_leaf)
-            or (metric.is_registered and metric.name in names)
-            for i, metric in enumerate(self.metrics)
         )
 
     def test_leaf(self, fold: Node, state: Any) -> None:
@@ -127,22 +102,22 @@ class Leaves:
             if fitted is not None:
                 assert isinstance(scorer, Scorer)
                 score = score_of(scorer, fitted, X, y, learner.rows.classes, weights)
-            self._fold_scores[i].array[fold.first] = score
+            self._at_leaves[i][fold.first] = score
 
     def called(self, folds: Node) -> dict[int, np.ndarray]:
         """Return the scores of folds by scorers that are called for each, by the metric's number.
 
-        Those that need outputs alone are called now, unless their scores were kept.
+        Those that need outputs alone are called now.
         """
-        part = slice(folds.first, folds.last)
-        for number, scores in self._fold_scores.items():
-            if number in self.at_leaf or scores.was_kept:
-                continue
-            scorer, classes = self.metrics[number], self.learner.rows.classes
-            assert isinstance(scorer, Scorer)
-            rows = self.tested(folds)
-            scores.array[part] = scores_of_called(scorer, rows, self.estimator, classes)
-        return {number: scores.array[part] for number, scores in self._fold_scores.items()}
+        part, classes = slice(folds.first, folds.last), self.learner.rows.classes
+        return {
+            number: (
+                self._at_leaves[number][part]
+                if number in self.at_leaf
+                else scores_of_called(scorer, self.tested(folds), self.estimator, classes)
+            )
+            for number, scorer in self._called.items()
+        }
 
     def tested(self, folds: Node) -> TestedRows:
         """Return the rows of tested folds and the outputs for them; none where none are kept."""
@@ -157,6 +132,7 @@ class Leaves:
             None if self._targets is None else self._targets[start:stop],
             None if self._weights is None else self._weights[start:stop],
             None if each else self.plan.begins(folds) - start,
+            self._methods if self.outputs is not None else (),
         )
 
 

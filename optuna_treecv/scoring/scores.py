@@ -3,6 +3,7 @@ all rows pooled. How far the scores of rows lie apart within folds gives standar
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from copy import copy
@@ -42,6 +43,8 @@ class TestedRows:
     weights : ndarray of shape (n_rows,), float64, or None
     begins : ndarray of shape (n_folds,), int, or None
         The first row of each fold, 0 first; None: each row is a fold.
+    methods : collection of str or None
+        Those whose responses follow from the outputs; None: all.
     """
 
     __test__ = False  # for pytest
@@ -51,6 +54,7 @@ class TestedRows:
     targets: np.ndarray | None
     weights: np.ndarray | None
     begins: np.ndarray | None
+    methods: Collection[str] | None = None
     _responses: dict[str, np.ndarray] = field(default_factory=dict, init=False)
 
     @classmethod
@@ -81,6 +85,25 @@ class TestedRows:
     def n_folds(self) -> int:
         return len(self) if self.begins is None else len(self.begins)
 
+    def all_begins(self) -> np.ndarray:
+        """Return the first row of each fold."""
+        return np.arange(len(self)) if self.begins is None else self.begins
+
+    def part(self, first: int, last: int) -> "TestedRows":
+        """Return the rows of the folds first to last - 1."""
+        rows = slice(first, last)
+        if self.begins is not None:
+            ends = np.append(self.begins[first : last + 1], len(self))
+            rows = slice(ends[0], ends[last - first])
+        return TestedRows(
+            self.outputs[rows],
+            self.respond,
+            None if self.targets is None else self.targets[rows],
+            None if self.weights is None else self.weights[rows],
+            None if self.begins is None else self.begins[first:last] - rows.start,
+            self.methods,
+        )
+
     def response(self, method: str) -> np.ndarray:
         if method not in self._responses:
             with np.errstate(all="ignore"):
@@ -106,6 +129,10 @@ class TestedRows:
 
 #: The numbers for each fold in a spread.
 SPREAD_SIZE = 3
+
+
+#: In ``FoldScores.diverged``, where an engine tells this apart: predictions are not finite.
+OUTPUTS_DIVERGED = 2
 
 
 class FoldScores(NamedTuple):
@@ -183,7 +210,7 @@ def by_metric(
     """
     diverged = rows.diverged()
     targets: Any = rows.targets
-    begins = np.arange(len(rows)) if rows.begins is None else rows.begins
+    begins = rows.all_begins()
     response = rows.response(method)
     with np.errstate(all="ignore"):
         of_rows = [] if metric.of_rows is None else [metric.of_rows(response, targets)]
@@ -356,7 +383,7 @@ def scores_of_called(
     """
     method = response_of(scorer, estimator)
     stand_in = StandIn(estimator, classes, method)
-    begins = np.arange(len(rows)) if rows.begins is None else rows.begins
+    begins = rows.all_begins()
     ends = np.append(begins[1:], len(rows))
     scores = np.where(rows.diverged(), scorer.if_diverged, np.nan)
     for fold in np.flatnonzero(np.isnan(scores) if folds is None else folds):

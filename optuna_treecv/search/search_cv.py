@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from sklearn.base import BaseEstimator
 from sklearn.base import MetaEstimatorMixin
+from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
 from sklearn.metrics import get_scorer_names
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
@@ -32,15 +33,15 @@ from sklearn.utils._repr_html.estimator import _VisualBlock
 from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metadata_routing import MethodMapping
 
-from optuna_treecv.crossval.settings import check_choice
-from optuna_treecv.crossval.settings import check_integer
-from optuna_treecv.crossval.settings import check_room
-from optuna_treecv.crossval.settings import check_verbose
-from optuna_treecv.crossval.settings import draw_seed
-from optuna_treecv.crossval.settings import is_number
-from optuna_treecv.crossval.settings import MethodName
-from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.task import on_cluster
+from optuna_treecv.core.cross_validation import on_cluster
+from optuna_treecv.core.settings import check_choice
+from optuna_treecv.core.settings import check_integer
+from optuna_treecv.core.settings import check_room
+from optuna_treecv.core.settings import check_verbose
+from optuna_treecv.core.settings import draw_seed
+from optuna_treecv.core.settings import is_number
+from optuna_treecv.core.settings import MethodName
+from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import is_integer
@@ -50,7 +51,6 @@ from optuna_treecv.search.points import is_sampled
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
-from optuna_treecv.search.trials import CallbackSupportMixin
 from optuna_treecv.search.trials import check_direction
 from optuna_treecv.search.trials import check_trials
 from optuna_treecv.search.trials import FitTasks
@@ -515,7 +515,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(estimator, X, y, **options)
-        objective._task.tries_all_folds = self.error_score != "raise"
+        objective._cross_validation.tries_all_folds = self.error_score != "raise"
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a pruner, which the user may not know.
         is_meant = self.study is None or isinstance(pruner, RacingPruner)

@@ -39,18 +39,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils import indexable
 from sklearn.utils.parallel import Parallel
 
-from optuna_treecv.crossval.engines import evaluate_together
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.engines import jobs_for
-from optuna_treecv.crossval.engines import task_for
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.result import CVResult
+from optuna_treecv.core.run import evaluate_batch
+from optuna_treecv.core.run import Run
+from optuna_treecv.core.settings import quietly
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.crossval.engines import cross_validation_for
+from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.engines import runs_for
 from optuna_treecv.crossval.growing_folds import divided
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.newton import Newton
-from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.crossval.settings import quietly
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.growing.growth import kind_of
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
@@ -175,18 +174,18 @@ def _left_if_it_fails() -> Iterator[None]:
         raise LeftToSklearn(str(error).partition("\n")[0]) from error
 
 
-def _checked(jobs: list[Job]) -> str:
-    """Return the method of jobs whose scores are promised, or leave them to scikit-learn."""
-    methods = {job.engine.name: job for job in jobs}
+def _checked(runs: list[Run]) -> str:
+    """Return the method of runs whose scores are promised, or leave them to scikit-learn."""
+    methods = {run.plan.name: run for run in runs}
     promised = sorted(methods.keys() & PROMISED)
-    for name, job in methods.items():
+    for name, run in methods.items():
         if name not in PROMISED and (name != "fit" or not promised):
-            raise LeftToSklearn(job.why or f"method={name!r} makes other models than fit")
-        if name in _GROWN and _is_random(job.estimator):
+            raise LeftToSklearn(run.reason or f"method={name!r} makes other models than fit")
+        if name in _GROWN and _is_random(run.estimator):
             raise LeftToSklearn("random_state is None, so that no two runs have equal results")
         if name in _CONVERGED:
-            _check_converges(job.estimator)
-    grows_alone = len({_without_size(job.estimator) for job in jobs}) == len(jobs)
+            _check_converges(run.estimator)
+    grows_alone = len({_without_size(run.estimator) for run in runs}) == len(runs)
     if grows_alone and _GROWN & methods.keys():
         raise LeftToSklearn("no two ensembles differ in their number of trees alone")
     return ", ".join(promised)
@@ -266,10 +265,10 @@ def _results(
     if len({isinstance(name, str) for name in getattr(X, "columns", ())}) > 1:
         raise LeftToSklearn("some names of columns are no strings")
     with quietly():  # scikit-learn may do it in the end
-        jobs = jobs_for(task_for(X, y, settings, estimators), estimators)
-        call.method = _checked(jobs)
-    evaluate_together(jobs)
-    return [job.finish() for job in jobs]
+        runs = runs_for(cross_validation_for(X, y, settings, estimators), estimators)
+        call.method = _checked(runs)
+    evaluate_batch(runs)
+    return [run.finish() for run in runs]
 
 
 class _Kind(ABCMeta):
@@ -582,20 +581,19 @@ class _Paths:
         folds = None, self.searcher.cv, self.searcher.n_jobs
         settings = _settings(estimators[0], y, *folds, sample_weight=options["sample_weight"])
         with quietly():
-            task = task_for(X, y, settings, estimators)
-            jobs = jobs_for(task, estimators)
-            self.call.method = _checked(jobs)
-        if others := [job for job in jobs if not isinstance(job.engine, Newton)]:
-            raise LeftToSklearn(others[0].why)
-        engine = jobs[0].engine
-        assert isinstance(engine, Newton)
-        for repeat in task.repeats:
-            for fold, models in enumerate(engine.models_of_folds(jobs, repeat)):
+            cross_validation = cross_validation_for(X, y, settings, estimators)
+            runs = runs_for(cross_validation, estimators)
+            self.call.method = _checked(runs)
+        if others := [run for run in runs if run.plan.name != "newton"]:
+            raise LeftToSklearn(others[0].reason)
+        plan, candidates = runs[0].plan, [run.estimator for run in runs]
+        for repeat in cross_validation.repeats:
+            for fold, models in enumerate(plan.fold_models(candidates, repeat)):
                 if not np.all(np.isfinite(models)):
                     raise LeftToSklearn("a model of a fold was not found")
                 of_classes = models[:, 0] if models.shape[1] == 1 else models
                 self._models[_named(repeat.cut.tested_from(fold, fold + 1))] = of_classes
-        if len(self._models) < sum(repeat.cut.n_folds for repeat in task.repeats):
+        if len(self._models) < sum(repeat.cut.n_folds for repeat in cross_validation.repeats):
             raise LeftToSklearn("two folds have the same test rows")
 
 
@@ -682,10 +680,10 @@ def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: 
     if getattr(X, "dtype", None) == np.float32:
         raise LeftToSklearn("predictions would have another dtype")
     with quietly():
-        task = Task(X, y, settings, estimator)
-        job = job_for(task, clone(estimator), is_scored=False)
-        call.method = _checked([job])
-    return job.predict(options.get("method", "predict"))
+        cross_validation = CrossValidation(X, y, settings, estimator)
+        run = run_for(cross_validation, clone(estimator), is_scored=False)
+        call.method = _checked([run])
+    return run.predict(options.get("method", "predict"))
 
 
 def _in_place_of(

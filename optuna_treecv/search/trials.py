@@ -28,9 +28,9 @@ from optuna.trial import TrialState
 from sklearn.exceptions import FitFailedWarning
 
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval.fold_task import FoldsFailed
-from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.crossval.settings import warn_caller
+from optuna_treecv.core.result import CVResult
+from optuna_treecv.core.run import FoldsFailed
+from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.scoring.metrics import are_failed
 from optuna_treecv.scoring.metrics import NoNumber
 from optuna_treecv.search.points import Points

@@ -32,8 +32,8 @@ from optuna_treecv.sharing.code import content_of_code
 from optuna_treecv.sharing.code import global_name
 from optuna_treecv.sharing.code import installed_version
 from optuna_treecv.sharing.code import is_code
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.plan import Phase
-from optuna_treecv.tree.plan import Plan
 
 #: Returns a value as bytes.
 Encode = Callable[[Any], bytes]
@@ -322,7 +322,7 @@ def fed(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
     return hashed.digest()
 
 
-def plan_key(plan: Plan) -> bytes:
+def plan_key(plan: Partition) -> bytes:
     """Return a digest of all parameters of a tree."""
     bounds = b"" if plan.bounds is None else plan.bounds.tobytes()
     numbers = struct.pack("<qq?Q", plan.n_rows, plan.n_folds, plan.random, plan.seed)

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from optuna_treecv.sharing.keys import fed
 from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.plan import Phase
-from optuna_treecv.tree.plan import Plan
 
 _NOTHING = Phase(0, 0)
 
@@ -64,7 +64,7 @@ def count_nodes(n_folds: int, least: int) -> int:
     return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
 
 
-def prefixes_below(prefix: Prefix, plan: Plan, node: Node, least: int) -> dict[int, Prefix]:
+def prefixes_below(prefix: Prefix, plan: Partition, node: Node, least: int) -> dict[int, Prefix]:
     """Return the prefixes below a node of the nodes that hold out at least ``least`` folds.
 
     The keys are numbers of nodes: the node itself is 0, parents come before their children, left

@@ -177,7 +177,7 @@ class KeptScores(NamedTuple):
         """Return so many numbers, float64, if they are kept."""
         if self.cache is None or not self.settings:
             return None
-        memory = self.cache.find(self._key(fold, 8 * n_numbers))
+        memory = self.cache.find(self.key(8 * n_numbers, fold))
         return None if memory is None else memory.view(np.float64)
 
     def keep(self, numbers: np.ndarray, seconds: float, fold: bytes = b"") -> None:
@@ -186,14 +186,15 @@ class KeptScores(NamedTuple):
             memory = numbers.view(np.uint8)
             memory.flags.writeable = False
             cache = self.cache if seconds > _SECONDS_TO_STORE else self.cache.memory
-            cache.keep(self._key(fold, len(memory)), memory, seconds)
+            cache.keep(self.key(len(memory), fold), memory, seconds)
 
     def close(self) -> None:
         """Write to the store what is not written yet."""
         if isinstance(self.cache, StoredModelCache):
             self.cache.flush()
 
-    def _key(self, fold: bytes, n_bytes: int) -> Key:
+    def key(self, n_bytes: int, fold: bytes = b"") -> Key:
+        """Return the key of so many bytes, of the repeat or of a single fold."""
         return Key(self.data, fold or self.folds, self.settings, b"scores", n_bytes)
 
 

@@ -32,8 +32,8 @@ from optuna_treecv.sharing.prefix import prefixes_below
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Part
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.plan import Phase
-from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
 
 # A subtree is walked in one call if its states fill at most this part of the cache, and if it
@@ -96,7 +96,7 @@ class SharedLearner:
         self._cache = cache
         self._root = root
         self._breakpoints = learner.breakpoints
-        self._planned: tuple[Plan, bytes] | None = None
+        self._planned: tuple[Partition, bytes] | None = None
         self._counting = Lock()
 
     @cached_property
@@ -177,7 +177,7 @@ class SharedLearner:
         n_bytes = outputs.nbytes + self._learner.state_bytes
         return Key(prefix.name, b"", self._settings[-1], b"outputs before they act", n_bytes)
 
-    def walk_subtree(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int:
+    def walk_subtree(self, plan: Partition, node: Node, state: Branch, out: np.ndarray) -> int:
         """Test the folds of a node; return the row updates that the tree below it needs.
 
         Models of large nodes are kept. If none of those below this node is kept yet, one compiled
@@ -198,7 +198,7 @@ class SharedLearner:
             n_updates += phase.n_updates + self.walk_subtree(plan, child, branch, out)
         return n_updates
 
-    def _fits_a_call(self, plan: Plan, node: Node, prefix: Prefix) -> bool:
+    def _fits_a_call(self, plan: Partition, node: Node, prefix: Prefix) -> bool:
         """Return whether a subtree may be walked in one call.
 
         It may if no model of it is to be kept. Otherwise there must be room for its models, it
@@ -214,7 +214,9 @@ class SharedLearner:
             and not any(prefix.n_seen < n_seen < n_most for n_seen in self._breakpoints)
         )
 
-    def _walk_at_once(self, plan: Plan, node: Node, state: Branch, out: np.ndarray) -> int | None:
+    def _walk_at_once(
+        self, plan: Partition, node: Node, state: Branch, out: np.ndarray
+    ) -> int | None:
         """Walk a subtree in one call; return None if some of its models are kept already.
 
         Lock order: the owner of a subtree's claim may wait for the claim of a model, never the
@@ -255,7 +257,7 @@ class SharedLearner:
         finally:
             self._cache.release(key)
 
-    def _plan_key(self, plan: Plan) -> bytes:
+    def _plan_key(self, plan: Partition) -> bytes:
         planned = self._planned
         if planned is None or planned[0] is not plan:
             planned = self._planned = plan, plan_key(plan)
@@ -323,7 +325,7 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 _LEAST_BYTES = 2**18
 
 
-def least_kept_folds(plan: Plan, row_bytes: float) -> int:
+def least_kept_folds(plan: Partition, row_bytes: float) -> int:
     """Return how many folds the smallest nodes hold out whose models are kept.
 
     The training phase before a node is about as long as the rows that the node holds out.

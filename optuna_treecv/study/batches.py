@@ -13,8 +13,8 @@ from weakref import WeakSet
 
 import optuna
 
-from optuna_treecv.crossval.engines import evaluate_together
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.core.run import evaluate_batch
+from optuna_treecv.core.run import Run
 from optuna_treecv.storage.model_store import Leases
 
 #: The largest batch. One walk has at most 128 lanes, so larger batches save nothing.
@@ -29,19 +29,19 @@ _MOST_BYTES = 2**30
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    job: Job
+    run: Run
     is_taken: bool = False
     is_done: bool = False
-    goes_on: bool = False  # another process computes this job; meanwhile there is other work
+    goes_on: bool = False  # another process computes this run; meanwhile there is other work
 
 
 class Batches:
-    """Collects the jobs of trials in many threads; one of the threads evaluates them all.
+    """Collects the runs of trials in many threads; one of the threads evaluates them all.
 
     Parameters
     ----------
     size : int
-        The most jobs in one walk.
+        The most runs in one walk.
     leases : Leases, default=None
         The leases of all workers that share the evaluation's store.
     """
@@ -50,9 +50,9 @@ class Batches:
         self.size = size
         self.leases = leases
         # Jobs that were made before their trials, by their points. They go with their study.
-        self.ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Job]]
+        self.ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Run]]
         self.ahead = WeakKeyDictionary()
-        self._jobs_ahead: WeakSet[Job] = WeakSet()  # whose results may wait for their trials
+        self._precomputed: WeakSet[Run] = WeakSet()  # whose results may wait for their trials
         self._n_inside = 0
         # The calls worth waiting for: those inside, of which there are never more, and those that
         # have just left and will soon be back with their next trial.
@@ -74,22 +74,22 @@ class Batches:
                 self._n_inside -= 1
                 self._changed.notify_all()
 
-    def compute(self, job: Job, others: Callable[[], Iterable[Job]] | None = None) -> None:
+    def compute(self, run: Run, others: Callable[[], Iterable[Run]] | None = None) -> None:
         """Compute a run's results together with those of other calls, if that is faster.
 
         Parameters
         ----------
-        job : Job
-            The job whose results are needed now.
+        run : Run
+            The run whose results are needed now.
         others : callable, default=None
-            () -> jobs whose results will be needed later; a batch is filled up with them.
+            () -> runs whose results will be needed later; a batch is filled up with them.
         """
         if self.size < 2 or (others is None and self._n_expected < 2):
             return
-        if not job.engine.parameters_beside(job.estimator):
+        if not run.plan.capabilities.shared_parameters:
             return
-        while job.engine.missing(job):
-            request = _Request(job)
+        while run.missing():
+            request = _Request(run)
             taken = self._join(request)
             if taken:
                 try:
@@ -104,55 +104,55 @@ class Batches:
                 return
 
     @contextmanager
-    def leased(self, job: Job) -> Generator[None]:
+    def leased(self, run: Run) -> Generator[None]:
         """Ensure that in this block a run's results exist or this caller alone computes them.
 
         A thread that waits for another process holds no lock and no lease meanwhile.
         """
-        if self.leases is not None and job.engine.parameters_beside(job.estimator):
-            while missing := job.engine.missing(job):
+        if self.leases is not None and run.plan.capabilities.shared_parameters:
+            while missing := run.missing():
                 with self.leases.hold([missing.name]) as mine:
                     if mine:
-                        job.is_leased = True
+                        run.is_leased = True
                         yield
                         return
                 self.leases.wait(missing.name)
         yield
 
     def _evaluate(
-        self, taken: list[_Request], others: Callable[[], Iterable[Job]] | None = None
+        self, taken: list[_Request], others: Callable[[], Iterable[Run]] | None = None
     ) -> None:
-        """Evaluate the requested jobs and some others, but none that another worker computes."""
+        """Evaluate the requested runs and some others, but none that another worker computes."""
         leased_names = set() if self.leases is None else self.leases.held()
-        jobs = [one.job for one in taken]
+        runs = [one.run for one in taken]
         if others is not None:
-            jobs += self._fitting(others(), self.size - len(taken), leased_names)
-            self._jobs_ahead.update(jobs)
-        if self.leases is None or len(jobs) == 1:
-            evaluate_together(jobs)
+            runs += self._fitting(others(), self.size - len(taken), leased_names)
+            self._precomputed.update(runs)
+        if self.leases is None or len(runs) == 1:
+            evaluate_batch(runs)
             return
-        names = {missing.name: job for job in jobs if (missing := job.engine.missing(job))}
+        names = {missing.name: run for run in runs if (missing := run.missing())}
         with self.leases.hold(list(names)) as mine:
             leased_jobs = [names[name] for name in mine]
-            is_any = evaluate_together(leased_jobs, are_leased=True)
+            is_any = evaluate_batch(leased_jobs, are_leased=True)
         for one in taken:
-            missing = one.job.engine.missing(one.job)
+            missing = one.run.missing()
             one.goes_on = is_any and missing is not None and missing.name not in mine
 
-    def _fitting(self, jobs: Iterable[Job], most: int, leased_names: set[str]) -> list[Job]:
-        """Return some jobs to be computed ahead, as many as there is room for."""
-        waiting = sum(ahead.n_bytes for job in self._jobs_ahead for ahead in job.ahead.values())
-        next_jobs: list[Job] = []
-        for job in jobs:
+    def _fitting(self, runs: Iterable[Run], most: int, leased_names: set[str]) -> list[Run]:
+        """Return some runs to be computed ahead, as many as there is room for."""
+        waiting = sum(run.n_bytes_precomputed for run in self._precomputed)
+        next_jobs: list[Run] = []
+        for run in runs:
             if len(next_jobs) == most:
                 break
-            missing = job.engine.missing(job)
+            missing = run.missing()
             if missing is None or missing.name in leased_names:
                 continue
             waiting += missing.n_bytes
             if waiting > _MOST_BYTES:
                 break
-            next_jobs.append(job)
+            next_jobs.append(run)
         return next_jobs
 
     def _join(self, request: _Request) -> list[_Request]:

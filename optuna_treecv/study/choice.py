@@ -21,19 +21,19 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.crossval.html import as_table
-from optuna_treecv.crossval.intervals import check_level
-from optuna_treecv.crossval.intervals import difference_by_folds
-from optuna_treecv.crossval.intervals import difference_by_rows
-from optuna_treecv.crossval.intervals import HasInterval
-from optuna_treecv.crossval.intervals import Interval
-from optuna_treecv.crossval.intervals import nadeau_bengio
-from optuna_treecv.crossval.intervals import note_of_dependence
-from optuna_treecv.crossval.intervals import PairedDifference
-from optuna_treecv.crossval.intervals import student_quantile
-from optuna_treecv.crossval.intervals import within
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.settings import is_number
+from optuna_treecv.core.html import as_table
+from optuna_treecv.core.intervals import check_level
+from optuna_treecv.core.intervals import difference_by_folds
+from optuna_treecv.core.intervals import difference_by_rows
+from optuna_treecv.core.intervals import HasInterval
+from optuna_treecv.core.intervals import Interval
+from optuna_treecv.core.intervals import nadeau_bengio
+from optuna_treecv.core.intervals import note_of_dependence
+from optuna_treecv.core.intervals import PairedDifference
+from optuna_treecv.core.intervals import student_quantile
+from optuna_treecv.core.intervals import within
+from optuna_treecv.core.run import Run
+from optuna_treecv.core.settings import is_number
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.known_scores import KnownScores
@@ -466,7 +466,7 @@ def _few(numbers: Sequence[int]) -> str:
 
 def contest_of(
     study: Any,
-    job_of: Callable[[FrozenTrial], Job],
+    run_of: Callable[[FrozenTrial], Run],
     known_scores: KnownScores,
     number: int | None = None,
 ) -> Contest:
@@ -475,31 +475,31 @@ def contest_of(
     Parameters
     ----------
     study : optuna.Study
-    job_of : callable
-        (trial) -> the job of a trial, which need not be evaluated.
+    run_of : callable
+        (trial) -> the run of a trial, which need not be evaluated.
     known_scores : KnownScores
     number : int or None
         That of the value by which trials are compared, of a study of several.
     """
     trials = complete_trials(study, number)
-    job = job_of(trials[0])
-    task, scoring = job.task, job.scoring
+    run = run_of(trials[0])
+    cross_validation, scoring = run.request.cross_validation, run.request.scoring
     facts = study.user_attrs.get(STUDY_ATTRIBUTE)
     digest = facts.get("digest") if isinstance(facts, dict) else None
-    if digest is not None and digest != task.digest(scoring):
+    if digest is not None and digest != cross_validation.digest(scoring):
         raise ValueError(
             "study must be one of this objective: its values come from other data, weights, folds "
             "or scoring, and cannot be compared with these."
         )
-    n_splits = task.n_repeats * task.n_folds
-    tested = task.tested(job.method_name)
+    n_splits = cross_validation.n_repeats * cross_validation.n_folds
+    tested = cross_validation.tested(run.method_name)
     is_progressive = tested.method == "progressive"
     has_interval = tested.n_folds > 1 and not tested.goes_forward and not is_progressive
     rows = known_scores.rows_of(trials)
     why_unknown = (
         "since they were evaluated elsewhere, or had no room in memory; a store keeps fold scores"
     )
-    if job.is_pooled:
+    if run.request.is_pooled:
         why_unknown = "since a pooled score has none; a score of folds would be right"
     return Contest(
         trials=trials,
@@ -510,7 +510,7 @@ def contest_of(
         n_folds=tested.n_folds,
         n_trained=tested.n_trained,
         test_share=tested.test_share if has_interval else None,
-        score_range=job.score_range,
+        score_range=run.request.score_range,
         overlap=tested.test_share if tested.shares_test_rows else None,
         note=note_of_dependence(tested),
         why_unknown=why_unknown,

@@ -12,15 +12,16 @@ from sklearn.ensemble import VotingRegressor
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import Bunch
 
-from optuna_treecv.crossval.intervals import Interval
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.core.intervals import Interval
+from optuna_treecv.core.run import Run
+from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.core.tested import Tested
 from optuna_treecv.crossval.outputs import losses_of_folds
 from optuna_treecv.crossval.outputs import losses_of_tests
 from optuna_treecv.crossval.outputs import metric_of
 from optuna_treecv.crossval.outputs import sign_of
-from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.tested import Tested
 from optuna_treecv.learners.names import name_of
+from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.study.honest import draws_of_units
 from optuna_treecv.study.honest import interval_around
 from optuna_treecv.study.honest import Losses
@@ -64,7 +65,7 @@ class Members(NamedTuple):
     interval: Interval
 
 
-def averaged_method(job: Job) -> str:
+def averaged_method(run: Run) -> str:
     """Return the response of members that is averaged.
 
     Raises
@@ -72,13 +73,17 @@ def averaged_method(job: Job) -> str:
     ValueError
         If their average cannot be scored, or not be predicted by an ensemble of scikit-learn.
     """
-    method, metric = "predict" if job.classes is None else "predict_proba", metric_of(job)
-    is_predictor = is_regressor(job.estimator) or job.classes is not None
+    method, metric = "predict" if run.request.classes is None else "predict_proba", metric_of(run)
+    is_predictor = is_regressor(run.estimator) or run.request.classes is not None
     asked = {metric.methods} if isinstance(metric.methods, str) else set(metric.methods or ())
-    if not is_predictor or job.task.n_targets > 1 or not asked & {"predict", method}:
+    if (
+        not is_predictor
+        or run.request.cross_validation.n_targets > 1
+        or not asked & {"predict", method}
+    ):
         raise ValueError(
             "ensemble needs a classifier or a regressor of one target, and a score of its "
-            f"{method}, got {name_of(job.estimator)} and {job.scoring.name!r}."
+            f"{method}, got {name_of(run.estimator)} and {run.request.scoring.name!r}."
         )
     return method
 
@@ -97,7 +102,7 @@ class Candidates:
 
     Parameters
     ----------
-    job : Job
+    run : Run
         That of one of the trials.
     tested : Tested
     responses : list of ndarray of shape (n_tests, ...)
@@ -106,24 +111,24 @@ class Candidates:
         The number of members, of which some may be the same.
     """
 
-    def __init__(self, job: Job, tested: Tested, responses: list[np.ndarray], size: int) -> None:
-        self._job, self._tested, self._size = job, tested, size
+    def __init__(self, run: Run, tested: Tested, responses: list[np.ndarray], size: int) -> None:
+        self._job, self._tested, self._size = run, tested, size
         self._responses = np.stack(responses)
-        self._are_rows = job.scores_rows(metric_of(job))
-        if not self._are_rows and (job.is_pooled or len(tested.cuts) > 1):
+        self._are_rows = scores_rows(metric_of(run), run.request.classes)
+        if not self._are_rows and (run.request.is_pooled or len(tested.cuts) > 1):
             raise ValueError(
                 "ensemble needs a score that is a mean over rows, or one of folds without "
-                f"repeats, got {job.scoring.name!r}."
+                f"repeats, got {run.request.scoring.name!r}."
             )
         self._alone = self.losses(self._responses)
 
     def losses(self, responses: np.ndarray) -> Losses:
         """Return the losses of outputs, (n_outputs, n_tests, ...): of rows, or else of folds."""
-        job, tested = self._job, self._tested
+        run, tested = self._job, self._tested
         if self._are_rows:
-            return losses_by_units(losses_of_tests(job, responses, tested), tested)
+            return losses_by_units(losses_of_tests(run, responses, tested), tested)
         shares = np.full(tested.n_folds, 1 / tested.n_folds)
-        return Losses(losses_of_folds(job, responses, tested) * shares, shares, "folds")
+        return Losses(losses_of_folds(run, responses, tested) * shares, shares, "folds")
 
     def select(self, draw: np.ndarray | None = None) -> tuple[list[int], np.ndarray]:
         """Return the members that are best on a draw of the units, and their mean output.
@@ -150,25 +155,27 @@ class Candidates:
 
     def members(self, level: float) -> Members:
         """Select on all rows, and on draws of them to correct the score."""
-        job = self._job
+        run = self._job
         taken, output = self.select()
         losses = self.losses(output[None])
         score, counts = float(losses.parts.sum()), dict(Counter(taken).most_common())
         if why := why_not_exchangeable(losses, self._tested, 0):
             warn_caller(f"honest_score_ and honest_interval_ are NaN, because {why}.")
             nothing = Interval(nan, nan, "bootstrap", "", level, why)
-            return Members(counts, sign_of(job) * score, nan, nothing)
+            return Members(counts, sign_of(run) * score, nan, nothing)
         n_tests = self._responses.shape[1] if self._are_rows else _ROWS_PER_FOLD
         n_losses = min(len(self._responses), _BEST) * self._size * n_tests
         n_draws = int(np.clip(_MOST_LOSSES // n_losses, _FEWEST_DRAWS, _MOST_DRAWS))
         elsewhere = []
-        for draws, lacking in draws_of_units(len(losses.shares), n_draws, job.task.settings.seed):
+        for draws, lacking in draws_of_units(
+            len(losses.shares), n_draws, run.request.settings.seed
+        ):
             for draw, lacks in zip(draws, lacking, strict=True):
                 parts = self.losses(self.select(draw)[1][None]).parts[0]
                 elsewhere.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))
         mean = score + float(np.mean(elsewhere))
-        interval = interval_around(job, losses, 0, mean, "the members", level)
-        return Members(counts, sign_of(job) * score, sign_of(job) * mean, interval)
+        interval = interval_around(run, losses, 0, mean, "the members", level)
+        return Members(counts, sign_of(run) * score, sign_of(run) * mean, interval)
 
 
 def voting(members: dict[str, Any], weights: list[int], classes: np.ndarray | None) -> Any:

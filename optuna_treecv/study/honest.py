@@ -13,20 +13,21 @@ import numpy as np
 from optuna.trial import FrozenTrial
 from scipy import stats
 
-from optuna_treecv.crossval.intervals import fold_error
-from optuna_treecv.crossval.intervals import HasInterval
-from optuna_treecv.crossval.intervals import Interval
-from optuna_treecv.crossval.intervals import models_in_words
-from optuna_treecv.crossval.intervals import student_quantile
-from optuna_treecv.crossval.intervals import within
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.core.intervals import fold_error
+from optuna_treecv.core.intervals import HasInterval
+from optuna_treecv.core.intervals import Interval
+from optuna_treecv.core.intervals import models_in_words
+from optuna_treecv.core.intervals import student_quantile
+from optuna_treecv.core.intervals import within
+from optuna_treecv.core.run import Run
+from optuna_treecv.core.settings import check_choice
+from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.core.tested import Tested
 from optuna_treecv.crossval.outputs import losses_of_tests
 from optuna_treecv.crossval.outputs import method_of
 from optuna_treecv.crossval.outputs import metric_of
 from optuna_treecv.crossval.outputs import sign_of
-from optuna_treecv.crossval.settings import check_choice
-from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.tested import Tested
+from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
@@ -359,7 +360,7 @@ def standard_error(losses: Losses, candidate: int) -> float:
 
 
 def interval_around(
-    job: Job, losses: Losses, candidate: int, mean: float, of: str, level: float
+    run: Run, losses: Losses, candidate: int, mean: float, of: str, level: float
 ) -> Interval:
     """Return the interval of a corrected mean loss, in the units of the score.
 
@@ -368,7 +369,7 @@ def interval_around(
 
     Parameters
     ----------
-    job : Job
+    run : Run
     losses : Losses
     candidate : int
         Whose losses tell the mean as it was, and the standard error.
@@ -381,19 +382,21 @@ def interval_around(
     before = float(losses.parts[candidate].sum())
     better, worse = sorted([before, mean])
     quantile = student_quantile(level, len(losses.shares) - 1)
-    if metric_of(job).is_zero_one and losses.by == "rows":
-        shift = (1 - sign_of(job)) / 2  # a loss of -1 or 0 is an accuracy with another sign
+    if metric_of(run).is_zero_one and losses.by == "rows":
+        shift = (1 - sign_of(run)) / 2  # a loss of -1 or 0 is an accuracy with another sign
         n_rows = 1 / float(np.square(losses.shares).sum())
         low = wilson(better + shift, n_rows, quantile)[0] - shift
         high = wilson(worse + shift, n_rows, quantile)[1] - shift
     else:
         half = quantile * standard_error(losses, candidate)
         low, high = better - half, worse + half
-    low, high = sorted([sign_of(job) * low, sign_of(job) * high])
-    target = f"{models_in_words(job.task.tested(job.method_name))}, those of {of}"
+    low, high = sorted([sign_of(run) * low, sign_of(run) * high])
+    target = (
+        f"{models_in_words(run.request.cross_validation.tested(run.method_name))}, those of {of}"
+    )
     if losses.by == "blocks":
         target = f"{target}, in the periods that they were tested on"
-    return within(Interval(low, high, "bootstrap", target, level), job.score_range)
+    return within(Interval(low, high, "bootstrap", target, level), run.request.score_range)
 
 
 def wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
@@ -437,7 +440,7 @@ def in_order(trials: list[FrozenTrial]) -> list[FrozenTrial]:
 
 def correction_of(
     contest: Contest,
-    job: Job,
+    run: Run,
     find: Callable[[list[FrozenTrial], str], Found],
     rule: Literal["best", "one_se"],
     simpler: Any,
@@ -448,7 +451,7 @@ def correction_of(
     Parameters
     ----------
     contest : Contest
-    job : Job
+    run : Run
         That of the best trial.
     find : callable
         (trials, method) -> those whose outputs are known, and these.
@@ -459,11 +462,11 @@ def correction_of(
     """
     check_choice("rule", rule, RULES)
     choice = choice_of(contest, rule, simpler, level)
-    tested, near = job.task.tested(job.method_name), near_trials(contest)
+    tested, near = run.request.cross_validation.tested(run.method_name), near_trials(contest)
     most = max(1, _MOST_BYTES // (8 * len(tested.rows)))
     numbers = {choice.trial.number, *(trial.number for trial in contest.trials[:most])}
     trials = [trial for trial in near if trial.number in numbers]
-    known, losses = _losses(contest, job, tested, trials, find)
+    known, losses = _losses(contest, run, tested, trials, find)
     if choice.trial.number not in {trial.number for trial in known}:
         raise ValueError(
             "honest needs the out-of-fold outputs or the fold scores of the trial that is chosen, "
@@ -491,24 +494,24 @@ def correction_of(
     )
 
 
-def honest_of(correction: Correction, job: Job, level: float) -> Honest:
+def honest_of(correction: Correction, run: Run, level: float) -> Honest:
     """Return the corrected score of the trial that a rule chooses, with an interval.
 
     Parameters
     ----------
     correction : Correction
-    job : Job
+    run : Run
         That of the best trial.
     level : float
     """
     choice, known, left_out, losses, compute_mean = correction
     mean, chosen = compute_mean(), known.index(choice.trial)
-    interval = interval_around(job, losses, chosen, mean, "the chosen trial", level)
+    interval = interval_around(run, losses, chosen, mean, "the chosen trial", level)
     note = " ".join(filter(None, [_note_of_left_out(left_out), _note(losses, chosen)]))
     if note:
         warn_caller(f"honest: {note[:1].lower()}{note[1:]}")
     return Honest(
-        mean=sign_of(job) * mean,
+        mean=sign_of(run) * mean,
         interval=interval,
         value=choice.trial.values[0],
         trial=choice.trial,
@@ -532,24 +535,24 @@ def _note_of_left_out(numbers: list[int]) -> str:
 
 def _losses(
     contest: Contest,
-    job: Job,
+    run: Run,
     tested: Tested,
     trials: list[FrozenTrial],
     find: Callable[[list[FrozenTrial], str], Found],
 ) -> tuple[list[FrozenTrial], Losses]:
     """Return those of the trials whose losses are known, and these."""
-    metric, method = metric_of(job), method_of(job)
-    by_folds = partial(losses_by_folds, contest, trials, sign_of(job))
-    has_folds = len(tested.cuts) == 1 and not job.is_pooled and tested.n_folds > 1
-    if job.scores_rows(metric):
+    metric, method = metric_of(run), method_of(run)
+    by_folds = partial(losses_by_folds, contest, trials, sign_of(run))
+    has_folds = len(tested.cuts) == 1 and not run.request.is_pooled and tested.n_folds > 1
+    if scores_rows(metric, run.request.classes):
         known, of_tests = [], np.empty((0, 0))
         if contest.rows:
             known = [trial for trial in trials if trial.number in contest.rows]
             of_tests = np.array([contest.rows[one.number][tested.rows] for one in known])
-            of_tests *= sign_of(job)
+            of_tests *= sign_of(run)
         elif method is not None:
             known, responses = find(trials, method)
-            of_tests = losses_of_tests(job, responses, tested)
+            of_tests = losses_of_tests(run, responses, tested)
         # A grid of ensembles keeps the outputs of the largest ones, and the fold scores of all.
         is_less = has_folds and len(known) < len(trials)
         if known and not (is_less and len(by_folds()[0]) > len(known)):
@@ -557,8 +560,8 @@ def _losses(
     if not has_folds:
         raise ValueError(
             "honest needs the scores of rows, or those of several folds in a single repeat, and "
-            f"has neither for {job.scoring.name!r} here; row_losses=True in the objective keeps "
-            "the scores of rows, if the score is a mean over rows."
+            f"has neither for {run.request.scoring.name!r} here; row_losses=True in the objective "
+            "keeps the scores of rows, if the score is a mean over rows."
         )
     return by_folds()
 

@@ -17,8 +17,8 @@ from uuid import uuid4
 import numpy as np
 from optuna.trial import FrozenTrial
 
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.result import CVResult
+from optuna_treecv.core.result import CVResult
+from optuna_treecv.core.run import Run
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import read_named_scores
@@ -52,7 +52,7 @@ class Held(NamedTuple):
     rows : ndarray of shape (n_rows,), float32, or None
         The scores of its rows.
     outputs : dict of str to ndarray of shape (n_repeats * n_tested, ...)
-        Its responses to the tested rows, see ``Job.outputs``.
+        Its responses to the tested rows, see ``Run.outputs``.
     """
 
     value: float
@@ -182,37 +182,37 @@ class KnownScores:
             self.n_bytes += held.n_bytes
 
 
-def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:
-    """Write a job to the store, if there is one, and to the trial's user attribute ``treecv``.
+def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
+    """Write a run to the store, if there is one, and to the trial's user attribute ``treecv``.
 
     It is a single attribute, since each one is a transaction of Optuna's storage, which takes
     longer than a short evaluation.
     """
-    result = job.result()
+    result = run.result()
     scores: dict[str, float | None] = {}
-    if job.book.n_scored:  # otherwise the trial was pruned before its first fold
+    if run.book.n_scored:  # otherwise the trial was pruned before its first fold
         scores["mean_test_score"] = result.mean
     scores["std_test_score"] = result.std
     scores["std_error"] = None if result.std is not None else result.std_error
-    if job.book.n_scored and len(result.scores) > 1:
+    if run.book.n_scored and len(result.scores) > 1:
         scores |= {f"{SCORE_PREFIX}{name}": one.mean for name, one in result.scores.items()}
     facts: dict[str, Any] = {  # for display; the store keeps full precision
         name: float(f"{score:.6g}") for name, score in scores.items() if score is not None
     }
-    facts["folds_scored"] = job.book.n_scored
-    facts["n_updates"] = result.n_updates + job.total.n_ahead
+    facts["folds_scored"] = run.book.n_scored
+    facts["n_updates"] = result.n_updates + run.cost.n_uncounted
     facts["method"] = result.method
-    if job.task.settings.n_estimators is not None and job.is_complete and job.curve is not None:
-        facts["n_estimators"] = job.curve.best
-        facts["curve"] = job.curve.in_brief()
-    if job.is_complete and job.curve is not None and job.curve.oob_score is not None:
-        facts["oob_score"] = float(f"{job.curve.oob_score:.6g}")
+    if run.request.settings.n_estimators is not None and run.is_complete and run.curve is not None:
+        facts["n_estimators"] = run.curve.best
+        facts["curve"] = run.curve.in_brief()
+    if run.is_complete and run.curve is not None and run.curve.oob_score is not None:
+        facts["oob_score"] = float(f"{run.curve.oob_score:.6g}")
     facts["seconds"] = round(result.seconds, 6)
     if result.diverged_folds:
         facts["diverged_folds"] = result.diverged_folds
     if database is not None:
         began = perf_counter()
-        written = _record_in_store(trial, job, result, database)
+        written = _record_in_store(trial, run, result, database)
         facts["seconds_store"] = round(perf_counter() - began, 6)
         if written is not None:
             facts["run"], facts["n_updates"] = written
@@ -222,35 +222,35 @@ def record_trial(trial: Any, job: Job, database: Database | None) -> CVResult:
 
 
 def _record_in_store(
-    trial: Any, job: Job, result: CVResult, database: Database
+    trial: Any, run: Run, result: CVResult, database: Database
 ) -> tuple[str, int] | None:
     """Write a row for each score, the first optimised one first.
 
     Return its name and the row updates that it counts, or None if nothing was written. The work
     stands in the row of that score alone, so that sums over rows are right.
     """
-    scoring = job.scoring
+    scoring = run.request.scoring
     first = scoring.optimized[0]
-    run, rows = uuid4().hex[:16], []
+    name, rows = uuid4().hex[:16], []
     numbers = sorted(range(len(scoring.names)), key=lambda number: number != first)
     for i, number in enumerate(numbers):
         score = result.scores[scoring.names[number]]
         row = dict(
-            **job.describe(),
-            run=further_run(run, i) if i else run,
+            **run.describe(),
+            run=further_run(name, i) if i else name,
             scoring=scoring.names[number],
             direction=score.direction,
             study_name=getattr(getattr(trial, "study", None), "study_name", None),
             trial_number=trial.number,
-            state="complete" if job.is_complete else "pruned",
+            state="complete" if run.is_complete else "pruned",
             parameters=trial.params,
-            mean=score.mean if job.book.n_scored else None,
+            mean=score.mean if run.book.n_scored else None,
             std=score.std,
-            folds_scored=job.book.n_scored,
+            folds_scored=run.book.n_scored,
             diverged_folds=result.diverged_folds,
             versions=_VERSIONS,
             **{name: getattr(result, name) if number == first else 0 for name in _WORK},
         )
-        rows.append((row, job.fold_scores(number)))
-    n_updates = record(database, *rows[0], rows[1:], job.total.n_ahead, job.ahead_since)
-    return None if n_updates is None else (run, n_updates)
+        rows.append((row, run.fold_scores(number)))
+    n_updates = record(database, *rows[0], rows[1:], run.cost.n_uncounted, run.uncounted_since)
+    return None if n_updates is None else (name, n_updates)

@@ -16,18 +16,17 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
-from optuna_treecv.crossval.engines import evaluate_together
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.engines import jobs_for
-from optuna_treecv.crossval.inner_tasks import by_pairs
-from optuna_treecv.crossval.inner_tasks import OF_PAIRS
-from optuna_treecv.crossval.inner_tasks import task_of_pairs
-from optuna_treecv.crossval.inner_tasks import task_without
-from optuna_treecv.crossval.intervals import HasInterval
-from optuna_treecv.crossval.intervals import Interval
-from optuna_treecv.crossval.intervals import nadeau_bengio
-from optuna_treecv.crossval.intervals import within
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.intervals import HasInterval
+from optuna_treecv.core.intervals import Interval
+from optuna_treecv.core.intervals import nadeau_bengio
+from optuna_treecv.core.intervals import within
+from optuna_treecv.core.run import evaluate_batch
+from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.engines import runs_for
+from optuna_treecv.crossval.inner_folds import by_pairs
+from optuna_treecv.crossval.inner_folds import with_pairs
+from optuna_treecv.crossval.inner_folds import without_fold
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.space import Candidate
 
@@ -85,14 +84,17 @@ class Nested(HasInterval):
 
 
 def nested_of(
-    contest: Contest, task: Task, candidate_of: Callable[[FrozenTrial], Candidate], level: float
+    contest: Contest,
+    cross_validation: CrossValidation,
+    candidate_of: Callable[[FrozenTrial], Candidate],
+    level: float,
 ) -> Nested:
     """Return the score of choosing among the distinct params of complete trials.
 
     Parameters
     ----------
     contest : Contest
-    task : Task
+    cross_validation : CrossValidation
     candidate_of : callable
         (trial) -> the candidate that it has evaluated.
     level : float
@@ -100,35 +102,49 @@ def nested_of(
     """
     by_number = sorted(contest.trials, key=lambda trial: trial.number)
     trials = [*{_key(one): one for one in by_number[::-1]}.values()][::-1]
-    jobs = [job_for(task, *candidate_of(trial)) for trial in trials]
+    runs = [run_for(cross_validation, *candidate_of(trial)) for trial in trials]
     known = contest.folds_of(trials)
     own = {i: known[trial.number] for i, trial in enumerate(trials) if trial.number in known}
-    inner = np.full((len(jobs), task.n_repeats, task.n_folds, task.n_folds), np.nan)
-    at_once = [i for i, job in enumerate(jobs) if job.engine.name in OF_PAIRS]
+    inner = np.full(
+        (
+            len(runs),
+            cross_validation.n_repeats,
+            cross_validation.n_folds,
+            cross_validation.n_folds,
+        ),
+        np.nan,
+    )
+    at_once = [i for i, run in enumerate(runs) if run.plan.capabilities.leaves_out_pairs]
     if at_once:
         with_single = not own.keys() >= set(at_once)
-        pairs = task_of_pairs(task, with_single)
-        of_pairs = jobs_for(pairs, [jobs[i].estimator for i in at_once])
-        evaluate_together(of_pairs)
-        for i, job in _logged([*zip(at_once, of_pairs, strict=True)], "candidates"):
-            inner[i] = by_pairs(pairs, job.finish().test_score)
+        pairs = with_pairs(cross_validation, with_single)
+        of_pairs = runs_for(pairs, [runs[i].estimator for i in at_once])
+        evaluate_batch(of_pairs)
+        for i, run in _logged([*zip(at_once, of_pairs, strict=True)], "candidates"):
+            inner[i] = by_pairs(pairs, run.finish().test_score)
             if with_single:
                 own[i] = np.diagonal(inner[i], axis1=1, axis2=2).ravel()
-    others = [i for i in range(len(jobs)) if i not in at_once]
-    for number, fold in _logged([*_folds_of(task)] if others else [], "folds"):
-        without = task_without(task, number, fold)
-        of_fold = [job_for(without, jobs[i].estimator, jobs[i].given_epochs) for i in others]
-        evaluate_together(of_fold)
-        for i, job in zip(others, of_fold, strict=True):
-            inner[i, number, fold, np.arange(task.n_folds) != fold] = job.finish().test_score
-    sign = 1 if jobs[0].scoring.first.direction == "minimize" else -1
+    others = [i for i in range(len(runs)) if i not in at_once]
+    for number, fold in _logged([*_folds_of(cross_validation)] if others else [], "folds"):
+        without = without_fold(cross_validation, number, fold)
+        of_fold = [
+            run_for(without, runs[i].estimator, runs[i].request.given_epochs) for i in others
+        ]
+        evaluate_batch(of_fold)
+        for i, run in zip(others, of_fold, strict=True):
+            inner[i, number, fold, np.arange(cross_validation.n_folds) != fold] = (
+                run.finish().test_score
+            )
+    sign = 1 if runs[0].request.scoring.first.direction == "minimize" else -1
     winners = []
-    for number, fold in _folds_of(task):
-        means = np.mean(inner[:, number, fold, np.arange(task.n_folds) != fold], axis=1)
+    for number, fold in _folds_of(cross_validation):
+        means = np.mean(
+            inner[:, number, fold, np.arange(cross_validation.n_folds) != fold], axis=1
+        )
         winners.append(int(np.argmin(sign * means)))  # the first one of equal ones
     for i in set(winners):
         if i not in own:
-            own[i] = jobs[i].finish().test_score
+            own[i] = runs[i].finish().test_score
     scores = np.array([own[i][place] for place, i in enumerate(winners)])
     wins = dict(Counter(trials[i].number for i in winners).most_common())
     params = [trials[i].params for i in winners]
@@ -138,9 +154,9 @@ def nested_of(
 def nested_again(
     study: optuna.Study,
     contest: Contest,
-    task: Task,
+    cross_validation: CrossValidation,
     candidate_of: Callable[[FrozenTrial], Candidate],
-    objective_on: Callable[[Task], Any],
+    objective_on: Callable[[CrossValidation], Any],
     level: float,
 ) -> Nested:
     """Return the same where the study's sampler proposes trials anew for each fold.
@@ -152,11 +168,11 @@ def nested_again(
     ----------
     study : optuna.Study
     contest : Contest
-    task : Task
+    cross_validation : CrossValidation
     candidate_of : callable
         (trial) -> the candidate that it has evaluated.
     objective_on : callable
-        (task) -> the same objective on other rows and folds.
+        (cross_validation) -> the same objective on other rows and folds.
     level : float
     """
     known = contest.folds_of(contest.trials)
@@ -165,21 +181,25 @@ def nested_again(
     sampler = deepcopy(
         study.sampler
     )  # one for all folds, so that it proposes other points in each
-    for place, (number, fold) in enumerate(_logged([*_folds_of(task)], "folds")):
-        objective = objective_on(task_without(task, number, fold))
+    for place, (number, fold) in enumerate(_logged([*_folds_of(cross_validation)], "folds")):
+        objective = objective_on(without_fold(cross_validation, number, fold))
         again = optuna.create_study(direction=study.direction, sampler=sampler)
         again.optimize(objective, n_trials=n_trials)
         best = again.best_trial
         if _key(best) not in own:
-            own[_key(best)] = job_for(task, *candidate_of(best)).finish().test_score
+            own[_key(best)] = run_for(cross_validation, *candidate_of(best)).finish().test_score
         scores.append(own[_key(best)][place])
         params.append(best.params)
     return _nested(contest, np.array(scores), {}, params, n_trials, level)
 
 
-def _folds_of(task: Task) -> Iterator[tuple[int, int]]:
+def _folds_of(cross_validation: CrossValidation) -> Iterator[tuple[int, int]]:
     """Yield the numbers of repeats and folds."""
-    return ((number, fold) for number in range(task.n_repeats) for fold in range(task.n_folds))
+    return (
+        (number, fold)
+        for number in range(cross_validation.n_repeats)
+        for fold in range(cross_validation.n_folds)
+    )
 
 
 def _logged(items: Sequence[T], what: str) -> Iterator[T]:

@@ -22,23 +22,23 @@ from optuna.distributions import FloatDistribution
 from sklearn.ensemble import VotingClassifier
 from sklearn.ensemble import VotingRegressor
 
-from optuna_treecv.crossval.engine import Watch
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.html import as_table
+from optuna_treecv.core.intervals import check_level
+from optuna_treecv.core.result import CVResult
+from optuna_treecv.core.run import Run
+from optuna_treecv.core.settings import Arguments
+from optuna_treecv.core.settings import check_choice
+from optuna_treecv.core.settings import check_integer
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.core.settings import takes_settings
+from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.engines import explain
-from optuna_treecv.crossval.engines import job_for
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.crossval.growing_folds import of_size
-from optuna_treecv.crossval.html import as_table
-from optuna_treecv.crossval.inner_tasks import check_folds
-from optuna_treecv.crossval.intervals import check_level
-from optuna_treecv.crossval.job import Job
+from optuna_treecv.crossval.inner_folds import check_folds
 from optuna_treecv.crossval.outputs import computed_outputs
-from optuna_treecv.crossval.result import CVResult
-from optuna_treecv.crossval.settings import Arguments
-from optuna_treecv.crossval.settings import check_choice
-from optuna_treecv.crossval.settings import check_integer
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.settings import takes_settings
-from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.task import Task
 from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.without_effect import check_effect
@@ -104,16 +104,16 @@ class _Planned(NamedTuple):
         The params of the trial that was planned.
     n_epochs : int or None
         Its epochs.
-    job : Job
-        A job with this plan, which is never evaluated.
+    run : Run
+        A run with this plan, which is never evaluated.
     """
 
     params: dict[str, Any]
     n_epochs: int | None
-    job: Job
+    run: Run
 
     def serves(self, params: dict[str, Any], n_epochs: int | None) -> bool:
-        """Return whether the job at other params has the same plan.
+        """Return whether the run at other params has the same plan.
 
         Numbers of ``free_parameters`` may differ while they are positive and finite. Others
         decide, such as ``alpha=0`` of ``Ridge``, which has no exact folds, or an infinite ``C``.
@@ -122,7 +122,7 @@ class _Planned(NamedTuple):
             return False
         for name, value in params.items():
             other = self.params[name]
-            if name in self.job.free_parameters and type(value) in (int, float):
+            if name in self.run.plan.capabilities.free_parameters and type(value) in (int, float):
                 if type(other) not in (int, float):
                     return False
                 if not 0 < min(value, other) <= max(value, other) < np.inf:
@@ -148,21 +148,21 @@ class TreeCVObjective:
     def __init__(
         self,
         space: Space,
-        task: Task,
+        cross_validation: CrossValidation,
         report: str | None,
         database: Database | None = None,
         batch_size: int = 1,
         leases: Leases | None = None,
     ) -> None:
-        scoring = task.settings.scored_by
+        scoring = cross_validation.settings.scored_by
         self.directions = ["minimize"] if scoring is None else scoring.directions
         self._space = space
-        self._task = task
+        self._cross_validation = cross_validation
         self._report = report
         self._database = database
         grids = space.grids
         self.param_grid = grids[0] if grids is not None and len(grids) == 1 else grids
-        self._study_check = StudyCheck(task, grids)
+        self._study_check = StudyCheck(cross_validation, grids)
         self._batches = Batches(batch_size, leases)
         self._incumbents = Incumbents()
         self._known_scores = KnownScores(database)
@@ -177,7 +177,7 @@ class TreeCVObjective:
         rows["direction"] = ", ".join(self.directions)
         with suppress(ValueError):  # where a callable makes the estimators, nothing is known yet
             what, *steps = self.explain().splitlines()
-            rows |= {"folds": self._task.folds_in_words, "each trial": what}
+            rows |= {"folds": self._cross_validation.folds_in_words, "each trial": what}
             rows["steps"] = "; ".join(step.strip() for step in steps)
         return as_table("TreeCVObjective", rows)
 
@@ -189,19 +189,19 @@ class TreeCVObjective:
         return (
             f"TreeCVObjective({type(example).__name__}, "
             f"searched=<{', '.join(self.param_distributions)}>, "
-            f"cv={self._task.folds_in_words!r}, direction={direction!r})"
+            f"cv={self._cross_validation.folds_in_words!r}, direction={direction!r})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Its notes on studies and trials hold locks, and are made again.
         options = self._report, self._database, self._batches.size, self._batches.leases
-        return type(self), (self._space, self._task, *options)
+        return type(self), (self._space, self._cross_validation, *options)
 
-    def _report_for(self, pruner: optuna.pruners.BasePruner, job: Job | None = None) -> None:
+    def _report_for(self, pruner: optuna.pruners.BasePruner, run: Run | None = None) -> None:
         """Make the reports that a pruner needs, from before the first trial on."""
-        job = self._job_at(None) if job is None else job
-        report = report_for(pruner, job)
-        self._task.report_as(report)
+        run = self._run_at(None) if run is None else run
+        report = report_for(pruner, run)
+        self._cross_validation.report_as(report)
         self._report = report
         self._planned = None
 
@@ -227,25 +227,28 @@ class TreeCVObjective:
         >>> type(objective.pruner()).__name__
         'RacingPruner'
         """
-        if self._report is None or self._task.settings.why_no_report is not None:
+        if self._report is None or self._cross_validation.settings.why_no_report is not None:
             return optuna.pruners.NopPruner()
         return RacingPruner()
 
     @property
     def n_splits(self) -> int:
         """The number of folds, over all repeats."""
-        return self._task.n_repeats * self._task.n_folds
+        return self._cross_validation.n_repeats * self._cross_validation.n_folds
 
     @property
     def has_fold_scores(self) -> bool:
         """Whether there are several folds, and the optimised score is computed for each."""
-        job = self._job_at(None)
-        return not job.is_pooled and self._task.tested(job.method_name).n_folds > 1
+        run = self._run_at(None)
+        return (
+            not run.request.is_pooled
+            and self._cross_validation.tested(run.method_name).n_folds > 1
+        )
 
     @property
     def score_directions(self) -> dict[str, str]:
         """The direction of each score by its name, "minimize" or "maximize"."""
-        scoring = self._job_at(None).scoring
+        scoring = self._run_at(None).request.scoring
         return {
             name: metric.direction
             for name, metric in zip(scoring.names, scoring.metrics, strict=True)
@@ -269,9 +272,9 @@ class TreeCVObjective:
         ValueError
             If a callable makes the estimators, so that their scoring is not known.
         """
-        job = self._job_at(None)
-        order = self._task.describe()["order"]
-        return f"{self._task.digest(job.scoring)} {job.method_name} {order}"
+        run = self._run_at(None)
+        order = self._cross_validation.describe()["order"]
+        return f"{self._cross_validation.digest(run.request.scoring)} {run.method_name} {order}"
 
     @property
     def direction(self) -> str:
@@ -305,7 +308,7 @@ class TreeCVObjective:
             If the study's direction contradicts the scoring, or an argument is found to be wrong.
         """
         result = self.evaluate_trial(trial)
-        scoring = self._task.settings.scored_by
+        scoring = self._cross_validation.settings.scored_by
         if scoring is None or not scoring.returns_tuple:
             return result.mean
         names = scoring.optimized_names
@@ -332,25 +335,30 @@ class TreeCVObjective:
         self._study_check.directions(getattr(trial, "study", None), self.directions)
         race = None
         try:
-            with self._batches.call(), self._task.heard_by(partial(_write_progress, trial)):
+            with (
+                self._batches.call(),
+                self._cross_validation.heard_by(partial(_write_progress, trial)),
+            ):
                 self._choose_report(trial)
-                job = self._job(trial)
-                self._study_check.trial(trial, job)
+                run = self._run(trial)
+                self._study_check.trial(trial, run)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
                     is_in_grid = self._space.grids is not None
+                    race = self._race(trial, run)
+                    if race is not None and race.compares_folds:
+                        run = run.with_row_scores()
                     if self._database is not None:
-                        job.comes_again = is_in_grid or _may_recur(trial.distributions)
-                    others = partial(self._unseen, trial, job) if is_in_grid else None
-                    race = self._race(trial, job)
-                    if self._task.settings.is_early:
-                        job.watch = race or Watch()
-                    self._batches.compute(job, others)
-                with self._batches.leased(job):
-                    if self._task.settings.report is None:
-                        job.complete()
+                        run.comes_again = is_in_grid or _may_recur(trial.distributions)
+                    others = partial(self._unseen, trial, run) if is_in_grid else None
+                    if self._cross_validation.settings.is_early:
+                        run.watch = race or Watch()
+                    self._batches.compute(run, others)
+                with self._batches.leased(run):
+                    if self._cross_validation.settings.report is None:
+                        run.complete()
                     else:
-                        self._run_reporting(trial, job, race)
-            result = record_trial(trial, job, self._database)
+                        self._run_reporting(trial, run, race)
+            result = record_trial(trial, run, self._database)
         except optuna.TrialPruned:
             raise
         except Exception as error:
@@ -359,15 +367,19 @@ class TreeCVObjective:
                 f"{advice_on(error)}"
             )
             raise
-        self._known_scores.note(trial, result, job.scoring.first.direction, job.outputs())
+        self._known_scores.note(
+            trial, result, run.request.scoring.first.direction, run.responses()
+        )
         return result
 
     def _choose_report(self, trial: Any) -> None:
         """Choose, for report="auto", what the pruner of a study needs, in its first trial."""
         with self._report_lock:
-            is_open = self._report == "auto" and self._task.settings.why_no_report is None
+            is_open = (
+                self._report == "auto" and self._cross_validation.settings.why_no_report is None
+            )
             if is_open and isinstance(trial, optuna.Trial):
-                self._report_for(trial.study.pruner, self._job(trial))
+                self._report_for(trial.study.pruner, self._run(trial))
 
     def check_study(self, study: optuna.Study) -> None:
         """Refuse a study whose values cannot be compared with those of this objective.
@@ -386,8 +398,8 @@ class TreeCVObjective:
         """
         self._study_check.directions(study, self.directions)
         if self._space.axes:
-            job = self._job_at(None)
-            for difference in self._study_check.differences(study, job):
+            run = self._run_at(None)
+            for difference in self._study_check.differences(study, run):
                 raise ValueError(difference)
 
     def evaluate(self, params: Mapping[str, Any]) -> CVResult:
@@ -410,7 +422,7 @@ class TreeCVObjective:
         """
         if not isinstance(params, Mapping):
             raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
-        return self._job_at(params).finish()
+        return self._run_at(params).finish()
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameter values of a trial, for ``set_params`` of the estimator.
@@ -468,7 +480,7 @@ class TreeCVObjective:
         >>> print(objective.explain().partition(". ")[0])
         Ridge is evaluated by method='exact', since its models follow from sums over rows
         """
-        return explain(self._task, *self._space.candidate(params))
+        return explain(self._cross_validation, *self._space.candidate(params))
 
     def best_estimator(
         self,
@@ -519,10 +531,10 @@ class TreeCVObjective:
                 f"trial {trial.number} has {listed}; a wider range may hold a better value."
             )
         if kind == "refit":
-            return job_for(self._task, *candidate, is_scored=False).refit()
-        job = job_for(self._task, *candidate)
-        job.average_models("kind must be 'refit'")
-        return job.finish().kfold_estimator()
+            return run_for(self._cross_validation, *candidate, is_scored=False).fit()
+        average = "kind must be 'refit'"
+        run = run_for(self._cross_validation, *candidate, wants_average=average)
+        return run.finish().kfold_estimator()
 
     def predict_oof(
         self,
@@ -573,8 +585,8 @@ class TreeCVObjective:
         (442,)
         """
         _, (estimator, n_epochs) = self._trial_and_candidate(study)
-        job = job_for(self._task, estimator, n_epochs, is_scored=False)
-        return job.predict(method, "method")
+        run = run_for(self._cross_validation, estimator, n_epochs, is_scored=False)
+        return run.predict(method, "method")
 
     def honest(
         self,
@@ -632,8 +644,8 @@ class TreeCVObjective:
         >>> honest.mean > study.best_value
         True
         """
-        correction, job = self._correction(study, rule, simpler, level, score)
-        return honest_of(correction, job, level)
+        correction, run = self._correction(study, rule, simpler, level, score)
+        return honest_of(correction, run, level)
 
     def _correction(
         self,
@@ -642,22 +654,22 @@ class TreeCVObjective:
         simpler: Simpler | None,
         level: float = 0.95,
         score: str | None = None,
-    ) -> tuple[Correction, Job]:
-        """Return what ``honest`` follows from, and the job of the best trial."""
-        scoring = self._task.settings.scored_by
+    ) -> tuple[Correction, Run]:
+        """Return what ``honest`` follows from, and the run of the best trial."""
+        scoring = self._cross_validation.settings.scored_by
         names = scoring.optimized_names if scoring is not None and scoring.returns_tuple else []
         if score not in names if names else score is not None:
             right = f"one of {', '.join(map(repr, names))}" if names else "None for a single score"
             raise ValueError(f"score must be {right}, got {score!r}.")
         number = names.index(score) if score is not None else None
         contest = self._contest(study, number)
-        job = self._job_of(contest.trials[0])
+        run = self._run_of(contest.trials[0])
         if number:  # scores of folds and rows are held for the first one
-            job = job.optimizing(number)
+            run = run.optimizing(number)
             why = "since the scores of folds are held for the first of several optimised scores"
             contest = contest._replace(folds_of=lambda trials: {}, rows={}, why_unknown=why)
         simpler = self._with_values(simpler)
-        return correction_of(contest, job, self._outputs_of, rule, simpler, level), job
+        return correction_of(contest, run, self._outputs_of, rule, simpler, level), run
 
     def ensemble(
         self,
@@ -722,23 +734,25 @@ class TreeCVObjective:
         check_choice("kind", kind, ("refit", "kfold_average"))
         level = check_level(level)
         contest = self._contest(study)
-        job = self._job_of(contest.trials[0])
-        method = averaged_method(job)
-        tested = job.task.tested(job.method_name)
-        most = most_trials(len(tested.rows) * (1 if job.classes is None else len(job.classes)))
+        run = self._run_of(contest.trials[0])
+        method = averaged_method(run)
+        tested = run.request.cross_validation.tested(run.method_name)
+        most = most_trials(
+            len(tested.rows) * (1 if run.request.classes is None else len(run.request.classes))
+        )
         known, responses = self._outputs_of(in_order(contest.trials[:most]), method)
         if not known:
-            example = "absolute_error" if job.classes is None else "log_loss"
+            example = "absolute_error" if run.request.classes is None else "log_loss"
             raise ValueError(
                 f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
                 f"none; a further score that needs them, such as {example!r}, keeps them."
             )
-        members = Candidates(job, tested, responses, size).members(level)
+        members = Candidates(run, tested, responses, size).members(level)
         fitted = {
             f"trial_{known[at].number}": self.best_estimator(known[at], kind=kind)
             for at in members.counts
         }
-        ensemble = voting(fitted, list(members.counts.values()), job.classes)
+        ensemble = voting(fitted, list(members.counts.values()), run.request.classes)
         ensemble.oof_score_ = members.score
         ensemble.honest_score_ = members.honest_score
         ensemble.honest_interval_ = members.interval.low, members.interval.high
@@ -789,7 +803,7 @@ class TreeCVObjective:
             held = self._known_scores.find(trial)
             outputs = None if held is None else held.outputs.get(method)
             if outputs is None:
-                outputs = computed_outputs(self._job_of(trial), method)
+                outputs = computed_outputs(self._run_of(trial), method)
             if outputs is not None:
                 found[0].append(trial)
                 found[1].append(outputs)
@@ -831,7 +845,7 @@ class TreeCVObjective:
 
     def _contest(self, study: Any, number: int | None = None) -> Contest:
         """Return the trials of a study with what this objective knows of their scores."""
-        return contest_of(study, self._job_of, self._known_scores, number)
+        return contest_of(study, self._run_of, self._known_scores, number)
 
     def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
         """Return a sampler that visits each point of ``param_grid`` once.
@@ -861,16 +875,16 @@ class TreeCVObjective:
         except (TypeError, ValueError) as error:
             raise ValueError(f"seed cannot be used: {error}") from error
 
-    def _unseen(self, trial: optuna.Trial, job: Job) -> Iterator[Job]:
-        """Yield jobs for points of the grid that have no trial yet.
+    def _unseen(self, trial: optuna.Trial, run: Run) -> Iterator[Run]:
+        """Yield runs for points of the grid that have no trial yet.
 
-        They can all be evaluated side by side with the given trial, whose job is ``job``. If the
+        They can all be evaluated side by side with the given trial, whose run is ``run``. If the
         trial is not at a point of the grid, there are none.
         """
         assert self._space.grids is not None
         names = list(self._space.grids[0])
         mine = {name: trial.params[name] for name in names}
-        lanes = job.engine.parameters_beside(job.estimator)
+        lanes = run.plan.capabilities.shared_parameters
         trials = trial.study.get_trials(deepcopy=False)
         seen = {tuple(one.params.get(name) for name in names) for one in trials}
         ahead = self._batches.ahead.setdefault(trial.study, {})
@@ -881,96 +895,96 @@ class TreeCVObjective:
             seen.add(point)
             if point not in ahead:
                 try:
-                    ahead[point] = self._job_of_params(
+                    ahead[point] = self._run_of_params(
                         dict(zip(names, point, strict=True)), n_epochs
                     )
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
-            if not ahead[point].ahead:  # otherwise its results are there
+            if not ahead[point].precomputed:  # otherwise its results are there
                 yield ahead[point]
 
-    def _job(self, trial: Any) -> Job:
-        """Return the trial's job, which may have been made together with other trials' jobs."""
+    def _run(self, trial: Any) -> Run:
+        """Return the trial's run, which may have been made together with other trials' runs."""
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
         n_epochs = self._study_check.epochs_in(study)
         if not self._space.axes:
-            return job_for(self._task, self._space.of_trial(trial), n_epochs)
+            return run_for(self._cross_validation, self._space.of_trial(trial), n_epochs)
         params = self._space.suggest(trial)
         ahead = None if study is None else self._batches.ahead.get(study)
-        job = ahead.pop(tuple(params.values()), None) if ahead else None
-        return self._job_of_params(params, n_epochs) if job is None else job
+        run = ahead.pop(tuple(params.values()), None) if ahead else None
+        return self._run_of_params(params, n_epochs) if run is None else run
 
-    def _job_of_params(self, params: dict[str, Any], n_epochs: int | None) -> Job:
-        """Return the job at the params of a trial, planned as the last one where that is right."""
+    def _run_of_params(self, params: dict[str, Any], n_epochs: int | None) -> Run:
+        """Return the run at the params of a trial, planned as the last one where that is right."""
         estimator, n_epochs = self._space.at(params, n_epochs)
         planned = self._planned
         if planned is not None and planned.serves(params, n_epochs):
-            return planned.job.like(estimator)
-        job = job_for(self._task, estimator, n_epochs)
-        if job.free_parameters:
-            self._planned = _Planned(params, n_epochs, job.like(estimator))
-        return job
+            return planned.run.like(estimator)
+        run = run_for(self._cross_validation, estimator, n_epochs)
+        if run.plan.capabilities.free_parameters:
+            self._planned = _Planned(params, n_epochs, run.like(estimator))
+        return run
 
-    def _job_at(self, params: Mapping[str, Any] | None) -> Job:
-        """Return the job at given parameters, or of the estimator as given."""
-        return job_for(self._task, *self._space.candidate(params))
+    def _run_at(self, params: Mapping[str, Any] | None) -> Run:
+        """Return the run at given parameters, or of the estimator as given."""
+        return run_for(self._cross_validation, *self._space.candidate(params))
 
     def _candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
         """Return the candidate that a finished trial evaluated; errors begin with ``argument``."""
-        n_epochs = (self._task.settings.n_epochs or 1) if is_one_pass(trial) else None
+        n_epochs = (self._cross_validation.settings.n_epochs or 1) if is_one_pass(trial) else None
         estimator, n_epochs = self._space.candidate_of(trial, n_epochs, argument)
         if (best := facts_of_trial(trial.user_attrs).get("n_estimators")) is not None:
             estimator = of_size(estimator, best)
         return estimator, n_epochs
 
-    def _race(self, trial: Any, job: Job) -> Race | None:
+    def _race(self, trial: Any, run: Run) -> Race | None:
         """Return the comparison of a trial with the best one, if the study's pruner needs it."""
         if not isinstance(trial, optuna.Trial):
             return None  # FixedTrial and FrozenTrial have no study
         pruner = trial.study.pruner
         if not isinstance(pruner, RacingPruner):
             return None
-        if self._task.settings.report is None:
+        if self._cross_validation.settings.report is None:
             pruner.warn_once(
                 "RacingPruner needs report='progressive', or 'folds' where folds are fitted, to "
                 "prune a trial; with report=None it has no effect."
             )
             return None
-        if job.why_no_early_report:
+        if run.why_no_early_report:
             return None
-        return self._incumbents.race(trial, job, pruner, self._job_of)
+        return self._incumbents.race(trial, run, pruner, self._run_of)
 
-    def _run_reporting(self, trial: Any, job: Job, race: Race | None) -> None:
+    def _run_reporting(self, trial: Any, run: Run, race: Race | None) -> None:
         """Evaluate and report; a trial that is pruned is recorded too."""
-        if race is not None and job.ahead:
+        if race is not None and run.precomputed:
             race.early = None  # its final score needs no forecast
         try:
             should_prune = self._study_check.should_prune
-            progressive = evaluate_reporting(trial, job, should_prune, race)
-            if job.why_no_early_report:
-                self._task.warn_once(
+            progressive = evaluate_reporting(trial, run, should_prune, race)
+            if run.why_no_early_report:
+                self._cross_validation.warn_once(
                     "first pass",
                     lambda: (
                         f"Trial {trial.number} is not pruned, and neither are others like it: "
-                        f"{job.why_no_early_report}"
+                        f"{run.why_no_early_report}"
                     ),
                 )
             if race is not None:
                 rows = None if progressive is None else progressive.values
-                incumbent = race.incumbent(job.result().mean, rows)
+                incumbent = race.incumbent(run.result().mean, rows)
                 self._incumbents.note(trial.study, incumbent)
         except optuna.TrialPruned:
-            record_trial(trial, job, self._database)
-            job.ahead.clear()  # the exception's traceback refers to the job for a while
+            record_trial(trial, run, self._database)
+            run.precomputed.clear()  # the exception's traceback refers to the run for a while
             raise
         finally:
-            self._study_check.pruner_time(trial, job.total.seconds)
+            self._study_check.pruner_time(trial, run.cost.seconds)
             if race is not None:
                 race.pruner.forget(trial)
 
-    def _job_of(self, trial: optuna.trial.FrozenTrial) -> Job:
-        """Return the job of a trial of this objective that is over."""
-        return job_for(self._task, *self._candidate_in_study(trial))
+    def _run_of(self, trial: optuna.trial.FrozenTrial) -> Run:
+        """Return the run of a trial of this objective that is over."""
+        return run_for(self._cross_validation, *self._candidate_in_study(trial))
 
     def _candidate_in_study(self, trial: optuna.trial.FrozenTrial) -> Candidate:
         """Return the candidate of a trial of a study."""
@@ -1022,19 +1036,21 @@ class TreeCVObjective:
         10
         """
         check_choice("resample", resample, (True, False))
-        if self._task.settings.n_estimators is not None:
+        if self._cross_validation.settings.n_estimators is not None:
             raise ValueError(
                 "n_estimators must be None for nested, since 'best' chooses by all folds, also by "
                 "that which is left out; a search over the number of trees would be right."
             )
         level, contest = check_level(level), self._contest(study)
         self._study_check.directions(study, self.directions)
-        check_folds(self._job_of(contest.trials[0]))
+        check_folds(self._run_of(contest.trials[0]))
         if resample:
             on = partial(TreeCVObjective, self._space, report=None, batch_size=self._batches.size)
-            nested = nested_again(study, contest, self._task, self._candidate_in_study, on, level)
+            nested = nested_again(
+                study, contest, self._cross_validation, self._candidate_in_study, on, level
+            )
         else:
-            nested = nested_of(contest, self._task, self._candidate_in_study, level)
+            nested = nested_of(contest, self._cross_validation, self._candidate_in_study, level)
         return replace(nested, params=[*map(self.values_of, nested.params)])
 
 
@@ -1191,32 +1207,34 @@ def treecv_objective(
     models = None if database is None else ModelStore(database, store_max_bytes)
     with_others = isinstance(cache, ModelCache) or database is not None
     check_choice("keep_outputs", keep_outputs, ("auto", "all", False))
-    task = Task(X, y, checked, shown, _make_cache(cache, models), with_others)
-    task.keeps_outputs = keep_outputs
+    cross_validation = CrossValidation(
+        X, y, checked, shown, _make_cache(cache, models), with_others
+    )
+    cross_validation.keeps_outputs = keep_outputs
     if axes := space.axes:
         argument = "param_distributions" if space.grids is None else "param_grid"
         if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
             for value in axes["n_epochs"].ends:
                 check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
-        task.searched = {name: axis.ends for name, axis in axes.items()}
+        cross_validation.searched = {name: axis.ends for name, axis in axes.items()}
         if space.grids is not None:
-            task.grid = {name: tuple(axis.values) for name, axis in axes.items()}
+            cross_validation.grid = {name: tuple(axis.values) for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = {name: axis.distribution for name, axis in axes.items()}
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
-        job = job_for(task, shown, of_class=choices, searched=axes)
-        if job.why_no_early_report:
-            raise ValueError(job.why_no_early_report)
-        if job.engine.trains_further:
+        run = run_for(cross_validation, shown, of_class=choices, searched=axes)
+        if run.why_no_early_report:
+            raise ValueError(run.why_no_early_report)
+        if run.plan.capabilities.is_incremental:
             check_effect(argument, shown, {n: not d.single() for n, d in distributions.items()})
-            task.unused.warn(shown, axes, checked.n_epochs)
-            job.rows()
+            cross_validation.unused.warn(shown, axes, checked.n_epochs)
+            run.plan.prepare()
     leases = None
     if space.grids is not None and batch_size > 1 and models is not None:
-        if isinstance(task.shared.cache_for(shown), StoredModelCache):
+        if isinstance(cross_validation.shared.cache_for(shown), StoredModelCache):
             leases = Leases(models)
-    return TreeCVObjective(space, task, report, database, batch_size, leases)
+    return TreeCVObjective(space, cross_validation, report, database, batch_size, leases)
 
 
 def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:

@@ -23,17 +23,17 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.crossval.engine import Early as EarlyScores
-from optuna_treecv.crossval.engine import FIRST_STEP
-from optuna_treecv.crossval.engine import Grown
-from optuna_treecv.crossval.engine import LAST_STEP
-from optuna_treecv.crossval.engine import n_steps_of_first_pass
-from optuna_treecv.crossval.engine import NESTED_FOLDS
-from optuna_treecv.crossval.engine import NESTED_STEP
-from optuna_treecv.crossval.engine import RowScores
-from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.result import mean_and_std
+from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import TreeProgress
+from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.result import mean_and_std
+from optuna_treecv.core.row_scores import FIRST_STEP
+from optuna_treecv.core.row_scores import LAST_STEP
+from optuna_treecv.core.row_scores import n_steps_of_first_pass
+from optuna_treecv.core.row_scores import NESTED_FOLDS
+from optuna_treecv.core.row_scores import NESTED_STEP
+from optuna_treecv.core.row_scores import RowScores
+from optuna_treecv.core.run import Run
 from optuna_treecv.study.racing import compared
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import differences_of
@@ -106,6 +106,8 @@ class Race(Watch):
         See ``Comparison``.
     n_looks : int
         The most reports on rows.
+    compares_folds : bool
+        Whether trials are compared by the rows of whole folds.
     """
 
     trial: optuna.Trial
@@ -114,6 +116,7 @@ class Race(Watch):
     best: Incumbent | None
     early: Early = "last"
     n_looks: int = _LOOKS
+    compares_folds: bool = False
 
     def __post_init__(self) -> None:
         self.takes_rows = self.losses is not None
@@ -156,25 +159,25 @@ class Race(Watch):
             comparison = self._comparison(rows.start, rows.stop)
         self.pruner.tell(self.trial, step, comparison)
 
-    def before_part(self, part: int, job: Job) -> None:
+    def before_part(self, part: int, run: Run) -> None:
         """Tell the pruner how the trial compares on the folds so far."""
-        self._folds = _fold_losses(job)
-        losses, weights = _part_losses(job, self.losses)
+        self._folds = _fold_losses(run)
+        losses, weights = _part_losses(run, self.losses)
         self._parts += [] if losses is None else [losses]
         comparison = None
         if self.best is not None and losses is not None and self.best.rows is not None:
             self._add(losses, weights)
             comparison = self._comparison(0, self._n_rows)
-        elif self.best is not None and job.book.n_scored >= _FEWEST_FOLDS:
+        elif self.best is not None and run.book.n_scored >= _FEWEST_FOLDS:
             assert self.best.folds is not None
             with np.errstate(invalid="ignore"):  # two infinite scores have no difference
-                differences = self._folds - self.best.folds[: job.book.n_scored]
+                differences = self._folds - self.best.folds[: run.book.n_scored]
             if np.all(np.isfinite(differences)):
                 sums = sums_of(differences, None)
-                comparison = compared(job.book.n_scored, sums, None, early=self.early)
+                comparison = compared(run.book.n_scored, sums, None, early=self.early)
         self.pruner.tell(self.trial, part, comparison)
 
-    def before_trees(self, grown: Grown) -> None:
+    def before_trees(self, grown: TreeProgress) -> None:
         """Tell the pruner how the first fold compares with that of the best trial at its end.
 
         Boosters gain ever less. So the trees that are left are taken to gain as much, each, as
@@ -256,35 +259,34 @@ class Incumbents:
     def race(
         self,
         trial: optuna.Trial,
-        job: Job,
+        run: Run,
         pruner: RacingPruner,
-        job_of: Callable[[FrozenTrial], Job],
+        run_of: Callable[[FrozenTrial], Run],
     ) -> Race:
         """Return the comparison of a trial with the best one that is completed now.
 
         Parameters
         ----------
         trial : optuna.trial.Trial
-        job : Job
+        run : Run
             The trial's.
         pruner : RacingPruner
-        job_of : callable
-            Makes the job of a trial that another worker has made, or an earlier process. It is
+        run_of : callable
+            Makes the run of a trial that another worker has made, or an earlier process. It is
             evaluated again, where its results are not kept.
         """
-        settings = job.task.settings
+        settings = run.request.settings
         is_early, is_growing, losses = settings.is_early, settings.is_growing, None
-        if is_growing:
-            has_rows = job.scores_rows(job.scoring.first)
-        if is_early or (has_rows if is_growing else job.ask_for_rows()):
-            losses = Losses(job.scoring.first, pruner.loss_range, pruner.futility is None)
+        if is_early or run.request.has_row_scores:
+            losses = Losses(run.request.scoring.first, pruner.loss_range, pruner.futility is None)
         early: Early = "mean" if settings.report in ("blocks", "folds") else "last"
 
         again = _first_pass_of if is_early else _folds_of
         if is_growing:
             again = _without_rows
-        best = self._best(trial.study, lambda best: again(best, job_of(best), losses))
-        return Race(trial, pruner, losses, best, early, _LOOKS if is_early else job.n_parts)
+        best = self._best(trial.study, lambda best: again(best, run_of(best), losses))
+        n_looks = _LOOKS if is_early else run.n_parts
+        return Race(trial, pruner, losses, best, early, n_looks, not (is_early or is_growing))
 
     def _best(
         self, study: optuna.Study, again: Callable[[FrozenTrial], Incumbent | None]
@@ -324,57 +326,60 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
     return min(reported, key=lambda one: sign * cast(float, one.value), default=None)
 
 
-def _first_pass_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent | None:
+def _first_pass_of(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent | None:
     """Return a trial that was made elsewhere: its first pass, if it has one, is computed now."""
-    if job.why_no_early_report:
+    if run.why_no_early_report:
         return None
-    events = job.events(Watch())
+    events = run.events(Watch())
     # Its steps come before all other events.
-    early = cast(Iterator[EarlyScores], events)
-    progressive = [next(early).scores for _ in range(n_steps_of_first_pass(job.repeats[0]))][-1]
+    early = cast(Iterator[RowProgress], events)
+    progressive = [next(early).scores for _ in range(n_steps_of_first_pass(run.plan.repeats[0]))][
+        -1
+    ]
     assert trial.value is not None
     rows = losses.of(progressive.values)
     return Incumbent(trial.number, trial.value, rows, lambda: losses.of(next(early).scores.values))
 
 
-def _without_rows(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
+def _without_rows(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent:
     """Return a trial that was made elsewhere; growing its trees again would take too long."""
     assert trial.value is not None
     return Incumbent(trial.number, trial.value, None)
 
 
-def _folds_of(trial: FrozenTrial, job: Job, losses: Any) -> Incumbent:
+def _folds_of(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent:
     """Return a trial that was made elsewhere: its folds are evaluated now."""
-    losses = losses if job.ask_for_rows() else None
-    parts = [part for _ in job if (part := _part_losses(job, losses)[0]) is not None]
+    run = run.with_row_scores()
+    losses = losses if run.request.needs_rows else None
+    parts = [part for _ in run if (part := _part_losses(run, losses)[0]) is not None]
     rows = np.concatenate(parts) if parts else None
     assert trial.value is not None
-    return Incumbent(trial.number, trial.value, rows, folds=_fold_losses(job))
+    return Incumbent(trial.number, trial.value, rows, folds=_fold_losses(run))
 
 
-def _fold_losses(job: Job) -> np.ndarray:
+def _fold_losses(run: Run) -> np.ndarray:
     """Return the losses of the folds so far, along the tree."""
-    sign = 1.0 if job.scoring.first.direction == "minimize" else -1.0
-    return sign * job.book.scores[job.scoring.optimized[0], : job.book.n_scored]
+    sign = 1.0 if run.request.scoring.first.direction == "minimize" else -1.0
+    return sign * run.book.scores[run.request.scoring.optimized[0], : run.book.n_scored]
 
 
-def _part_losses(job: Job, losses: Losses | None) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the losses and the weights of the rows of a job's last part, if they are known."""
-    if losses is None or job.book.part_rows is None:
+def _part_losses(run: Run, losses: Losses | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the losses and the weights of the rows of a run's last part, if they are known."""
+    if losses is None or run.book.part_rows is None:
         return None, None
-    scores, weights = job.book.part_rows
+    scores, weights = run.book.part_rows
     return losses.of(scores), weights
 
 
 def evaluate_reporting(
-    trial: Any, job: Job, should_prune: Callable[[Any], bool], race: Race | None
+    trial: Any, run: Run, should_prune: Callable[[Any], bool], race: Race | None
 ) -> RowScores | None:
-    """Evaluate a job and report as its settings say; return the scores of the first pass, if any.
+    """Evaluate a run and report as its settings say; return the scores of the first pass, if any.
 
     Parameters
     ----------
     trial : optuna.trial.Trial, FixedTrial or FrozenTrial
-    job : Job
+    run : Run
     should_prune : callable
         (trial) -> bool: asks the pruner.
     race : Race or None
@@ -385,30 +390,30 @@ def evaluate_reporting(
     optuna.TrialPruned
         If the pruner prunes the trial. Parts that have begun are completed.
     """
-    settings = job.task.settings
+    settings = run.request.settings
     is_early, is_growing, progressive = settings.is_early, settings.is_growing, None
-    if job.why_no_early_report:
-        job.complete()
+    if run.why_no_early_report:
+        run.complete()
         return None
-    n_folds = job.task.n_folds
+    n_folds = run.request.cross_validation.n_folds
     watch = (race or Watch()) if is_growing else Watch() if is_early else None
-    with closing(job.events(watch)) as events:
+    with closing(run.events(watch)) as events:
         n_before = 0  # the rows or folds of the report before
         for event in events:
             has_lost = False
-            if isinstance(event, EarlyScores):
+            if isinstance(event, RowProgress):
                 if event.step != NESTED_STEP:
                     progressive = event.scores
                 n_rows = n_before
                 n_before = event.scores.n_rows
                 if event.step < FIRST_STEP:
                     continue
-                _report_early(trial, job, event, n_rows, race)
+                _report_early(trial, run, event, n_rows, race)
                 has_lost = event.has_lost
                 done = f"at step {event.step} of the {LAST_STEP} of a pass"
                 if event.step == NESTED_STEP:
                     done = f"after {NESTED_FOLDS} folds"
-            elif isinstance(event, Grown):
+            elif isinstance(event, TreeProgress):
                 if race is not None:
                     race.before_trees(event)
                 _report(trial, event.value, event.step)
@@ -418,31 +423,31 @@ def evaluate_reporting(
             elif is_early or is_growing:
                 continue  # the rest comes as one report
             else:
-                begin = n_before if job.task.settings.report == "folds" else 0
-                n_before = job.book.n_scored
+                begin = n_before if run.request.settings.report == "folds" else 0
+                n_before = run.book.n_scored
                 if race is not None:
-                    race.before_part(event, job)
-                scores = job.book.scores[job.scoring.optimized[0], begin:n_before]
+                    race.before_part(event, run)
+                scores = run.book.scores[run.request.scoring.optimized[0], begin:n_before]
                 _report(trial, mean_and_std(scores)[0], event)
-                done = f"after {n_before} of {job.task.n_repeats * job.task.n_folds} folds"
-            if has_lost or (not job.is_complete and should_prune(trial)):
+                done = f"after {n_before} of {run.book.scores.shape[1]} folds"
+            if has_lost or (not run.is_complete and should_prune(trial)):
                 events.close()
                 raise optuna.TrialPruned(f"pruned {done}")
     if is_early:
-        n_passes = job.total.n_needed / job.task.data.n_rows
-        _report(trial, job.result().mean, int(np.ceil(LAST_STEP * n_passes)))
+        n_passes = run.cost.n_needed / run.request.data.n_rows
+        _report(trial, run.result().mean, int(np.ceil(LAST_STEP * n_passes)))
     return progressive
 
 
 def _report_early(
-    trial: Any, job: Job, early: EarlyScores, n_before: int, race: Race | None
+    trial: Any, run: Run, early: RowProgress, n_before: int, race: Race | None
 ) -> None:
     """Report the mean over the second half of the rows so far, or over those since the last."""
     scores = early.scores
     compared = reported = scores.tail
     if early.step == NESTED_STEP:
         compared = reported = slice(0, scores.n_rows)
-    elif job.task.settings.report == "blocks":
+    elif run.request.settings.report == "blocks":
         reported = slice(n_before, scores.n_rows)
     if race is not None:
         race.before_report(early.step, scores, compared)

@@ -18,10 +18,10 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from scipy.special import stdtr
 
-from optuna_treecv.crossval.engine import LAST_STEP
-from optuna_treecv.crossval.settings import check_choice
-from optuna_treecv.crossval.settings import check_integer
-from optuna_treecv.crossval.settings import is_number
+from optuna_treecv.core.row_scores import LAST_STEP
+from optuna_treecv.core.settings import check_choice
+from optuna_treecv.core.settings import check_integer
+from optuna_treecv.core.settings import is_number
 
 Early = Literal["last", "mean", "next"] | None
 

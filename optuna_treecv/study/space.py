@@ -36,7 +36,7 @@ from optuna.trial import TrialState
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from optuna_treecv.crossval.settings import is_number
+from optuna_treecv.core.settings import is_number
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode

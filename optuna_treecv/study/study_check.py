@@ -12,10 +12,10 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.settings import Report
-from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.run import Run
+from optuna_treecv.core.settings import Report
+from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.sharing.keys import encode
@@ -46,14 +46,14 @@ class StudyCheck:
 
     Parameters
     ----------
-    task : Task
+    cross_validation : CrossValidation
         That of the objective.
     grids : list of dict or None
         The grids of its ``param_grid``.
     """
 
-    def __init__(self, task: Task, grids: Sequence[Grid] | None) -> None:
-        self._task = task
+    def __init__(self, cross_validation: CrossValidation, grids: Sequence[Grid] | None) -> None:
+        self._cross_validation = cross_validation
         self._grids = grids
         self._keeps_to_grid = True
         self._visited: set[bytes] = set()  # points of the grid; no more than these
@@ -86,15 +86,15 @@ class StudyCheck:
                 "optuna.create_study(direction=objective.direction)."
             )
 
-    def trial(self, trial: Any, job: Job) -> None:
+    def trial(self, trial: Any, run: Run) -> None:
         """Warn, once, of values that cannot be compared, and of a pruner or sampler that is wrong.
 
         Parameters
         ----------
         trial : optuna.trial.Trial, FixedTrial or FrozenTrial
             A trial that has suggested its parameters.
-        job : Job
-            Its job.
+        run : Run
+            Its run.
         """
         study = getattr(trial, "study", None)
         if study is None:
@@ -102,20 +102,20 @@ class StudyCheck:
         with self._lock:
             facts = self._known.get(study)
             if facts is None:
-                self._known[study] = self._noted(study, job)
+                self._known[study] = self._noted(study, run)
         if facts is None:
-            differences = list(self.differences(study, job))
+            differences = list(self.differences(study, run))
             for difference in differences:
                 warn_caller(difference)
-            if (why := _misfit(study.pruner, self._task.settings.report)) is not None:
+            if (why := _misfit(study.pruner, self._cross_validation.settings.report)) is not None:
                 warn_caller(why)
             facts = self._known[study] if not differences else {}
-        if facts.get("is_fitted") == job.engine.trains_further:
+        if facts.get("is_fitted") == run.plan.capabilities.is_incremental:
             with self._lock:
                 is_first = study not in self._mixed
                 self._mixed.add(study)
             if is_first:
-                warn_caller(_why_mixed(study, trial, job))
+                warn_caller(_why_mixed(study, trial, run))
         if self._grids is not None and self._keeps_to_grid:
             self._check_sampler(study, trial)
 
@@ -132,15 +132,17 @@ class StudyCheck:
         facts = study.user_attrs.get(STUDY_ATTRIBUTE) if facts is None else facts
         if not isinstance(facts, dict):
             return None
-        return None if facts.get("is_as_fit", True) else self._task.settings.n_epochs or 1
+        return (
+            None if facts.get("is_as_fit", True) else self._cross_validation.settings.n_epochs or 1
+        )
 
-    def differences(self, study: optuna.Study, job: Job) -> Iterator[str]:
-        """Yield why values of a study cannot be compared with those of a job, as sentences."""
+    def differences(self, study: optuna.Study, run: Run) -> Iterator[str]:
+        """Yield why values of a study cannot be compared with those of a run, as sentences."""
         facts = study.user_attrs.get(STUDY_ATTRIBUTE)
         if not isinstance(facts, dict):
             return
-        is_fitted = not job.engine.trains_further
-        before, now = facts.get("report"), self._task.settings.report
+        is_fitted = not run.plan.capabilities.is_incremental
+        before, now = facts.get("report"), self._cross_validation.settings.report
         if before != now and before is not None and now is not None:
             yield (
                 f"the study {study.study_name!r} has reports of report={before!r}, and this "
@@ -152,11 +154,11 @@ class StudyCheck:
             theirs, ours = kinds[not is_fitted], kinds[is_fitted]
             yield (
                 f"the study {study.study_name!r} has values of {theirs}, and those of this "
-                f"objective are of {ours} (method={job.method_name!r}), which cannot be compared; "
+                f"objective are of {ours} (method={run.method_name!r}), which cannot be compared; "
                 "use one study per evaluation."
             )
-        name, own_name = facts.get("digest"), self._task.digest(job.scoring)
-        if name != own_name and (why := self._task.why_nameless(job.scoring)):
+        name, own_name = facts.get("digest"), self._cross_validation.digest(run.request.scoring)
+        if name != own_name and (why := self._cross_validation.why_nameless(run.request.scoring)):
             yield (
                 f"the study {study.study_name!r} has values of another objective, and whether "
                 f"these can be compared with those of this one is not known, since {why}; use one "
@@ -169,14 +171,16 @@ class StudyCheck:
                 "compared with those of this objective; use one study per evaluation."
             )
 
-    def _noted(self, study: optuna.Study, job: Job) -> dict[str, Any]:
+    def _noted(self, study: optuna.Study, run: Run) -> dict[str, Any]:
         """Return a study's record of its evaluation; write it, unless it is there."""
         facts = study.user_attrs.get(STUDY_ATTRIBUTE)
         if not isinstance(facts, dict):
-            facts = job.facts() | {
-                "is_fitted": not job.engine.trains_further,
-                "is_as_fit": not (job.engine.trains_further and why_fit_differs(job.estimator)),
-                "report": self._task.settings.report,
+            facts = run.facts() | {
+                "is_fitted": not run.plan.capabilities.is_incremental,
+                "is_as_fit": not (
+                    run.plan.capabilities.is_incremental and why_fit_differs(run.estimator)
+                ),
+                "report": self._cross_validation.settings.report,
             }
             study.set_user_attr(STUDY_ATTRIBUTE, facts)
         return facts
@@ -235,7 +239,7 @@ class StudyCheck:
         )
 
 
-def report_for(pruner: optuna.pruners.BasePruner, job: Job) -> Report:
+def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report:
     """Return the kind of reports that a pruner needs, see ``treecv_objective``.
 
     Those inside the first pass come soonest, but only the tree has them, for means over rows.
@@ -243,7 +247,7 @@ def report_for(pruner: optuna.pruners.BasePruner, job: Job) -> Report:
     Parameters
     ----------
     pruner : optuna.pruners.BasePruner
-    job : Job
+    run : Run
         That of any trial.
 
     Returns
@@ -256,12 +260,16 @@ def report_for(pruner: optuna.pruners.BasePruner, job: Job) -> Report:
         return None
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
     # A function may make estimators that do not grow, too.
-    if job.engine.grows and not is_paired and job.task.searched:
+    if (
+        run.plan.capabilities.early_reports == "trees"
+        and not is_paired
+        and run.request.cross_validation.searched
+    ):
         return "trees"
-    searched = {name.rpartition("__")[2] for name in job.task.searched}
-    in_one_pass = job.n_epochs <= 1 and "n_epochs" not in searched
-    in_one_pass &= not job.task.data.is_placed
-    if job.engine.name == "treecv" and in_one_pass and job.scores_rows(job.scoring.first):
+    searched = {name.rpartition("__")[2] for name in run.request.cross_validation.searched}
+    in_one_pass = run.plan.n_epochs <= 1 and "n_epochs" not in searched
+    in_one_pass &= not run.request.data.is_placed
+    if run.plan.name == "treecv" and in_one_pass and run.request.has_row_scores:
         return "blocks" if is_paired else "progressive"
     return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
 
@@ -310,14 +318,14 @@ def warn_if_mixed(study: optuna.Study) -> None:
         )
 
 
-def _why_mixed(study: optuna.Study, trial: Any, job: Job) -> str:
+def _why_mixed(study: optuna.Study, trial: Any, run: Run) -> str:
     kinds = _by_kind(study)
-    kinds[job.engine.trains_further].append(trial.number)
-    why = f", since {job.why}" if job.why else ""
+    kinds[run.plan.capabilities.is_incremental].append(trial.number)
+    why = f", since {run.reason}" if run.reason else ""
     return (
         f"the study {study.study_name!r} mixes models of fit with those of passes of partial_fit, "
-        f"whose values compare badly: {_in_words(kinds)}. {name_of(job.estimator)} of trial "
-        f"{trial.number} is evaluated by method={job.method_name!r}{why}; method='fit' fits all "
+        f"whose values compare badly: {_in_words(kinds)}. {name_of(run.estimator)} of trial "
+        f"{trial.number} is evaluated by method={run.method_name!r}{why}; method='fit' fits all "
         "estimators."
     )
 

@@ -116,7 +116,7 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Partition:
     """How the rows are cut into chunks, and in which order they are trained on.
 
     Attributes
@@ -354,3 +354,7 @@ class PartTrainer(Trainer, Protocol):
 
     def update_both_parts(self, part: Part, other: Part) -> None:
         """Train two states in place, each on its part, where ``trains_pairs``."""
+
+
+#: Its name in pickles of earlier versions.
+Plan = Partition

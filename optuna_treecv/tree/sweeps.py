@@ -24,9 +24,9 @@ from typing import Any
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Part
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.plan import PartTrainer
 from optuna_treecv.tree.plan import Phase
-from optuna_treecv.tree.plan import Plan
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Waiting:
     is_surveyed: bool = False
 
 
-def piece_bounds(plan: Plan, n_block: int) -> list[int]:
+def piece_bounds(plan: Partition, n_block: int) -> list[int]:
     """Return where pieces of about a block begin, and where the last one ends.
 
     A node that holds out up to half more than a block is one piece, since each level that is cut
@@ -79,7 +79,7 @@ class Descent:
 
     Parameters
     ----------
-    plan : Plan
+    plan : Partition
         In prepared order, for one epoch.
     bounds : list of int
         Where pieces begin, and where the last one ends.
@@ -91,7 +91,7 @@ class Descent:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Partition,
         bounds: list[int],
         copy: Callable[[Any], Any],
         ends: Collection[Node] = (),
@@ -172,7 +172,7 @@ class Sweep(Descent):
 
     Parameters
     ----------
-    plan : Plan
+    plan : Partition
         In prepared order, for one epoch.
     learner : PartTrainer
     test : callable
@@ -194,7 +194,7 @@ class Sweep(Descent):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Partition,
         learner: PartTrainer,
         test: Callable[[Node, Any, int, int], int],
         ends: Collection[Node],
@@ -269,7 +269,7 @@ class Sweep(Descent):
         return self.bounds[piece], self.bounds[piece + 1]
 
 
-def rows_to_read(plan: Plan, n_block: int) -> int:
+def rows_to_read(plan: Partition, n_block: int) -> int:
     """Return how many rows a sweep over a whole tree reads, if a block holds so many."""
     descent = Descent(plan, piece_bounds(plan, n_block), lambda _: None)
     descent.begin(None)

@@ -33,9 +33,9 @@ from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import PairTrainer
+from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.plan import PartTrainer
 from optuna_treecv.tree.plan import Phase
-from optuna_treecv.tree.plan import Plan
 from optuna_treecv.tree.plan import Rows
 from optuna_treecv.tree.plan import Trainer
 from optuna_treecv.tree.sweeps import Sweep
@@ -68,7 +68,7 @@ class Pending(NamedTuple):
 
 
 def walk_tree(
-    plan: Plan,
+    plan: Partition,
     learner: Trainer,
     test: TestNode,
     blocks: list[Node],
@@ -82,7 +82,7 @@ def walk_tree(
 
     Parameters
     ----------
-    plan : Plan
+    plan : Partition
     learner : Trainer
     test : callable
     blocks : list of Node
@@ -122,7 +122,7 @@ def walk_tree(
 
 
 def beside_the_spine(
-    plan: Plan, states: dict[Node, Any], top: Node, bottom: Node
+    plan: Partition, states: dict[Node, Any], top: Node, bottom: Node
 ) -> list[Pending]:
     """Return what is left to walk below ``top`` where all states on the left spine are known.
 
@@ -139,7 +139,7 @@ def beside_the_spine(
 
 
 def walk_to_leaves(
-    plan: Plan,
+    plan: Partition,
     learner: Trainer,
     test_leaf: Callable[[Node, Any], None],
     node: Node,
@@ -168,7 +168,7 @@ def walk_to_leaves(
     return n_updates
 
 
-def sum_along_tree(plan: Plan, sums: dict[Node, np.ndarray], node: Node) -> np.ndarray:
+def sum_along_tree(plan: Partition, sums: dict[Node, np.ndarray], node: Node) -> np.ndarray:
     """Return the sum of the models of all folds of a node from those of blocks.
 
     Siblings are added first, so that the bits do not depend on the blocks.
@@ -195,14 +195,14 @@ def trains_pairs(learner: Trainer) -> TypeGuard[PairTrainer]:
     return isinstance(learner, PairTrainer) and learner.trains_pairs
 
 
-def train_both(plan: Plan, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
+def train_both(plan: Partition, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
     """Train two copies of a node's state into those of its children; return the row updates."""
     phase, other_phase = (plan.phase(node, child) for child in plan.split(node))
     learner.update_both(left, phase, right, other_phase)
     return phase.n_updates + other_phase.n_updates
 
 
-def _root(plan: Plan, learner: Trainer) -> tuple[Pending, int]:
+def _root(plan: Partition, learner: Trainer) -> tuple[Pending, int]:
     """Return the root with its state, and the row updates that made it."""
     state = learner.start()
     phase = plan.first_phase
@@ -210,7 +210,7 @@ def _root(plan: Plan, learner: Trainer) -> tuple[Pending, int]:
 
 
 def _train_in_pairs(
-    plan: Plan, learner: PairTrainer, pending: list[Pending]
+    plan: Partition, learner: PairTrainer, pending: list[Pending]
 ) -> tuple[list[Pending], int]:
     """Train the children that lie beside the spine; return them with their states, and the rows.
 
@@ -233,7 +233,7 @@ def _train_in_pairs(
 
 
 def _descend(
-    plan: Plan,
+    plan: Partition,
     learner: Trainer,
     test: TestNode,
     blocks: set[Node],
@@ -259,7 +259,7 @@ def _descend(
 
 
 def _descend_in_threads(
-    plan: Plan,
+    plan: Partition,
     learner: Trainer,
     test: TestNode,
     blocks: list[Node],
@@ -336,7 +336,7 @@ def test_then_train(
         yield end
 
 
-def phases_of_spine(plan: Plan) -> list[tuple[Node, Phase]]:
+def phases_of_spine(plan: Partition) -> list[tuple[Node, Phase]]:
     """Return the nodes from the root to the first leaf, each with the phase that leads to it."""
     node = plan.root
     phases = [(node, plan.first_phase)]
@@ -347,12 +347,12 @@ def phases_of_spine(plan: Plan) -> list[tuple[Node, Phase]]:
     return phases
 
 
-def length_of_spine(plan: Plan) -> int:
+def length_of_spine(plan: Partition) -> int:
     """Return the number of rows that the model of the first leaf has seen."""
     return plan.n_rows - (plan.begin(1) - plan.begin(0))
 
 
-def steps_of_spine(plan: Plan) -> dict[int, int]:
+def steps_of_spine(plan: Partition) -> dict[int, int]:
     """Return by the number of rows trained on which step is then done.
 
     A step is a sixteenth of a pass over all rows, rounded up. The last one ends with the spine.
@@ -366,13 +366,13 @@ def steps_of_spine(plan: Plan) -> dict[int, int]:
 
 
 def walk_spine(
-    plan: Plan, learner: Learner, states: dict[Node, Any]
+    plan: Partition, learner: Learner, states: dict[Node, Any]
 ) -> Generator[tuple[Rows, np.ndarray, int | None]]:
     """Train a model along the left spine, on which each row is tested before it acts.
 
     Parameters
     ----------
-    plan : Plan
+    plan : Partition
     learner : Learner
     states : dict of Node to state
         Receives the states of the nodes that are reached, if these are those of the tree.

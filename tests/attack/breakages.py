@@ -257,7 +257,9 @@ BREAKAGES = [
     ),
     Breakage(
         "nested: a trial is chosen by the fold that scores it too",
-        "means = np.mean(inner[:, number, fold, np.arange(task.n_folds) != fold], axis=1)",
+        "means = np.mean(\n"
+        "            inner[:, number, fold, np.arange(cross_validation.n_folds) != fold], axis=1\n"
+        "        )",
         "means = np.array([one.mean() for _, one in sorted(own.items())])",
         "test_nested::test_the_choice_for_a_fold_does_not_see_it",
     ),
@@ -569,17 +571,36 @@ BREAKAGES = [
         "None",
         "test_neighbors::test_all_settings_are_those_of_fits",
     ),
+    # The core.
+    Breakage(
+        "core: what a batch has scored is revealed at once",
+        "self.book.reveal(repeat, parts[0].last)",
+        "self.book.reveal(repeat, repeat.cut.n_folds)",
+        "test_objective",
+    ),
+    Breakage(
+        "core: folds that are stored are evaluated again",
+        "[chunk for chunk in folds if chunk not in known]",
+        "[*folds]",
+        "test_fits_kept",
+    ),
+    Breakage(
+        "core: a candidate that has failed keeps its scores in a batch",
+        "            self.events = [] if self.sink.run.plan.fallback is None else [event]\n",
+        "            self.events = [TestedFolds(0, repeat.plan.root, 0)]\n",
+        "test_exact_fallback",
+    ),
     # Fits.
     Breakage(
         "fits: the cached result of a fold is that of the first",
-        "self._kept.find(FoldResult.size(*sizes), self._names[chunk])",
-        "self._kept.find(FoldResult.size(*sizes), self._names[0])",
+        "FoldResult.size(*self._sizes(chunk)), self._names[chunk])",
+        "FoldResult.size(*self._sizes(chunk)), self._names[0])",
         "test_fits_kept",
     ),
     Breakage(
         "fits: each fit forgets the updates of those before it",
-        "self._job.effort.n_updates += fitted.n_trained",
-        "self._job.effort.n_updates = fitted.n_trained",
+        "sink.cost.n_updates += fitted.n_trained\n                            yield",
+        "sink.cost.n_updates = fitted.n_trained\n                            yield",
         "test_fit_method",
     ),
     Breakage(
@@ -816,8 +837,8 @@ BREAKAGES = [
     ),
     Breakage(
         "keys: scores of other targets and weights have one name",
-        "self._of_scores = digest(SCORED_BY, targets[0])",
-        "self._of_scores = digest(SCORED_BY)",
+        "digest(bound.settings, SCORED_BY, bound.targets[0], *of_metrics)",
+        "digest(bound.settings, SCORED_BY, *of_metrics)",
         "test_weights",
     ),
     Breakage(
@@ -909,8 +930,8 @@ BREAKAGES = [
     ),
     Breakage(
         "winner: outputs of fits lie in another order than their rows",
-        "            order[begin + rows.argsort()] = begin + fitted.argsort()\n",
-        "            order[begin + fitted.argsort()] = begin + fitted.argsort()\n",
+        "        order[rows.argsort()] = fitted.argsort()\n        targets = None\n",
+        "        order[fitted.argsort()] = fitted.argsort()\n        targets = None\n",
         "test_winner::test_outputs_are_those_of_the_folds",
     ),
     Breakage(
@@ -921,8 +942,8 @@ BREAKAGES = [
     ),
     Breakage(
         "engines: fits hide an error of ours",
-        "scores = self._finite_scores(job, repeat)\n        except ValueError as error:",
-        "scores = self._finite_scores(job, repeat)\n        except Exception as error:",
+        "        except ValueError as error:\n            if len(work.candidates) > 1:",
+        "        except Exception as error:\n            if len(work.candidates) > 1:",
         "test_exact_fallback",
     ),
     Breakage(

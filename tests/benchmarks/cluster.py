@@ -26,7 +26,7 @@ import sys
 from typing import NamedTuple
 
 from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 
 K = 100
 
@@ -64,7 +64,7 @@ class Run(NamedTuple):
         return self.busy / (n_workers * self.seconds)
 
 
-def tree_tasks(plan: Plan, bounds: list[int]) -> list[Task]:
+def tree_tasks(plan: Partition, bounds: list[int]) -> list[Task]:
     """Return the tasks of a tree; worker i holds the rows bounds[i] to bounds[i + 1] - 1."""
     tasks: list[Task] = []
 
@@ -84,7 +84,7 @@ def tree_tasks(plan: Plan, bounds: list[int]) -> list[Task]:
     return tasks
 
 
-def chain_tasks(plan: Plan, bounds: list[int]) -> list[Task]:
+def chain_tasks(plan: Partition, bounds: list[int]) -> list[Task]:
     """Return the tasks of k chains without the tree.
 
     Each begins after its fold and goes round, so that not all begin on the same worker.
@@ -114,7 +114,7 @@ def worker_of(row: int, bounds: list[int]) -> int:
     return bisect_right(bounds, row) - 1
 
 
-def updates_below(plan: Plan, node: Node) -> int:
+def updates_below(plan: Partition, node: Node) -> int:
     """Return the row updates below a node."""
     if node.n_folds == 1:
         return 0
@@ -188,9 +188,9 @@ def simulate(
     return Run(now, busy, n_messages)
 
 
-def cut(n_rows: int, n_workers: int) -> tuple[Plan, list[int]]:
+def cut(n_rows: int, n_workers: int) -> tuple[Partition, list[int]]:
     """Return the plan, and the first row of each worker's block and the end of the last one."""
-    return Plan(n_rows, K), [worker * n_rows // n_workers for worker in range(n_workers + 1)]
+    return Partition(n_rows, K), [worker * n_rows // n_workers for worker in range(n_workers + 1)]
 
 
 def path_and_work(n_rows: int, n_trees: int, n_workers: int, costs: Costs, lanes: int) -> float:
@@ -258,7 +258,7 @@ def main(costs: Costs) -> None:
     orders = ("behind", "from", "tree")
     rows = [["workers", "trees", *orders, "behind, cut along nodes"]]
     for size, many in product(sizes[:3], flights):
-        plan = Plan(n, K)
+        plan = Partition(n, K)
         whole = [*(plan.begin(node.first) for node in plan.blocks(size)), n]
         runs = [simulate(trees[size], many, size, costs, order=order) for order in orders]
         runs.append(simulate(tree_tasks(plan, whole), many, size, costs))

@@ -29,9 +29,9 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.tree.walk import walk_to_leaves
 
 SAMPLES = int(sys.argv[1]) if len(sys.argv) > 1 else 400
@@ -70,11 +70,11 @@ class Truth:
 
 def models_of(model: Any, X: np.ndarray, y: np.ndarray, k: int, seed: int) -> list[np.ndarray]:
     """Return the models of all folds, and that of all rows last."""
-    task = Task(X, y, Settings(**OPTIONS, cv=k, random_state=seed), model)
-    job = job_for(task, model)
-    learner: Any = job.learner(job.rows())
+    cross_validation = CrossValidation(X, y, Settings(**OPTIONS, cv=k, random_state=seed), model)
+    run = run_for(cross_validation, model)
+    learner: Any = run.learner(run.rows())
     found: list[np.ndarray] = []
-    plan, state = task.repeats[0].plan, learner.start()
+    plan, state = cross_validation.repeats[0].plan, learner.start()
 
     def take(_: Any, state: Any) -> None:
         found.append(learner.numbers(state))

@@ -42,7 +42,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.rows.data import Data
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 
 ROWS = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
 SEEDS = int(sys.argv[2]) if len(sys.argv) > 2 else 4
@@ -138,7 +138,7 @@ def wrong(learner: CompiledLearner, state: Any, rows: tuple[int, int]) -> int:
     return int(np.count_nonzero(said != learner.rows.y[slice(*rows)]))
 
 
-def by_tree(learner: CompiledLearner, plan: Plan, scheme: Scheme, c: int, seed: int) -> float:
+def by_tree(learner: CompiledLearner, plan: Partition, scheme: Scheme, c: int, seed: int) -> float:
     """Return the error of TreeCV with an order of rows."""
     rng = np.random.default_rng(seed)
 
@@ -159,7 +159,7 @@ def by_tree(learner: CompiledLearner, plan: Plan, scheme: Scheme, c: int, seed: 
     return walk(plan.root, learner.start()) / plan.n_rows
 
 
-def standard(learner: CompiledLearner, plan: Plan, c: int, seed: int) -> float:
+def standard(learner: CompiledLearner, plan: Partition, c: int, seed: int) -> float:
     """Return the error of k trainings of c shuffled epochs."""
     rng = np.random.default_rng(seed)
     n_wrong = 0
@@ -174,7 +174,7 @@ def standard(learner: CompiledLearner, plan: Plan, c: int, seed: int) -> float:
 
 def errors(X: np.ndarray, y: np.ndarray, model: Any, c: int, seed: int) -> dict[str, np.ndarray]:
     """Return the errors for all values of alpha: by the standard method, twice, and by schemes."""
-    plan = Plan(len(y), FOLDS)
+    plan = Partition(len(y), FOLDS)
     order = np.random.default_rng(seed).permutation(len(y)).astype(np.uint32)
     rows = Data(X, y).prepare(model.row_layout, order)
     learners = [clone(model).set_params(alpha=alpha).make_learner(rows, 0) for alpha in ALPHAS]

@@ -32,11 +32,11 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
-from optuna_treecv.crossval.engine import Early
-from optuna_treecv.crossval.engine import Watch
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.study.racing import Losses
 from optuna_treecv.tree.walk import steps_of_spine
@@ -80,18 +80,21 @@ def estimator_of(trial: optuna.Trial, is_regression: bool, is_odd: bool) -> Any:
 
 
 def sequence(
-    task: Task, sampler: optuna.samplers.BaseSampler, is_regression: bool, is_odd: bool
+    cross_validation: CrossValidation,
+    sampler: optuna.samplers.BaseSampler,
+    is_regression: bool,
+    is_odd: bool,
 ) -> tuple[list[pruning.Trial], float]:
     """Return the trials of a study that runs whole, and the standard error of its best score."""
     trials, errors = [], []
 
     def objective(trial: optuna.Trial) -> float:
-        job = job_for(task, estimator_of(trial, is_regression, is_odd))
-        *_, last = [event for event in job.events(Watch()) if isinstance(event, Early)]
-        result = job.result()
+        run = run_for(cross_validation, estimator_of(trial, is_regression, is_odd))
+        *_, last = [event for event in run.events(Watch()) if isinstance(event, RowProgress)]
+        result = run.result()
         losses = result.row_losses.astype(float)
-        passes = result.n_updates / task.data.n_rows
-        ends = steps_of_spine(task.repeats[0].plan)
+        passes = result.n_updates / cross_validation.data.n_rows
+        ends = steps_of_spine(cross_validation.repeats[0].plan)
         trials.append(pruning.Trial(result.mean, last.scores, None, ends, passes))
         errors.append(float(losses.std() / np.sqrt(losses.size)))
         return result.mean
@@ -126,8 +129,10 @@ def main() -> None:
                     report="progressive",
                     row_losses=True,
                 )
-                task = Task(X, y, settings)
-                trials, error = sequence(task, sampler(seed=seed), is_regression, seed % 2)
+                cross_validation = CrossValidation(X, y, settings)
+                trials, error = sequence(
+                    cross_validation, sampler(seed=seed), is_regression, seed % 2
+                )
                 full = sum(trial.passes for trial in trials)
                 best = min(trial.score for trial in trials)
                 one = []

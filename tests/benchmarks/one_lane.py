@@ -24,7 +24,7 @@ from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.learners.from_estimator import layout_for
 from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.rows.data import Data
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 
 ESTIMATORS = {
     "PEGASOS": PegasosClassifier(1e-4),
@@ -35,7 +35,7 @@ ESTIMATORS = {
 }
 
 
-def walked(learner: Any, plan: Plan, dtype: type, runs: int) -> tuple[float, np.ndarray]:
+def walked(learner: Any, plan: Partition, dtype: type, runs: int) -> tuple[float, np.ndarray]:
     """Return the seconds of the shortest walk, and its outputs."""
     seconds = []
     for _ in range(runs):
@@ -60,7 +60,7 @@ def main(runs: int = 5) -> None:
             rows = Data(X, y).prepare(layout_for(estimator), np.arange(n_rows, dtype=np.uint32))
             learner = make_learner(estimator, rows, "predict", 0)
             for n_folds in (10, n_rows):
-                plan = Plan(n_rows, n_folds)
+                plan = Partition(n_rows, n_folds)
                 alone, out = walked(learner, plan, X.dtype, runs)
                 in_lane, of_lane = walked(Lanes([learner]), plan, X.dtype, runs)
                 np.testing.assert_array_equal(out, of_lane)

@@ -48,7 +48,7 @@ from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.steps.fitted import FittedSteps
 from optuna_treecv.rows.data import Data
-from optuna_treecv.tree.plan import Plan
+from optuna_treecv.tree.plan import Partition
 
 GROUPS = ("scaled", "wide", "beside", "tables")
 
@@ -66,7 +66,7 @@ def scaled(runs: int) -> None:
         return one.make_learner(behind, 0, front) if is_behind else one.make_learner(alone, 0)
 
     def walk(trainer: Any, k: int, n_models: int) -> Callable[[], Any]:
-        plan, out = Plan(len(y), k), np.empty((n_models * len(y), 1))
+        plan, out = Partition(len(y), k), np.empty((n_models * len(y), 1))
         return lambda: trainer.walk_subtree(plan, plan.root, trainer.start(), out)
 
     def lanes(is_behind: bool) -> Lanes:
@@ -167,7 +167,7 @@ def beside(runs: int) -> None:
                     rows = Data(X, y).with_rows(front.transform(X)).prepare(layout, order)
                     learners = [estimator.make_learner(rows, 0, front) for _ in range(n_lanes)]
                     trainer: Any = learners[0] if n_lanes == 1 else Lanes(learners)
-                    plan, out = Plan(n_rows, 10), np.empty((n_lanes * n_rows, 1))
+                    plan, out = Partition(n_rows, 10), np.empty((n_lanes * n_rows, 1))
 
                     def walk(trainer: Any = trainer, plan: Any = plan, out: Any = out) -> None:
                         trainer.walk_subtree(plan, plan.root, trainer.start(), out)

@@ -37,13 +37,13 @@ from sklearn.preprocessing import scale
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner
-from optuna_treecv.crossval.engine import LAST_STEP
-from optuna_treecv.crossval.engine import NESTED_STEP
-from optuna_treecv.crossval.engine import RowScores
-from optuna_treecv.crossval.engine import scored
-from optuna_treecv.crossval.engines import job_for
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.row_scores import LAST_STEP
+from optuna_treecv.core.row_scores import NESTED_STEP
+from optuna_treecv.core.row_scores import RowScores
+from optuna_treecv.core.row_scores import scored
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.crossval.treecv import EarlyLanes
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race
@@ -139,16 +139,16 @@ def evaluated(
 ) -> list[Trial]:
     """Evaluate all values side by side."""
     settings = Settings(cv=cv, stratify=False, scoring="error", report="progressive")
-    task = Task(X, y, settings)
+    cross_validation = CrossValidation(X, y, settings)
     found = []
     for begin in range(0, len(values), 16):
-        jobs = [
-            job_for(task, type(estimator)(**{**estimator.get_params(), name: value}))
+        runs = [
+            run_for(cross_validation, type(estimator)(**{**estimator.get_params(), name: value}))
             for value in values[begin : begin + 16]
         ]
-        plan, metric = task.repeats[0].plan, jobs[0].scoring.first
-        rows = jobs[0].rows()
-        learners = [job.learner(rows) for job in jobs]
+        plan, metric = cross_validation.repeats[0].plan, runs[0].scoring.first
+        rows = runs[0].rows()
+        learners = [run.learner(rows) for run in runs]
         lanes = EarlyLanes(plan, learners, metric, 1, None)
         outputs, _ = lanes.evaluate()
         for learner, known, out in zip(learners, lanes.ahead, outputs, strict=True):

@@ -47,7 +47,8 @@ def work(studies, store, log, is_stuck):
 
     def logged(forest, X, y, **params):
         if is_stuck and n_lines(log) == STUCK_AT - 1:
-            objective._task.shared.cache._store.queue.wait()  # folds are written beside the fits
+            # Folds are written beside the fits.
+            objective._cross_validation.shared.cache._store.queue.wait()
         with Path(log).open("a") as file:
             file.write(f"{forest.max_depth} {joblib.hash(X)}\n")
         if is_stuck and n_lines(log) == STUCK_AT:

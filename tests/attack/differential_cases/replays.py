@@ -34,10 +34,10 @@ from differential_cases.folds import piped
 from differential_cases.folds import steps_of
 import optuna_treecv as ot
 from optuna_treecv import paper
-from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.passes import _training_rows
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.task import Task
 from optuna_treecv.rows.folds import Folds
 
 
@@ -136,14 +136,14 @@ def tables(case: Case) -> None:
 
 def by_hand(estimator: Any, X: Any, given: Problem, options: dict[str, Any]) -> list[float]:
     """Train each fold's model phase by phase with ``partial_fit``; return the mean losses."""
-    task = Task(X, given.y, Settings(**options), estimator)
+    cross_validation = CrossValidation(X, given.y, Settings(**options), estimator)
     y, w = np.asarray(given.y), options["sample_weight"]
     rows = np.array(X, float) if isinstance(X, list) else X
     if isinstance(rows, np.ndarray) and rows.dtype == object:
         rows = rows.astype(float)
     rows = rows.tocsr() if sparse.issparse(rows) else rows
     found: list[float] = []
-    for repeat in task.repeats_for(options["n_epochs"]):
+    for repeat in cross_validation.repeats_for(options["n_epochs"]):
         losses = {}
         for chunk in range(repeat.cut.n_folds):
             model = clone(estimator)

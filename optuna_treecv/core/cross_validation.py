@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 from typing import Literal
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -20,16 +21,16 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
-from optuna_treecv.crossval.engine import make_repeat
-from optuna_treecv.crossval.engine import MAX_BLOCKS
-from optuna_treecv.crossval.engine import Repeat
-from optuna_treecv.crossval.routing import Metadata
-from optuna_treecv.crossval.routing import MetadataArguments
-from optuna_treecv.crossval.settings import Report
-from optuna_treecv.crossval.settings import Settings
-from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.steps import Steps
-from optuna_treecv.crossval.tested import Tested
+from optuna_treecv.core.repeat import make_repeat
+from optuna_treecv.core.repeat import MAX_BLOCKS
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.routing import Metadata
+from optuna_treecv.core.routing import MetadataArguments
+from optuna_treecv.core.settings import Report
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.core.steps import Steps
+from optuna_treecv.core.tested import Tested
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
@@ -72,7 +73,7 @@ T = TypeVar("T")
 _FAR = 100
 
 
-class Task:
+class CrossValidation:
     """A cross-validation without the estimator: data, settings and cuts.
 
     It is made once and shared by all estimators and threads. The rows are cut when it is known
@@ -99,7 +100,7 @@ class Task:
     asks_for_passes : bool
         Whether models that are trained further are asked for, and not those of ``fit``.
     repeats : list of Repeat
-        None before ``cut_for``.
+        None before ``divide_for``.
     growing : Lock
         Held while rows are cut into bins and trees grow, so that trials in threads share them.
     binned : dict
@@ -109,7 +110,7 @@ class Task:
     grid : dict
         By parameter, all values, where a grid is searched.
     keeps_outputs : {"auto", "all", False}
-        Which out-of-fold responses outlive their evaluation, see ``Job.keeps``.
+        Which out-of-fold responses outlive their evaluation, see ``Request.kept_responses``.
     groups : ndarray of shape (n_rows,), int, or None
         The number of the group of each row.
     topics : set of str
@@ -117,7 +118,7 @@ class Task:
     tries_all_folds : bool
         Whether fits go on where a fold has failed, to raise ``FoldsFailed`` in the end.
     shared : SharedBetweenRuns
-        The models and results that jobs share.
+        The models and results that runs share.
     unused : UnusedWarnings
         Warns once of parameters that have no effect.
     steps : Steps
@@ -166,6 +167,7 @@ class Task:
         self._seconds = perf_counter() - began
         self._token = token().hex()[:16]
         self._prepared: dict[RowLayout, PreparedRows] = {}
+        self._further: WeakValueDictionary[Any, PreparedRows] = WeakValueDictionary()
         if isinstance(self.data.X, PlacedRows):
             self.steps = Steps(self.data.X.sample, None, None)
         else:
@@ -178,7 +180,7 @@ class Task:
         self.keeps_outputs: Literal["auto", "all", False] = False
         depends_on_estimator = settings.stratify is not False and self._can_stratify()
         if not depends_on_estimator or estimator is not None:
-            self.cut_for(estimator)
+            self.divide_for(estimator)
 
     def _check_groups(self, groups: Any) -> None:
         check_array_kind("groups", groups)
@@ -192,7 +194,7 @@ class Task:
         check_no_missing("groups", groups)
 
     def report_as(self, report: Report) -> None:
-        """Make this kind of reports; it may be changed before the first job."""
+        """Make this kind of reports; it may be changed before the first request."""
         self.settings = replace(self.settings, report=report)
         self._facts.clear()
         self.repeats = self._repeats_of([repeat.cut for repeat in self.repeats])
@@ -202,6 +204,7 @@ class Task:
         # is compared by identity, which pickling does not keep for all objects.
         fresh: dict[str, Any] = {
             "_prepared": {},
+            "_further": None,
             "_preparing": None,
             "growing": None,
             "binned": {},
@@ -212,6 +215,7 @@ class Task:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._preparing, self.growing = Lock(), Lock()
+        self._further = WeakValueDictionary()
 
     def metadata_for(self, estimator: Any) -> Metadata:
         """Return what an estimator and its scores get besides X and y.
@@ -264,7 +268,7 @@ class Task:
             and (self.data.y.ndim == 1 or self.settings.stratify is True)
         )
 
-    def cut_for(self, estimator: Any) -> None:
+    def divide_for(self, estimator: Any) -> None:
         """Cut the rows, unless that is done, for estimators of the given kind."""
         with self._preparing:
             if self.repeats:
@@ -350,14 +354,15 @@ class Task:
             repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
         return repeats
 
-    def cut_as(self, cuts: Sequence[Cut]) -> "Task":
-        """Return a task that cuts the same rows in another way, in the same order.
+    def divided_as(self, cuts: Sequence[Cut]) -> "CrossValidation":
+        """Return a cross-validation that divides the same rows in another way, in the same order.
 
         Prepared rows and the cache are shared. Nothing is reported, and no outputs are kept.
         """
         other = copy(self)
         other.settings = replace(self.settings, report=None, row_losses=False)
         other._prepared, other._facts, other.keeps_outputs = self._prepared, {}, False
+        other._further = WeakValueDictionary()
         other.steps = Steps(self.data.X, self.data.y, self.shared.memory)
         other.repeats = other._repeats_of(cuts)
         return other
@@ -541,9 +546,14 @@ class Task:
             seconds = perf_counter() - began
             return replace(rows, seconds=seconds + self._seconds if is_kept else seconds)
 
-        if not is_kept:
+        if name is None:
             return make()
         with self._preparing:
+            if repeat.number > 0:
+                further = layout, name, repeat.number
+                if (rows := self._further.get(further)) is None:
+                    rows = self._further[further] = make()
+                return rows
             if name:
                 return self.steps.rows((layout, name), make)
             if layout not in self._prepared:

@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from optuna_treecv.crossval.settings import check_choice
-from optuna_treecv.crossval.settings import warn_caller
-from optuna_treecv.crossval.tested import Tested
+from optuna_treecv.core.settings import check_choice
+from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.core.tested import Tested
 from optuna_treecv.rows.checks import is_float64
 from optuna_treecv.scoring.metrics import range_by_name
 from optuna_treecv.scoring.metrics import range_of

@@ -23,7 +23,7 @@ from sklearn.utils.metadata_routing import MethodMapping
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import _check_method_params
 
-from optuna_treecv.crossval.settings import warn_caller
+from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.incremental import takes_weights
 from optuna_treecv.learners.names import name_of

@@ -6,32 +6,32 @@ from typing import Any
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from optuna_treecv.crossval.job import Job
-from optuna_treecv.crossval.routing import part_of
-from optuna_treecv.crossval.task import Task
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.routing import part_of
+from optuna_treecv.core.run import Run
 from optuna_treecv.rows.folds import FoldPairs
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.sharing.caches import ModelCache
-
-#: The engines that make one model for both folds of a pair.
-OF_PAIRS = ("exact", "newton", "fit")
 
 # The folds of which pairs are left out: 4,950 models.
 _MOST_FOLDS = 100
 
 
-def check_folds(job: Job) -> None:
+def check_folds(run: Run) -> None:
     """Refuse folds that cannot be left out in pairs."""
-    cut, tested = job.task.repeats[0].cut, job.task.tested(job.method_name)
-    if job.task.data.is_placed:
+    cut, tested = (
+        run.request.cross_validation.repeats[0].cut,
+        run.request.cross_validation.tested(run.method_name),
+    )
+    if run.request.data.is_placed:
         raise ValueError(
             "X must be in the memory of this process for nested cross-validation, got "
-            f"{type(job.task.data.X).__name__}."
+            f"{type(run.request.data.X).__name__}."
         )
-    if job.is_pooled:
+    if run.request.is_pooled:
         raise ValueError(
             "scoring must be a score of each fold for nested cross-validation, got the pooled "
-            f"{job.scoring.name!r}."
+            f"{run.request.scoring.name!r}."
         )
     why = "" if 3 <= cut.n_folds <= _MOST_FOLDS else f"it makes {cut.n_folds}"
     if tested.goes_forward:
@@ -45,19 +45,23 @@ def check_folds(job: Job) -> None:
         )
 
 
-def task_of_pairs(task: Task, with_single: bool) -> Task:
-    """Return a task that leaves out all pairs of folds, and all single folds ``with_single``."""
-    folds = [repeat.cut for repeat in task.repeats]
-    return task.cut_as([FoldPairs.of(cut, with_single) for cut in folds if isinstance(cut, Folds)])
+def with_pairs(cross_validation: CrossValidation, with_single: bool) -> CrossValidation:
+    """Return the same without pairs of folds, and ``with_single`` without single folds."""
+    folds = [repeat.cut for repeat in cross_validation.repeats]
+    return cross_validation.divided_as(
+        [FoldPairs.of(cut, with_single) for cut in folds if isinstance(cut, Folds)]
+    )
 
 
-def by_pairs(task: Task, scores: np.ndarray) -> np.ndarray:
-    """Return the scores of a task of pairs by the numbers of folds, (n_repeats, k, k).
+def by_pairs(cross_validation: CrossValidation, scores: np.ndarray) -> np.ndarray:
+    """Return the scores of a cross_validation of pairs by the numbers of folds, (n_repeats, k, k).
 
     In row i and column j it is that of the model without the folds i and j on fold j.
     """
     table = []
-    for repeat, of_repeat in zip(task.repeats, scores.reshape(task.n_repeats, -1), strict=True):
+    for repeat, of_repeat in zip(
+        cross_validation.repeats, scores.reshape(cross_validation.n_repeats, -1), strict=True
+    ):
         cut = repeat.cut
         assert isinstance(cut, FoldPairs)
         k = cut.folds.n_folds
@@ -70,9 +74,13 @@ def by_pairs(task: Task, scores: np.ndarray) -> np.ndarray:
     return np.array(table)
 
 
-def task_without(task: Task, number: int, fold: int) -> Task:
-    """Return a task with the rows and the folds of a repeat without one fold, and its seed."""
-    cut, data, settings = task.repeats[number].cut, task.data, task.settings
+def without_fold(cross_validation: CrossValidation, number: int, fold: int) -> CrossValidation:
+    """Return the cross-validation of a repeat without the rows of one fold, with its seed."""
+    cut, data, settings = (
+        cross_validation.repeats[number].cut,
+        cross_validation.data,
+        cross_validation.settings,
+    )
     ids = np.full(cut.n_rows, -1)  # rows that are never tested
     for chunk in range(cut.n_folds):
         ids[cut.test_rows(chunk)] = cut.number(chunk)
@@ -94,6 +102,6 @@ def task_without(task: Task, number: int, fold: int) -> Task:
         report=None,
         row_losses=False,
     )
-    made = Task(some(data.X_given), some(data.y_given), inner, cache=ModelCache())
-    made.topics = task.topics  # what was said of all rows is not said again
+    made = CrossValidation(some(data.X_given), some(data.y_given), inner, cache=ModelCache())
+    made.topics = cross_validation.topics  # what was said of all rows is not said again
     return made

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from sklearn import get_config
 
-from optuna_treecv.crossval.engine import Repeat
+from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.steps.decisions import Split
 from optuna_treecv.learners.steps.decisions import split

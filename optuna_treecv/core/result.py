@@ -8,20 +8,20 @@ import warnings
 
 import numpy as np
 
-from optuna_treecv.crossval.curves import Curve
-from optuna_treecv.crossval.html import as_table
-from optuna_treecv.crossval.html import strip_of
-from optuna_treecv.crossval.intervals import difference_by_folds
-from optuna_treecv.crossval.intervals import difference_by_rows
-from optuna_treecv.crossval.intervals import fold_error
-from optuna_treecv.crossval.intervals import Interval
-from optuna_treecv.crossval.intervals import interval_of
-from optuna_treecv.crossval.intervals import IntervalMethod
-from optuna_treecv.crossval.intervals import note_of_dependence
-from optuna_treecv.crossval.intervals import PairedDifference
-from optuna_treecv.crossval.intervals import row_error
-from optuna_treecv.crossval.intervals import Scores
-from optuna_treecv.crossval.settings import warn_caller
+from optuna_treecv.core.curves import Curve
+from optuna_treecv.core.html import as_table
+from optuna_treecv.core.html import strip_of
+from optuna_treecv.core.intervals import difference_by_folds
+from optuna_treecv.core.intervals import difference_by_rows
+from optuna_treecv.core.intervals import fold_error
+from optuna_treecv.core.intervals import Interval
+from optuna_treecv.core.intervals import interval_of
+from optuna_treecv.core.intervals import IntervalMethod
+from optuna_treecv.core.intervals import note_of_dependence
+from optuna_treecv.core.intervals import PairedDifference
+from optuna_treecv.core.intervals import row_error
+from optuna_treecv.core.intervals import Scores
+from optuna_treecv.core.settings import warn_caller
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single ==

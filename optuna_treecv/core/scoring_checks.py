@@ -4,12 +4,9 @@ The mean over folds of a score that is not a mean over rows depends on the size 
 of the root mean squared error over folds of one row is the mean absolute error.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from inspect import signature
 from typing import Any
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -19,6 +16,8 @@ from sklearn.dummy import DummyClassifier
 from sklearn.dummy import DummyRegressor
 from sklearn.metrics import average_precision_score
 
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.request import Request
 from optuna_treecv.learners.compiled import divergence_advice
 from optuna_treecv.learners.from_estimator import check_methods
 from optuna_treecv.learners.from_estimator import takes_seed
@@ -35,22 +34,11 @@ from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
-from optuna_treecv.scoring.metrics import Scoring
-from optuna_treecv.scoring.metrics import scoring_for
-
-if TYPE_CHECKING:
-    from optuna_treecv.crossval.job import Job
+from optuna_treecv.scoring.scores import scores_rows
 
 
-def scoring_of(job: Job, of_class: bool = False) -> Scoring:
-    """Return the scoring of a job's estimator.
-
-    Parameters
-    ----------
-    job : Job
-        Its engine is chosen.
-    of_class : bool
-        Refuse only what no parameter could change.
+def check_scoring(request: Request, plan: Plan) -> None:
+    """Check the scoring of an estimator.
 
     Raises
     ------
@@ -58,40 +46,41 @@ def scoring_of(job: Job, of_class: bool = False) -> Scoring:
         If the estimator cannot be evaluated by it, or if repeats or the order would change
         nothing.
     """
-    task, estimator, settings = job.task, job.estimator, job.task.settings
-    scoring = scoring_for(settings.scored_by, estimator, settings.pooled)
-    of_task = task.fact("scoring", lambda: scoring.name)
-    if scoring.name != of_task:
+    cross_validation, estimator = request.cross_validation, request.estimator
+    scoring = request.scoring
+    before = cross_validation.fact("scoring", lambda: scoring.name)
+    if scoring.name != before:
         raise ValueError(
-            f"scoring must be given where it is not the same by default: {of_task!r} before, "
+            f"scoring must be given where it is not the same by default: {before!r} before, "
             f"{scoring.name!r} for {name_of(estimator)}."
         )
-    if task.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
+    if request.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
         kind = "classifier" if is_classifier(estimator) else "regressor"
         raise ValueError(f"y must be given for a {kind}, got None.")
     for metric in scoring.metrics:
-        _check_takes_columns(metric, job)
-        _check_positive_label(metric, job)
-        check_methods(estimator, metric.methods, f"scoring={metric.name!r}", of_class)
-        _check_takes_weights(metric, job)
-    if settings.order == "random" and not job.engine.trains_further:
+        _check_takes_columns(metric, request)
+        _check_positive_label(metric, request)
+        check_methods(estimator, metric.methods, f"scoring={metric.name!r}", request.of_class)
+        _check_takes_weights(metric, request)
+    if request.settings.order == "random" and not plan.capabilities.is_incremental:
         raise ValueError(
-            f"order must be 'fixed' for {name_of(estimator)} with method={job.engine.name!r}, "
+            f"order must be 'fixed' for {name_of(estimator)} with method={plan.name!r}, "
             "which does not train models further, so that their rows have no order, got 'random'."
         )
-    is_solved = job.engine.name in ("exact", "newton")  # whatever the seed is
-    if task.n_repeats > 1 and (is_solved or not takes_seed(estimator)):
-        _check_repeats_differ(job)
+    if cross_validation.n_repeats > 1 and not (
+        plan.capabilities.is_seeded and takes_seed(estimator)
+    ):
+        _check_repeats_differ(request, plan)
     for metric in scoring.metrics:
-        task.warn_once(f"size of folds for {metric.name}", partial(_why_too_small, metric, job))
-    return scoring
+        about = f"size of folds for {metric.name}"
+        cross_validation.warn_once(about, partial(_why_too_small, metric, request))
 
 
-def check_scores_rows(job: Job) -> None:
+def check_scores_rows(request: Request) -> None:
     """Refuse a metric that is no mean over rows where the scores of rows are needed."""
-    settings = job.task.settings
-    for metric in job.scored_by_row:
-        if not job.scores_rows(metric):
+    settings = request.settings
+    for metric in request.scored_by_row:
+        if not scores_rows(metric, request.classes):
             argument = f"report={settings.report!r}" if settings.is_early else "row_losses=True"
             if settings.method == "progressive":
                 argument = "method='progressive'"
@@ -102,9 +91,9 @@ def check_scores_rows(job: Job) -> None:
             )
 
 
-def _check_takes_weights(metric: Metric, job: Job) -> None:
+def _check_takes_weights(metric: Metric, request: Request) -> None:
     scorer = metric.of if isinstance(metric, Pooled) else metric
-    if job.task.data.score_weights is None or not isinstance(scorer, Scorer):
+    if request.data.score_weights is None or not isinstance(scorer, Scorer):
         return
     if not scorer.takes_weights:
         raise ValueError(
@@ -113,10 +102,10 @@ def _check_takes_weights(metric: Metric, job: Job) -> None:
         )
 
 
-def _check_takes_columns(metric: Metric, job: Job) -> None:
+def _check_takes_columns(metric: Metric, request: Request) -> None:
     """Refuse a loss of classes for several columns of them."""
-    data = job.task.data
-    columns = data.why_only_fit(is_classifier(job.estimator)).startswith("y has")
+    data = request.data
+    columns = data.why_only_fit(is_classifier(request.estimator)).startswith("y has")
     if columns and not isinstance(metric, Scorer):
         raise ValueError(
             "scoring must be a scorer(estimator, X, y), or the name of one such as 'accuracy' "
@@ -124,12 +113,12 @@ def _check_takes_columns(metric: Metric, job: Job) -> None:
         )
 
 
-def _check_positive_label(metric: Metric, job: Job) -> None:
+def _check_positive_label(metric: Metric, request: Request) -> None:
     """Refuse a scorer of scikit-learn whose positive label is none of two classes."""
     scorer = metric.of if isinstance(metric, Pooled) else metric
     score: Any = getattr(scorer, "score", None)
     function = getattr(score, "_score_func", None)
-    if function is None or job.classes is None or len(job.classes) != 2:
+    if function is None or request.classes is None or len(request.classes) != 2:
         return
     if getattr(scorer, "error_score", None) is not None:
         return  # its scores are those of a scorer that fails
@@ -138,7 +127,7 @@ def _check_positive_label(metric: Metric, job: Job) -> None:
     # Other averages ignore the label, but for that of average_precision.
     is_binary = of_score.get("average", "binary") == "binary"
     is_used = is_binary or function is average_precision_score
-    label, classes = of_score.get("pos_label"), job.classes.tolist()
+    label, classes = of_score.get("pos_label"), request.classes.tolist()
     if is_used and label is not None and label not in classes:
         raise ValueError(
             f"scoring={metric.name!r} needs another pos_label, since {label!r} is none of the "
@@ -148,20 +137,22 @@ def _check_positive_label(metric: Metric, job: Job) -> None:
         )
 
 
-def _check_repeats_differ(job: Job) -> None:
-    task = job.task
-    first, *others = [repeat.cut for repeat in task.repeats]
-    if job.engine.trains_further:
-        are_alike = task.settings.order == "fixed" and all(map(first.equals, others))
+def _check_repeats_differ(request: Request, plan: Plan) -> None:
+    cross_validation = request.cross_validation
+    first, *others = [repeat.cut for repeat in cross_validation.repeats]
+    if plan.capabilities.is_incremental:
+        is_fixed = request.settings.order == "fixed"
+        are_alike = is_fixed and all(map(first.equals, others))
         order, right = ", order='fixed'", "order='random' or "
     else:
         are_alike = all(map(first.fits_like, others))
         order = right = ""
     if are_alike:
         raise ValueError(
-            f"n_repeats must be 1 where no repeat differs, got {task.n_repeats} with the same "
-            f"folds each time{order} and no random_state=None in {name_of(job.estimator)} that "
-            f"acts; {right}shuffle=True would be right, or a cv that shuffles anew."
+            f"n_repeats must be 1 where no repeat differs, got {cross_validation.n_repeats} with "
+            f"the same folds each time{order} and no random_state=None in "
+            f"{name_of(request.estimator)} that acts; {right}shuffle=True would be right, or a cv "
+            "that shuffles anew."
         )
 
 
@@ -177,14 +168,14 @@ _NEAREST = {
 }
 
 
-def _why_too_small(metric: Metric, job: Job) -> str:
+def _why_too_small(metric: Metric, request: Request) -> str:
     """Return why the mean over folds of a score misleads, a sentence; "" if it does not."""
     if not isinstance(metric, Scorer) or metric.is_mean:
         return ""
-    data, codes = job.task.data, None
-    if is_classifier(job.estimator) and data.y is not None and data.y.ndim == 1:
+    data, codes = request.data, None
+    if is_classifier(request.estimator) and data.y is not None and data.y.ndim == 1:
         codes = data.codes()
-    for cut in [repeat.cut for repeat in job.task.repeats]:
+    for cut in [repeat.cut for repeat in request.cross_validation.repeats]:
         n_rows = int(np.diff(cut.begins()).min())
         if n_rows < FEWEST_ROWS:
             small = f"{n_rows} row{'s' if n_rows > 1 else ''}"
@@ -193,7 +184,7 @@ def _why_too_small(metric: Metric, job: Job) -> str:
         else:
             continue
         is_one = "is not" if metric.is_registered else "may not be"
-        right = " or ".join(_remedies(metric, job.estimator, data.n_rows, codes))
+        right = " or ".join(_remedies(metric, request.estimator, data.n_rows, codes))
         return (
             f"scoring={metric.name!r} {is_one} a mean over rows, so its mean over folds of "
             f"{small} misleads; use {right}."

@@ -1,0 +1,516 @@
+"""The protocol between the core and the engines: plans, the results that they name, their events.
+
+An engine decides whether it can evaluate a request. If so, it returns a plan, which evaluates all
+candidates that differ in ``Capabilities.free_parameters`` alone. A plan computes: it looks nothing
+up, keeps nothing, and changes nothing that belongs to a run.
+"""
+
+from abc import ABC
+from abc import abstractmethod
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Generator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from operator import add
+from types import MappingProxyType
+from typing import Any
+from typing import Literal
+from typing import NamedTuple
+from typing import Protocol
+
+import numpy as np
+
+from optuna_treecv.core.final_fit import fit_on_all_rows
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.core.row_scores import RowScores
+from optuna_treecv.learners.steps.decisions import BY_FIT
+from optuna_treecv.scoring.at_leaves import ArrayThenCount
+from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.sharing.caches import AnyCache
+from optuna_treecv.sharing.keys import Key
+from optuna_treecv.tree.plan import Node
+
+
+class RowProgress(NamedTuple):
+    """Scores of rows that are known before those of folds.
+
+    Attributes
+    ----------
+    candidate : int
+        The number of the candidate among those that are evaluated.
+    step : int
+        The sixteenths of a training pass that are done, or ``NESTED_STEP``.
+    scores : RowScores
+        Of all rows so far.
+    has_lost : bool
+        Whether the candidate was pruned among those that are evaluated together with it.
+    """
+
+    candidate: int
+    step: int
+    scores: RowScores
+    has_lost: bool = False
+
+
+class TreeProgress(NamedTuple):
+    """Scores of ensembles that are still growing.
+
+    Attributes
+    ----------
+    candidate : int
+    step : int
+        Of the report.
+    value : float
+        The mean score of the folds so far.
+    n_trees, n_folds : int
+        The number of trees, and of the folds whose ensembles have that many.
+    n_left : int
+        The trees that may follow in these folds.
+    scores : RowScores or None
+        Of the test rows of the first fold, while it grows alone and ``watch`` takes rows.
+    """
+
+    candidate: int
+    step: int
+    value: float
+    n_trees: int
+    n_folds: int
+    n_left: int = 0
+    scores: RowScores | None = None
+
+
+class TestedFolds(NamedTuple):
+    """Predictions or scores of consecutive folds of a repeat, in the order of the tree.
+
+    Attributes
+    ----------
+    candidate : int
+    folds : Node
+    n_needed : int
+        The rows of their trainings, whether these were done now or before.
+    predictions : TestedRows or None
+        None where predictions are not wanted, or do not leave the engine.
+    scores : FoldScores or None
+        None: they follow from the predictions, but for those of ``called``.
+    called : callable or None
+        (folds) -> by the number of the metric, the scores of some of the folds that do not follow
+        from predictions.
+    pooled : ndarray of shape (n_metrics, 2) or None
+        The pooled scores of the repeat with their standard errors, where they are stored.
+    record : ArrayThenCount, ndarray or None
+        What is stored where these are the last folds of a ``ResultSpec``; None: the scores of all
+        of them.
+    seconds : float or None
+        The time that these folds alone have taken; None: not known.
+    n_uncounted : int
+        The row updates of a stored result that no trial has counted yet.
+    """
+
+    candidate: int
+    folds: Node
+    n_needed: int
+    predictions: TestedRows | None = None
+    scores: FoldScores | None = None
+    called: Callable[[Node], Mapping[int, np.ndarray]] | None = None
+    pooled: np.ndarray | None = None
+    record: ArrayThenCount | np.ndarray | None = None
+    seconds: float | None = None
+    n_uncounted: int = 0
+
+
+class FoldModels(NamedTuple):
+    """The sum of the models of all folds of a repeat, for their average.
+
+    Attributes
+    ----------
+    candidate : int
+    total : ndarray
+    n_models : int
+    as_estimator : callable
+        (model) -> a fitted estimator.
+    """
+
+    candidate: int
+    total: np.ndarray
+    n_models: int
+    as_estimator: Callable[[np.ndarray], Any]
+
+
+class Failed(Exception):
+    """An event, or an error that a plan raises: some folds of a candidate were not evaluated.
+
+    Parameters
+    ----------
+    error : Exception
+        What is raised unless the folds are fitted one by one instead.
+    reason : str
+        Why the folds are fitted.
+    candidate : int
+    folds : Node or None
+        None: all that were asked for.
+    stands : bool
+        Whether the error stands if the fits raise another one that is no ValueError.
+    """
+
+    def __init__(
+        self,
+        error: Exception,
+        reason: str = "",
+        candidate: int = 0,
+        folds: Node | None = None,
+        stands: bool = True,
+    ) -> None:
+        super().__init__(reason)
+        self.error, self.reason, self.stands = error, reason, stands
+        self.candidate, self.folds = candidate, folds
+
+
+Event = RowProgress | TreeProgress | TestedFolds | FoldModels | Failed
+
+
+class ResultSpec(NamedTuple):
+    """A result that can be looked up.
+
+    Attributes
+    ----------
+    key : Key
+    cache : AnyCache
+    read : callable or None
+        (memory) -> the folds; None: it holds their scores.
+    is_optional : bool
+        Whether a store behind the cache does without it where no other run has the same
+        parameters. Others are stored if they took some time.
+    """
+
+    key: Key
+    cache: AnyCache
+    read: Callable[[np.ndarray], TestedFolds] | None = None
+    is_optional: bool = False
+
+
+class Results(NamedTuple):
+    """What names the results of a candidate on a repeat.
+
+    Attributes
+    ----------
+    key : str
+        What is trained how, in hexadecimal; "" if it has no name that others could find.
+    fingerprint : str
+        On which rows.
+    group : bytes
+        Candidates of equal groups are evaluated in one call; empty: each one alone.
+    specs : dict of int to ResultSpec
+        By the end of the folds whose scores follow from it, which begin where those of the one
+        before end.
+    n_bytes : int
+        What waits for the candidate's run beside its scores, where it is evaluated in a batch.
+    bound : object
+        What the plan needs to evaluate the candidate, if it took time to make.
+    """
+
+    key: str = ""
+    fingerprint: str = ""
+    group: bytes = b""
+    specs: Mapping[int, ResultSpec] = MappingProxyType({})
+    n_bytes: int = 0
+    bound: Any = None
+
+
+class Watch:
+    """Requests early scores, and may prune candidates that are evaluated together.
+
+    This one prunes none.
+
+    Attributes
+    ----------
+    takes_rows : bool
+        Whether it requests the scores of rows while ensembles grow.
+    """
+
+    takes_rows = False
+
+    def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
+        """Return the numbers of the candidates that are pruned by their scores on some rows."""
+        return []
+
+
+@dataclass
+class Cost:
+    """What the evaluation of a repeat, or of all of them, has taken.
+
+    Attributes
+    ----------
+    n_updates : int
+        The rows trained on.
+    n_needed : int
+        The rows of all trainings, whether they were done now or before.
+    n_uncounted : int
+        Those that a batch has trained on for the store: the first trial that is recorded there
+        with its results counts them as ``n_updates``.
+    seconds, seconds_prepare : float
+        The time of the evaluation, and the time in which the rows were prepared.
+    """
+
+    n_updates: int = 0
+    n_needed: int = 0
+    n_uncounted: int = 0
+    seconds: float = 0.0
+    seconds_prepare: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*map(add, vars(self).values(), vars(other).values()))
+
+
+class Sink(Protocol):
+    """Receives what a plan reports beside its events.
+
+    Attributes
+    ----------
+    cost : Cost
+        The plan adds its row updates, and the seconds in which rows were prepared.
+    comes_again : bool
+        Whether another run may have the same parameters, so that a store may keep its models.
+    """
+
+    cost: Cost
+
+    @property
+    def comes_again(self) -> bool: ...
+
+    def set_curve(self, curve: Any) -> None:
+        """Take the scores after each number of trees."""
+
+    def take(self, event: TestedFolds) -> None:
+        """Store folds that were done when the evaluation was left."""
+
+
+class Work(NamedTuple):
+    """What a plan is asked to evaluate.
+
+    Attributes
+    ----------
+    candidates : sequence of estimators
+        All of one group.
+    sinks : sequence of Sink
+        One for each of them.
+    repeat : Repeat
+    folds : sequence of int
+        The folds of which no result was found. With a watch there may be none.
+    watch : Watch or None
+        Requests early scores.
+    bound : sequence of object
+        That of the ``Results`` of each candidate.
+    """
+
+    candidates: Sequence[Any]
+    sinks: Sequence[Sink]
+    repeat: Repeat
+    folds: Sequence[int]
+    watch: Watch | None
+    bound: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a plan can do.
+
+    Attributes
+    ----------
+    free_parameters : collection of str
+        The parameters on which neither the choice of the engine nor the plan depends, while they
+        are positive and finite numbers.
+    shared_parameters : tuple of str
+        Those in which candidates may differ that are evaluated in one call.
+    is_incremental : bool
+        Whether models are trained by ``partial_fit``, in passes over their rows.
+    is_seeded : bool
+        Whether models depend on ``random_state``.
+    early_reports : {"", "rows", "trees"}
+        What is scored before folds are.
+    n_epochs : int
+        The number of epochs for which models are trained.
+    why_one_epoch : str
+        Why models are not trained for several epochs; "" if they may be.
+    needs_memory : str
+        Why all rows must be in memory; "" if they may be on disk.
+    falls_back : bool
+        Whether folds are refitted where the plan fails, if nobody has asked for its engine.
+    at_once : bool
+        Whether all folds of a repeat are evaluated before the first one is reported.
+    caches_responses : bool
+        Whether responses of models would take another training, so that they are cached beside
+        the scores.
+    averages_models : bool
+        Whether the models of folds have an average.
+    leaves_out_pairs : bool
+        Whether models without two folds take little more time.
+    preprocessing : str
+        What transformers may stand before the estimator.
+    """
+
+    free_parameters: Collection[str] = ()
+    shared_parameters: tuple[str, ...] = ()
+    is_incremental: bool = False
+    is_seeded: bool = True
+    early_reports: Literal["", "rows", "trees"] = ""
+    n_epochs: int = 1
+    why_one_epoch: str = ""
+    needs_memory: str = ""
+    falls_back: bool = False
+    at_once: bool = False
+    caches_responses: bool = False
+    averages_models: bool = False
+    leaves_out_pairs: bool = False
+    preprocessing: str = BY_FIT
+
+
+class Declined(NamedTuple):
+    """An engine does not evaluate a request.
+
+    Attributes
+    ----------
+    reason : str
+    advice : str
+        The error if the engine was asked for.
+    free_parameters : collection of str
+        The parameters on which this does not depend.
+    relevance : {0, 1, 2}
+        The reason of highest relevance is given to the user: 2 if the engine is for such
+        estimators, 1 if the reason holds for estimators of no engine.
+    warning : str
+        The reason of a warning where folds are fitted because of this.
+    """
+
+    reason: str
+    advice: str = ""
+    free_parameters: Collection[str] = ()
+    relevance: int = 0
+    warning: str = ""
+
+
+class Plan(ABC):
+    """How an engine evaluates the candidates of a request.
+
+    Parameters
+    ----------
+    request : Request
+
+    Attributes
+    ----------
+    name : str
+        The engine's, under which results are stored; ``CVResult.method``.
+    capabilities : Capabilities
+    reason : str
+        Why "auto" takes the engine.
+    fallback : Plan or None
+        Evaluates folds where this plan fails.
+    """
+
+    name: str
+    capabilities: Capabilities
+    reason = ""
+    fallback: "Plan | None" = None
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    @property
+    def n_epochs(self) -> int:
+        """The number of epochs for which models are trained."""
+        return self.capabilities.n_epochs
+
+    @property
+    def repeats(self) -> Sequence[Repeat]:
+        """The repeats, with trees for the number of epochs."""
+        return self.request.cross_validation.repeats_for(self.n_epochs)
+
+    def with_request(self, request: Request) -> "Plan":
+        """Return the same plan for a request that wants something else of the same candidates."""
+        other = copy(self)
+        other.request = request
+        if self.fallback is not None:
+            other.fallback = self.fallback.with_request(request)
+        return other
+
+    def check(self, candidate: Any) -> None:  # noqa: B027  # of most plans, fits refuse them
+        """Refuse wrong values of free parameters.
+
+        Raises
+        ------
+        ValueError
+        """
+
+    def prepare(self) -> None:  # noqa: B027  # most plans do so when they evaluate
+        """Prepare the rows, so that what is wrong with them is found before the first trial."""
+
+    @abstractmethod
+    def cost(self) -> str:
+        """Return a sentence about what an evaluation takes."""
+
+    @abstractmethod
+    def results(self, candidate: Any, repeat: Repeat) -> Results:
+        """Return what names the results of a candidate on a repeat."""
+
+    @abstractmethod
+    def evaluate(self, work: Work) -> Generator[Event]:
+        """Evaluate candidates of one group, and yield events; those of a candidate are in order.
+
+        Closing the iterator ends the evaluation.
+        """
+
+    @abstractmethod
+    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
+        """Return the out-of-fold predictions in the order of the rows as given."""
+
+    def fold_models(self, candidates: Sequence[Any], repeat: Repeat) -> list[np.ndarray]:
+        """Return the models of each fold, (n_candidates, n_outputs, width)."""
+        raise NotImplementedError
+
+    def fit(self, candidate: Any) -> Any:
+        """Return the estimator fitted on all rows."""
+        request = self.request
+        return fit_on_all_rows(candidate, request.data, request.metadata, request.settings)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A way to evaluate folds.
+
+    Attributes
+    ----------
+    name : str
+    plan : callable
+        (request) -> a plan, or why there is none. It raises a ValueError if the estimator has
+        wrong parameters.
+    methods : tuple of str
+        The values of ``method`` for which it may be chosen.
+    takes_remote_rows : bool
+    """
+
+    name: str
+    plan: Callable[[Request], Plan | Declined]
+    methods: tuple[str, ...]
+    takes_remote_rows: bool = False
+
+
+def cost_of_trainings(request: Request, kind: str) -> str:
+    """Return the number of fits or trainings, which ``kind`` names, and of their rows."""
+    n_trainings = request.cross_validation.n_folds * request.cross_validation.n_repeats
+    n_rows = request.cross_validation.n_updates_standard
+    return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in all."
+
+
+def in_given_order(
+    prepared: np.ndarray, order: np.ndarray, labels: np.ndarray | None = None
+) -> np.ndarray:
+    """Return responses in the order of the rows as given, and labels in place of class codes."""
+    if labels is not None:
+        prepared = labels[prepared]
+    responses = np.empty_like(prepared)
+    responses[order] = prepared
+    return responses

@@ -1,0 +1,176 @@
+"""The request: one estimator on a cross-validation, and what is wanted of it."""
+
+from collections.abc import Collection
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.routing import Metadata
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.core.steps import Front
+from optuna_treecv.learners.names import may_have
+from optuna_treecv.rows.data import Data
+from optuna_treecv.scoring.metrics import Loss
+from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import range_of
+from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.scoring.metrics import Scoring
+from optuna_treecv.scoring.metrics import scoring_for
+from optuna_treecv.scoring.scores import scores_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One estimator on a cross-validation.
+
+    Attributes
+    ----------
+    cross_validation : CrossValidation
+        Its rows are divided.
+    estimator : estimator
+    metadata : Metadata
+        What the estimator and its scores get besides X and y.
+    given_epochs : int or None
+        The number of epochs that was asked for.
+    asks_for_passes : bool
+        Whether incremental models are asked for, and not those of ``fit``.
+    searched : collection of str
+        The parameters that a search sets, so that their values are not checked.
+    of_class : bool
+        Whether only that is refused which no parameter of the estimator could change.
+    is_scored : bool
+        False: it is predicted with or fitted, and needs no scoring.
+    wants_rows : bool
+        Whether the scores of rows are wanted, if the first optimised metric has them.
+    first_optimized : int
+        The place, among the optimised scores, of the one that comes first.
+    wants_average : str
+        The beginning of an error if the average of the models of all folds is wanted, but they
+        have none; empty: it is not wanted. Models are not shared if it is.
+    """
+
+    cross_validation: CrossValidation
+    estimator: Any
+    metadata: Metadata
+    given_epochs: int | None
+    asks_for_passes: bool
+    searched: Collection[str] = ()
+    of_class: bool = False
+    is_scored: bool = True
+    wants_rows: bool = False
+    wants_average: str = ""
+    first_optimized: int = 0
+
+    @property
+    def settings(self) -> Settings:
+        return self.cross_validation.settings
+
+    @property
+    def data(self) -> Data:
+        return self.cross_validation.data
+
+    @cached_property
+    def classes(self) -> np.ndarray | None:
+        """The sorted classes for a classifier; None for others and for several columns."""
+        has_one_column = self.data.y is None or self.data.y.ndim == 1
+        return self.data.classes() if is_classifier(self.estimator) and has_one_column else None
+
+    @cached_property
+    def scoring(self) -> Scoring:
+        """The metrics; none if it is not scored."""
+        if not self.is_scored:
+            return Scoring((), ())
+        scoring = scoring_for(self.settings.scored_by, self.estimator, self.settings.pooled)
+        return replace(scoring, optimized=scoring.optimized[self.first_optimized :])
+
+    @cached_property
+    def front(self) -> Front | str:
+        """The transformers of a Pipeline that are done before its learner.
+
+        Or why there are none, a clause; it is empty if the estimator has no steps that could be.
+        """
+        cross_validation = self.cross_validation
+        return cross_validation.steps.front(self.estimator, cross_validation.repeats)
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the first optimised score is pooled, so that folds have none."""
+        return isinstance(self.scoring.first, Pooled)
+
+    @property
+    def score_range(self) -> tuple[float, float] | None:
+        """The bounds of the first optimised score, where they are known."""
+        first = self.scoring.first
+        return None if isinstance(first, Pooled) else range_of(first)
+
+    @cached_property
+    def pools(self) -> bool:
+        """Whether some score is pooled."""
+        return any(isinstance(metric, Pooled) for metric in self.scoring.metrics)
+
+    @cached_property
+    def needs_rows(self) -> bool:
+        """Whether the scores of rows by the first optimised metric are needed."""
+        # Where each fold is a single row, its score is that of the row.
+        is_asked = self.settings.row_losses and not self.cross_validation.tests_single_rows
+        return self.is_scored and (is_asked or (self.wants_rows and self.has_row_scores))
+
+    @property
+    def has_row_scores(self) -> bool:
+        """Whether the first optimised metric is a mean over the scores of rows."""
+        return scores_rows(self.scoring.first, self.classes)
+
+    @property
+    def scored_by_row(self) -> Sequence[Metric]:
+        """The metrics whose scores of single rows are needed."""
+        if self.settings.method == "progressive":
+            return self.scoring.metrics
+        is_asked = self.settings.is_early or self.settings.row_losses
+        return (self.scoring.first,) if is_asked else ()
+
+    @cached_property
+    def kept_responses(self) -> tuple[str, ...]:
+        """The responses to all rows that outlive the evaluation.
+
+        They are those of ``predict`` and ``predict_proba``, as far as the scores need them, or
+        where all predictions are wanted.
+        """
+        wanted = self.cross_validation.keeps_outputs
+        if not wanted or self.settings.method == "progressive":
+            return ()
+        scored = [one.of if isinstance(one, Pooled) else one for one in self.scoring.metrics]
+        made = [one for one in scored if isinstance(one, Loss) or one.is_made]
+        methods = [response_of(one, self.estimator) for one in made]
+        if wanted == "all":
+            method = "predict" if self.classes is None else "predict_proba"
+            methods += [method] * may_have(self.estimator, method)
+        return tuple(name for name in ("predict_proba", "predict") if name in methods)
+
+    @property
+    def needs_predictions(self) -> bool:
+        """Whether the predictions for all rows are needed beside the scores of folds."""
+        return self.pools or self.needs_rows or bool(self.kept_responses)
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes per row of ``kept_responses``."""
+        n_classes = 1 if self.classes is None else len(self.classes)
+        each = {"predict": self.cross_validation.n_targets, "predict_proba": n_classes}
+        item_size = self.cross_validation.output_type.itemsize
+        return item_size * sum(each[method] for method in self.kept_responses)
+
+    def as_kept(self, response: np.ndarray, method: str) -> np.ndarray:
+        """Return a response in few bytes."""
+        kind: Any = self.cross_validation.output_type
+        if self.classes is not None:
+            is_code = method == "predict"
+            kind = np.min_scalar_type(-len(self.classes)) if is_code else np.float32
+        with np.errstate(over="ignore", invalid="ignore"):
+            return response.astype(kind)

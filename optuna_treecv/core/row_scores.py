@@ -1,0 +1,144 @@
+"""The scores of single rows while a model is trained, and the steps at which they are reported."""
+
+from collections.abc import Collection
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.scoring.metrics import Loss
+from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.scores import scores_of_rows
+from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.tree.plan import Learner
+from optuna_treecv.tree.plan import Node
+from optuna_treecv.tree.plan import Rows
+from optuna_treecv.tree.walk import steps_of_spine
+from optuna_treecv.tree.walk import STEPS_PER_PASS
+
+#: The first step that is reported, an eighth of a pass, and the last one of the pass.
+FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS
+
+#: The number of folds that is known before all folds are, and the fewest folds where that pays.
+NESTED_FOLDS = 16
+FEWEST_FOLDS = 2 * NESTED_FOLDS
+
+
+def n_steps_of_first_pass(repeat: Repeat) -> int:
+    """Return how many early scores a job yields along its first pass."""
+    return len(steps_of_spine(repeat.plan))
+
+
+#: Where the spine ends.
+FIRST_LEAF = Node(0, 1)
+
+#: The step at which these are known: they take four passes.
+NESTED_STEP = 4 * STEPS_PER_PASS
+
+
+class RowScores:
+    """The scores of rows, as they become known.
+
+    Parameters
+    ----------
+    n_rows : int
+        The most rows.
+    has_weights : bool
+    ends : collection of int
+        After so many rows their scores are asked for.
+    dtype : dtype
+        Of the scores.
+
+    Attributes
+    ----------
+    n_rows : int
+        The rows so far.
+    marks : list of int
+        Where a tail may begin or end, rising.
+    """
+
+    def __init__(
+        self,
+        n_rows: int,
+        has_weights: bool,
+        ends: Collection[int] = (),
+        dtype: Any = np.float64,
+    ) -> None:
+        self.n_rows = 0
+        # Half of a step's rows are rounded up, as in ``tail``.
+        self.marks = sorted({*ends, *((end + 1) // 2 for end in ends)})
+        self._values = np.empty(n_rows, dtype)
+        self._weights = np.empty(n_rows) if has_weights else None
+
+    def add(self, values: np.ndarray, weights: np.ndarray | None) -> None:
+        """Take note of the scores of further rows."""
+        part = slice(self.n_rows, self.n_rows + len(values))
+        self._values[part] = values
+        if self._weights is not None:
+            self._weights[part] = weights
+        self.n_rows = part.stop
+
+    @property
+    def values(self) -> np.ndarray:
+        """The scores of the rows so far, (n_rows,)."""
+        return self._values[: self.n_rows]
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        """The weights of the rows so far."""
+        return None if self._weights is None else self._weights[: self.n_rows]
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes that the scores take."""
+        return self._values.nbytes + (0 if self._weights is None else self._weights.nbytes)
+
+    def first(self, n_rows: int) -> "RowScores":
+        """Return the scores of the first rows."""
+        first = copy(self)
+        first.n_rows = n_rows
+        return first
+
+    @property
+    def tail(self) -> slice:
+        """The second half of the rows so far."""
+        return slice((self.n_rows + 1) // 2, self.n_rows)
+
+    def mean(self, rows: slice) -> float:
+        """Return the mean score of some rows; NaN if none of them has a weight."""
+        values = self.values[rows]
+        if self._weights is None:
+            return float(values.mean())
+        weights = self._weights[rows]
+        total = weights.sum()
+        return float(weights @ values / total) if total > 0 else float("nan")
+
+
+def empty_scores(
+    metric: Metric, n_rows: int, of: PreparedRows, ends: Collection[int] = ()
+) -> RowScores:
+    """Return room for the scores of rows; errors, which are 0 or 1, take a byte each."""
+    is_error = isinstance(metric, Loss) and metric.is_zero_one
+    return RowScores(n_rows, of.score_weights is not None, ends, np.int8 if is_error else float)
+
+
+def scored(
+    learner: Learner, metric: Metric, estimator: Any, outputs: np.ndarray, rows: Rows
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the scores of tested rows, and their weights.
+
+    Parameters
+    ----------
+    learner : Learner
+    metric : Loss or Scorer
+    estimator : estimator
+        The learner's.
+    outputs : ndarray of shape (len(rows), n_outputs)
+        What its models have said of the rows.
+    rows : slice or ndarray
+        Prepared rows.
+    """
+    tested = TestedRows.of(learner.rows, rows, outputs, learner.respond, None)
+    return scores_of_rows(metric, tested, estimator, learner.rows.classes), tested.weights

@@ -1,0 +1,850 @@
+"""The loop: what a candidate's evaluation finds, computes, scores and stores.
+
+Whatever changes during an evaluation is here. For each repeat, a run looks up the results that the
+plan names, asks the plan for the folds that are missing, scores what it predicts, reveals part
+after part, and stores what is new. If a plan fails for a candidate, the folds are refitted, unless
+its engine was asked for by name.
+"""
+
+from collections import deque
+from collections.abc import Generator
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import closing
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from datetime import datetime
+from datetime import UTC
+from functools import partial
+from time import perf_counter
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from optuna_treecv.core.curves import Curve
+from optuna_treecv.core.engine import Cost
+from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import Failed
+from optuna_treecv.core.engine import FoldModels
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import TreeProgress
+from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.engine import Work
+from optuna_treecv.core.intervals import Scores
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.result import CVResult
+from optuna_treecv.core.result import mean_and_std
+from optuna_treecv.core.result import Score
+from optuna_treecv.core.scorebook import Scorebook
+from optuna_treecv.core.scoring_checks import baseline
+from optuna_treecv.core.scoring_checks import why_not_finite
+from optuna_treecv.core.settings import check_choice
+from optuna_treecv.core.stored_scores import pack
+from optuna_treecv.core.stored_scores import unpack
+from optuna_treecv.learners.compiled import divergence_advice
+from optuna_treecv.learners.from_estimator import check_methods
+from optuna_treecv.learners.names import described
+from optuna_treecv.learners.names import name_of
+from optuna_treecv.rows.folds import by_number
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.scoring.at_leaves import ArrayThenCount
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.scores import are_known
+from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import SPREAD_SIZE
+from optuna_treecv.scoring.scores import unknown_spreads
+from optuna_treecv.sharing.caches import StoredModelCache
+from optuna_treecv.sharing.keys import Key
+from optuna_treecv.tree.plan import Node
+
+RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
+
+
+# Scores that took less time stay in memory, since a trial would then wait for the store.
+_SECONDS_TO_STORE = 2e-3
+
+
+class Missing(NamedTuple):
+    """Results that are needed and missing.
+
+    Attributes
+    ----------
+    name : str
+        That of the results.
+    n_bytes : int
+        The bytes that they will take while they wait for their trial.
+    """
+
+    name: str
+    n_bytes: int
+
+
+@dataclass(eq=False)
+class _Sink:
+    """Receives what the evaluation of a repeat reports beside its events."""
+
+    run: "Run"
+    repeat: Repeat
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def comes_again(self) -> bool:
+        return self.run.comes_again
+
+    def set_curve(self, curve: Curve) -> None:
+        self.run.curve = curve
+
+    def take(self, event: TestedFolds) -> None:
+        """Store folds that were done when the evaluation was left."""
+        self.run.store(self.repeat, event, event.n_needed, event.seconds or 0.0)
+
+
+@dataclass(eq=False)
+class Precomputed:
+    """What a batch has computed of a candidate on a repeat, before its run asks for it.
+
+    Attributes
+    ----------
+    sink : _Sink
+    events : list of Event
+        The last ones of all folds, which are scored, or those of a candidate that was pruned.
+    since : datetime or None
+        The time from which on other processes may have counted the row updates.
+    """
+
+    sink: _Sink
+    events: list[Event] = field(default_factory=list)
+    since: datetime | None = None
+    _n_needed: int = 0
+
+    def take(self, repeat: Repeat, event: Event) -> None:
+        """Take an event; predictions are scored at once, since they may be large."""
+        book = self.sink.run.book
+        if isinstance(event, Failed):
+            book.forget(repeat)
+            # A run without a fallback will raise its own error, which may say more.
+            self.events = [] if self.sink.run.plan.fallback is None else [event]
+            self._n_needed = 0
+        elif isinstance(event, TestedFolds):
+            book.add(repeat, event)
+            self._n_needed += event.n_needed
+            if event.folds.last == repeat.cut.n_folds:
+                of_all = TestedFolds(0, repeat.plan.root, self._n_needed, record=event.record)
+                self.events.append(of_all)
+        else:
+            self.events.append(event)
+
+    def write(self, results: Results, since: datetime) -> Iterator[tuple[Key, np.ndarray, float]]:
+        """Yield what other processes wait for; its negative count says that no trial has counted.
+
+        The first trial that is recorded in the store counts the row updates.
+        """
+        cost, last = self.sink.cost, self.events[-1]
+        for spec in results.specs.values():
+            record = last.record if isinstance(last, TestedFolds) else None
+            if isinstance(record, ArrayThenCount) and not record.was_kept:
+                self.since, n_updates = since, cost.n_updates
+                cost.n_updates, cost.n_uncounted = 0, n_updates
+                copy = ArrayThenCount.of(record.array, -n_updates)
+                yield spec.key, copy.memory, cost.seconds
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of what is not in the book."""
+        early = [one.scores.n_bytes for one in self.events if isinstance(one, RowProgress)]
+        records = [
+            one.record.memory.nbytes
+            for one in self.events
+            if isinstance(one, TestedFolds) and isinstance(one.record, ArrayThenCount)
+        ]
+        return max([0, *early]) + sum(records)
+
+
+class Run:
+    """The evaluation of one candidate.
+
+    Iterate over ``events`` to the end, or leave them early; then ask for ``result``. A second
+    iteration begins anew.
+
+    Parameters
+    ----------
+    plan : Plan
+    estimator : estimator
+        The candidate; it differs from that of the plan's request in free parameters alone.
+
+    Attributes
+    ----------
+    plan : Plan
+        Its fallback, once it has failed.
+    reason : str
+        Why "auto" has chosen the engine; "" if the user did.
+    book : Scorebook
+    curve : Curve or None
+        The scores after each number of trees, where an ensemble has grown.
+    errors : dict of int to Exception
+        By the numbers of folds, over all repeats, the errors of those that could not be fitted.
+    precomputed : dict of int to Precomputed
+        By repeat, what was computed before it is iterated over.
+    uncounted_since : datetime or None
+        The time from which on trials of other processes may have counted ``Cost.n_uncounted``;
+        None: at any time.
+    is_leased : bool
+        Whether other processes may wait for the results, so that they go to the store at once.
+    comes_again : bool
+        Whether another run may have the same parameters, so that its results go to the store.
+    watch : Watch or None
+        Requests early scores while several candidates are evaluated together.
+    """
+
+    def __init__(self, plan: Plan, estimator: Any) -> None:
+        self.plan, self.reason = plan, plan.reason
+        self.request = plan.request
+        self.estimator = estimator
+        self.comes_again = True
+        self.is_leased = False
+        self.uncounted_since: datetime | None = None
+        self.watch: Watch | None = None
+        self.precomputed: dict[int, Precomputed] = {}
+        self._results: dict[int, Results] = {}
+        self._book: Scorebook | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget an evaluation, but for what is precomputed."""
+        if not self.precomputed:
+            self._book = None
+        self.curve: Curve | None = None
+        self.errors: dict[int, Exception] = {}
+        self._costs: list[Cost] = []
+        self._models: list[FoldModels] = []
+
+    def like(self, estimator: Any) -> "Run":
+        """Return a run of another candidate of the same plan; its free parameters are checked."""
+        self.plan.check(estimator)
+        return Run(self.plan, estimator)
+
+    def with_row_scores(self) -> "Run":
+        """Return a run that also scores single rows, unless something is precomputed."""
+        if self.precomputed or not self.request.has_row_scores:
+            return self
+        plan = self.plan.with_request(replace(self.request, wants_rows=True))
+        return Run(plan, self.estimator)
+
+    def optimizing(self, number: int) -> "Run":
+        """Return the run as if it was optimised by another one of its optimised scores."""
+        other = copy(self)
+        other.request = replace(self.request, first_optimized=number)
+        return other
+
+    @property
+    def book(self) -> Scorebook:
+        if self._book is None:
+            self._book = Scorebook(self.request, self.estimator)
+        return self._book
+
+    # Results: what names them, whether they are there, and how they are stored.
+
+    def results(self, repeat: Repeat) -> Results:
+        """Return what names the results of a repeat; it is looked up once."""
+        if repeat.number not in self._results:
+            self._results[repeat.number] = self.plan.results(self.estimator, repeat)
+        return self._results[repeat.number]
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether an evaluation of a single repeat would only find results."""
+        specs = self.results(self.plan.repeats[0]).specs
+        return bool(specs) and all(spec.cache.has(spec.key) for spec in specs.values())
+
+    def group_of(self, repeat: Repeat) -> bytes:
+        """Return the group in which a batch may evaluate a repeat; empty: nothing is missing."""
+        try:
+            results = self.results(repeat)
+        except ConnectionError:
+            raise
+        except Exception:  # noqa: BLE001  # the evaluation will raise it
+            return b""
+        is_there = any(spec.cache.has(spec.key) for spec in results.specs.values())
+        return b"" if is_there or repeat.number in self.precomputed else results.group
+
+    def missing(self) -> Missing | None:
+        """Return what a batch could compute of the first repeat; None: nothing, or it is there."""
+        repeat = self.plan.repeats[0]
+        if not self.group_of(repeat):
+            return None
+        results, n_rows = self.results(repeat), repeat.cut.n_tested
+        n_bytes = results.n_bytes + self.book.n_bytes
+        n_bytes += n_rows * (self.request.kept_bytes + 8 * self.request.needs_rows)
+        if self.request.settings.is_early:  # scores of the first pass and of 16 folds
+            n_bytes += 2 * 8 * n_rows
+        return Missing(results.key or str(id(self)), n_bytes * len(self.plan.repeats))
+
+    @property
+    def n_bytes_precomputed(self) -> int:
+        """The bytes that wait for the trial."""
+        n_bytes = self.book.n_bytes if self.precomputed else 0
+        return n_bytes + sum(one.n_bytes for one in self.precomputed.values())
+
+    def _find(self, repeat: Repeat) -> Iterator[TestedFolds]:
+        """Yield the folds whose results are stored."""
+        kept = self.request.kept_responses
+        for spec in self.results(repeat).specs.values():
+            memory = spec.cache.find(spec.key)
+            if memory is not None:
+                if self.plan.capabilities.caches_responses:
+                    each = {one: spec.cache.memory.find((spec.key, one)) for one in kept}
+                    found = {name: one for name, one in each.items() if one is not None}
+                    self.book.responses[repeat.number] = found
+                read = spec.read or partial(unpack, self.request, repeat)
+                yield read(memory)
+
+    def store(self, repeat: Repeat, event: TestedFolds, n_needed: int, seconds: float) -> None:
+        """Store the result that ends with these folds, if there is one and it is known."""
+        spec = self.results(repeat).specs.get(event.folds.last)
+        if spec is None:
+            return
+        record = event.record
+        if isinstance(record, ArrayThenCount):
+            if record.was_kept:  # it is in a file
+                return
+            record.n_updates = n_needed
+            record = record.memory
+        elif record is None and spec.read is None:
+            scores = self.book.of_repeat(repeat)
+            if not are_known(self.request.scoring.metrics, scores.scores):
+                return
+            record = pack(scores, self.book.pooled[:, repeat.number], n_needed)
+        if record is None:
+            return
+        record.flags.writeable = False
+        is_slow = spec.is_optional or seconds > _SECONDS_TO_STORE
+        cache = spec.cache if is_slow else spec.cache.memory
+        cache.keep(spec.key, record, seconds)
+        if self.is_leased and spec.is_optional and isinstance(cache, StoredModelCache):
+            cache.write([(spec.key, record, seconds)])
+        if self.plan.capabilities.caches_responses:
+            for method, response in self.book.responses[repeat.number].items():
+                spec.cache.memory.keep((spec.key, method), response, seconds)
+
+    def _end(self, repeat: Repeat) -> None:
+        """Write what waits to be written, and let go of the rows of further repeats."""
+        results = self._results.get(repeat.number, Results())
+        if repeat.number > 0:
+            self._results.pop(repeat.number, None)
+        for spec in {id(spec.cache): spec for spec in results.specs.values()}.values():
+            if isinstance(spec.cache, StoredModelCache) and spec.is_optional:
+                spec.cache.end(self.comes_again)
+            elif isinstance(spec.cache, StoredModelCache):
+                spec.cache.flush()
+
+    # The evaluation.
+
+    def __iter__(self) -> Generator[int]:
+        for event in self.events():
+            assert isinstance(event, int)  # early scores are not requested
+            yield event
+
+    def events(self, watch: Watch | None = None) -> Generator[RowProgress | TreeProgress | int]:
+        """Evaluate the folds; yield early scores if ``watch`` requests them, and then parts.
+
+        A part is yielded by its number, 0, 1, ..., once its folds are scored. It is a subtree at
+        depth min(5, depth of the tree). With repeats parts are larger, so that there are at most
+        32 in all, or one per repeat.
+
+        Raises
+        ------
+        FoldsFailed
+            In the end, if all folds are tried and the optimised score of one is not known.
+        """
+        self._begin()
+        n_parts = 0
+        for repeat in self.plan.repeats:
+            first_watch = watch if repeat.number == 0 else None
+            try:
+                with closing(self._parts(repeat, first_watch)) as events:
+                    for event in events:
+                        if isinstance(event, Node):
+                            yield n_parts
+                            n_parts += 1
+                        else:
+                            yield event
+            finally:
+                self._end(repeat)
+        self._check_scores()
+
+    def _check_scores(self) -> None:
+        """Raise an error or warn where scores are not known or not finite."""
+        request, book = self.request, self.book
+        scores = book.scores[request.scoring.optimized[0]]
+        of_repeats = book.pooled[request.scoring.optimized[0], :, 0]
+        is_unknown = np.isnan(of_repeats if request.is_pooled else scores).any()
+        if request.cross_validation.tries_all_folds and (self.errors or is_unknown):
+            of_metrics = map(self.fold_scores, range(len(request.scoring.names)))
+            raise FoldsFailed(np.array([*of_metrics]), dict(sorted(self.errors.items())))
+        if not request.is_pooled and not np.isfinite(scores).all():
+            mean, n_diverged = mean_and_std(scores)[0], book.n_diverged
+            request.cross_validation.warn_once(
+                "finite", lambda: why_not_finite(self.estimator, mean, n_diverged)
+            )
+
+    def _parts(
+        self, repeat: Repeat, watch: Watch | None
+    ) -> Generator[RowProgress | TreeProgress | Node]:
+        """Evaluate one repeat; yield early scores, and its parts."""
+        cost = Cost()
+        self._costs.append(cost)
+        parts = list(repeat.parts)
+        with closing(self._tested(repeat, watch, cost)) as events:
+            began = perf_counter()
+            for event in events:
+                cost.seconds += perf_counter() - began
+                if isinstance(event, RowProgress | TreeProgress):
+                    yield event
+                    began = perf_counter()
+                    continue
+                while parts and parts[0].last <= event.folds.last:
+                    self.book.reveal(repeat, parts[0].last)
+                    yield parts.pop(0)
+                    self.book.begin_part()
+                began = perf_counter()
+
+    def _tested(
+        self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int = 0
+    ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
+        """Yield early scores, and folds from the first one on once they are in the book."""
+        root = repeat.plan.root
+        done = first
+        with closing(self._sources(repeat, watch, cost, first)) as events:
+            for event, is_new in events:
+                if isinstance(event, Failed):
+                    if self.plan.fallback is not None:
+                        yield from self._refitted(repeat, event, cost, done)
+                        return
+                    event = self._skipped(repeat, event)
+                if isinstance(event, FoldModels):
+                    self._models.append(event)
+                    continue
+                if not isinstance(event, TestedFolds):
+                    yield event
+                    continue
+                if is_new is not None:
+                    try:
+                        self.book.add(repeat, event)
+                    except ValueError as error:  # a score is not defined
+                        if self.plan.fallback is None:
+                            raise
+                        failed = Failed(error, str(error).removesuffix("."))
+                        yield from self._refitted(repeat, failed, cost, done)
+                        return
+                cost.n_needed += event.n_needed
+                cost.n_uncounted += event.n_uncounted
+                if is_new and event.seconds is not None:
+                    self.store(repeat, event, event.n_needed, event.seconds)
+                is_last = event.folds.last == root.last
+                if is_last or not (is_new and self.plan.capabilities.at_once):
+                    done = event.folds.last
+                    yield event
+                if is_last and is_new is not False and event.seconds is None:
+                    self.store(repeat, event, cost.n_needed, cost.seconds)
+
+    def _sources(
+        self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int
+    ) -> Generator[tuple[Event, bool | None]]:
+        """Yield what is precomputed, what is stored and what is evaluated now, in order.
+
+        Also yield whether an event is new; None: its folds are in the book already.
+        """
+        plan, n_folds = self.plan, repeat.cut.n_folds
+        before = self.precomputed.pop(repeat.number, None)
+        found: deque[TestedFolds] = deque()
+        if before is None:
+            found.extend(event for event in self._find(repeat) if event.folds.last > first)
+        else:
+            vars(cost).update(vars(cost + before.sink.cost))
+            self.uncounted_since = before.since
+            yield from ((event, None) for event in before.events)
+            if isinstance(before.events[-1], TestedFolds):
+                return
+            watch = None
+        folds: Sequence[int] = range(first, n_folds)
+        if found:
+            known = {chunk for event in found for chunk in range(*event.folds)}
+            folds = [chunk for chunk in folds if chunk not in known]
+        if folds or (watch is not None and plan.capabilities.early_reports == "rows"):
+            sinks, bound = [_Sink(self, repeat, cost)], [self.results(repeat).bound]
+            work = Work([self.estimator], sinks, repeat, folds, watch, bound)
+            with closing(plan.evaluate(work)) as events:
+                for event in events:
+                    while (
+                        found
+                        and isinstance(event, TestedFolds)
+                        and found[0].folds.first < event.folds.first
+                    ):
+                        yield found.popleft(), False
+                    yield event, True
+        yield from ((event, False) for event in found)
+
+    def _skipped(self, repeat: Repeat, failed: Failed) -> TestedFolds:
+        """Return a fold without a score, or raise the error unless all folds are tried."""
+        if failed.folds is None or not self.request.cross_validation.tries_all_folds:
+            raise failed.error
+        n_folds, n_metrics = failed.folds.n_folds, len(self.request.scoring.metrics)
+        number = repeat.number * repeat.cut.n_folds + repeat.cut.number(failed.folds.first)
+        self.errors[number] = failed.error
+        nothing = np.full((n_metrics, n_folds), np.nan)
+        spreads = unknown_spreads(n_metrics, n_folds)
+        scores = FoldScores(nothing, np.ones(n_folds, bool), spreads)
+        return TestedFolds(0, failed.folds, 0, scores=scores, seconds=0.0)
+
+    def _refitted(
+        self, repeat: Repeat, failed: Failed, cost: Cost, first: int
+    ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
+        """Evaluate the folds by the fallback.
+
+        The plan's error stands if fits raise no better. Their own error about parameters or data
+        is a ValueError.
+        """
+        self.plan, self.reason = self.plan.fallback or self.plan, failed.reason
+        self._results.clear()
+        self.curve = None
+        self.book.forget(repeat)
+        with _explained(failed):
+            first = 0 if self.request.needs_predictions else first
+            yield from self._tested(repeat, None, cost, first)
+
+    def complete(self) -> None:
+        """Evaluate all folds."""
+        for _ in self.events():
+            pass
+
+    def finish(self) -> CVResult:
+        """Evaluate all folds, and return the result."""
+        self.complete()
+        return self.result()
+
+    # What is known so far.
+
+    @property
+    def method_name(self) -> str:
+        """What was done: "holdout" if that was asked for, else the name of the engine."""
+        method = self.request.settings.method
+        return method if method == "holdout" else self.plan.name
+
+    @property
+    def is_complete(self) -> bool:
+        return self.book.n_scored == self.book.scores.shape[1]
+
+    @property
+    def cost(self) -> Cost:
+        """What all repeats have taken."""
+        return sum(self._costs, Cost())
+
+    @property
+    def n_parts(self) -> int:
+        """The number of parts of all repeats."""
+        return sum(len(repeat.parts) for repeat in self.plan.repeats)
+
+    @property
+    def why_no_early_report(self) -> str:
+        """Why the early reports that were asked for cannot be made, a sentence; "" if they can."""
+        settings, reports = self.request.settings, self.plan.capabilities.early_reports
+        if settings.is_growing and reports != "trees":
+            return (
+                "report='trees' needs an ensemble that grows tree by tree, but the folds are "
+                f"evaluated by method={self.plan.name!r}; report='auto' would be right."
+            )
+        if not settings.is_early or reports == "rows":
+            return ""
+        return (
+            f"report={settings.report!r} needs the tree, in which one training pass tests each "
+            f"row before it acts, but the folds are evaluated by method={self.plan.name!r}; "
+            "report='folds' or 'mean' would be right."
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was evaluated, in words and numbers."""
+        results = self.results(self.plan.repeats[0])
+        return {
+            **self.request.cross_validation.describe(),
+            "method": self.method_name,
+            "key": results.key,
+            "fingerprint": results.fingerprint,
+            "learner": described(self.estimator),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is equal for all estimators that can be compared with this one."""
+        cross_validation, scoring = self.request.cross_validation, self.request.scoring
+        facts = {
+            "digest": cross_validation.digest(scoring),
+            "scoring": scoring.name,
+            "n_folds": cross_validation.n_folds,
+            "n_repeats": cross_validation.n_repeats,
+            "n_updates_standard": self.plan.n_epochs * cross_validation.n_updates_standard,
+        }
+        if len(scoring.names) > 1:
+            facts["optimize"] = scoring.optimized_names
+        constant = baseline(scoring.first, self.estimator, cross_validation.data)
+        if constant is None:
+            return facts
+        return facts | {"baseline": constant[0], "baseline_of": constant[1]}
+
+    def responses(self) -> dict[str, np.ndarray]:
+        """Return the responses to the tested rows, repeat after repeat, in the order of the tree.
+
+        Those of ``Request.kept_responses`` that are known of all repeats; none where a fold has
+        diverged, since its score does not follow from them.
+        """
+        each = self.book.responses if self.is_complete and not self.book.n_diverged else []
+        return {
+            name: np.concatenate([of_repeat[name] for of_repeat in each])
+            for name in self.request.kept_responses
+            if each and all(len(of_repeat.get(name, ())) for of_repeat in each)
+        }
+
+    def fold_scores(self, number: int) -> np.ndarray:
+        """Return the scores of all folds, repeat after repeat; NaN where there is none (yet).
+
+        Parameters
+        ----------
+        number : int
+            That of the metric.
+        """
+        return self._by_number(self.book.scores[number, : self.book.n_scored])
+
+    def _by_number(self, scored: np.ndarray) -> np.ndarray:
+        """Return numbers of the first chunks by fold, repeat after repeat."""
+        n_folds = self.request.cross_validation.n_folds
+        each = [
+            by_number(repeat.cut, scored[repeat.number * n_folds :][:n_folds])
+            for repeat in self.plan.repeats
+        ]
+        return each[0] if len(each) == 1 else np.concatenate(each)
+
+    def result(self) -> CVResult:
+        """Return the result over the folds scored so far."""
+        cost, names = self.cost, self.request.scoring.names
+        cross_validation = self.request.cross_validation
+        scores = {name: self._score_of(number) for number, name in enumerate(names)}
+        first = scores[self.request.scoring.name]
+        return CVResult(
+            test_score=first.test_score,
+            mean=first.mean,
+            std=first.std,
+            scores=scores,
+            row_losses=self.book.row_losses() if self.is_complete else None,
+            method=self.method_name,
+            why=self.reason,
+            n_folds=cross_validation.n_folds,
+            n_updates=cost.n_updates,
+            n_updates_saved=max(0, cost.n_needed - cost.n_updates),
+            n_updates_standard=self.plan.n_epochs * cross_validation.n_updates_standard,
+            seconds=cost.seconds,
+            seconds_prepare=cost.seconds_prepare,
+            diverged_folds=self.book.n_diverged,
+            curve=self.curve,
+            _name=self.request.scoring.name,
+            _kfold_estimator=self._average() if self._models and self.is_complete else None,
+        )
+
+    def _average(self) -> Any:
+        """Return the estimator with the mean of the models of all folds, or an error."""
+        total = sum((one.total for one in self._models), np.zeros(()))
+        mean = total / sum(one.n_models for one in self._models)
+        if not np.all(np.isfinite(mean)):
+            return ValueError(
+                f"{name_of(self.estimator)} diverges on some fold, so that the fold models have "
+                f"no average; {divergence_advice(self.estimator)}"
+            )
+        return self._models[-1].as_estimator(mean)
+
+    def _score_of(self, number: int) -> Score:
+        """Return what was found by one metric."""
+        metric, book = self.request.scoring.metrics[number], self.book
+        if isinstance(metric, Pooled):
+            n_repeats = book.n_scored // self.request.cross_validation.n_folds
+            scores, errors = book.pooled[number, :n_repeats].T
+            if len(scores) == 0:  # the evaluation was left before its end
+                return Score(scores, np.nan, None, metric.direction)
+            error = float(np.mean(errors))
+            std_error = None if np.isnan(error) else error
+            mean = mean_and_std(scores)[0]
+            return Score(scores, mean, None, metric.direction, None, True, std_error)
+        scores = self.fold_scores(number)
+        if book.n_scored < len(scores):
+            scores = scores[~np.isnan(scores)]
+        if len(scores) == 0:  # the evaluation was left before its first fold
+            return Score(scores, np.nan, None, metric.direction)
+        mean, std = mean_and_std(scores)
+        std = std if len(scores) > 1 else None
+        if not self.is_complete:
+            return Score(scores, mean, std, metric.direction)
+        return Score(scores, mean, std, metric.direction, self._scores_behind(number, scores))
+
+    def _scores_behind(self, number: int, scores: np.ndarray) -> Scores:
+        """Return the scores of folds by a metric, and what is known of the rows behind them."""
+        metric = self.request.scoring.metrics[number]
+        assert not isinstance(metric, Pooled)
+        tested = self.request.cross_validation.tested(self.method_name)
+        spreads = None
+        if self.book.spreads is not None:
+            spreads = self.book.spreads[number]
+            if any(cut.numbers is not None for cut in tested.cuts):
+                spreads = np.array([self._by_number(of_chunks) for of_chunks in spreads])
+            spreads = spreads.reshape(SPREAD_SIZE, -1, tested.n_folds)
+        by_fold = scores.reshape(-1, tested.n_folds)
+        return Scores(self.request.scoring.names[number], metric, by_fold, spreads, tested)
+
+    # Other uses of the folds.
+
+    def predict(self, response_method: str, argument: str = "response_method") -> np.ndarray:
+        """Return the out-of-fold predictions, in the order of the rows as given.
+
+        Parameters
+        ----------
+        response_method : str
+        argument : str
+            What the caller calls ``response_method``.
+        """
+        check_choice(argument, response_method, RESPONSE_METHODS)
+        if self.plan.name == "progressive":
+            raise ValueError(
+                "method must not be 'progressive' for predictions, since its first eighth of the "
+                "rows is only trained on; 'auto' would be right."
+            )
+        check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
+        repeat, *others = self.plan.repeats
+        cut = repeat.cut
+        if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows or others:
+            raise ValueError(
+                "cv must be a splitter whose test sets hold every row once, and n_repeats must be "
+                "1, since each row gets one prediction, got folds that leave rows untested or "
+                "test them several times."
+            )
+        try:
+            return self.plan.predict(self.estimator, repeat, response_method)
+        except Failed as failed:
+            if self.plan.fallback is None:
+                raise failed.error from None
+            reason = failed
+        with _explained(reason):
+            return self.plan.fallback.predict(self.estimator, repeat, response_method)
+
+    def fit(self) -> Any:
+        """Return the estimator fitted on all rows, with its parameters as given."""
+        return self.plan.fit(self.estimator)
+
+
+class FoldsFailed(Exception):
+    """Some folds could not be fitted, or their scores are undefined; the others are done.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_metrics, n_folds)
+        Of all folds, in the order of their numbers; NaN where there is none.
+    errors : dict of int to Exception
+        Of those that could not be fitted, by their numbers.
+    """
+
+    def __init__(self, scores: np.ndarray, errors: Mapping[int, Exception]) -> None:
+        first = f", the first one with: {next(iter(errors.values()))!r}" if errors else ""
+        n_undefined = int(np.isnan(scores).any(axis=0).sum()) - len(errors)
+        super().__init__(
+            f"{len(errors)} of {scores.shape[1]} folds could not be fitted{first}; the scores of "
+            f"{n_undefined} more are undefined."
+        )
+        self.scores = scores
+        self.errors = errors
+
+
+@contextmanager
+def _explained(failed: Failed) -> Generator[None]:
+    """Refit folds in this block after a plan has failed."""
+    try:
+        yield
+    except (ValueError, FoldsFailed) as error:
+        error.add_note(f"The folds were fitted because {failed.reason}.")
+        raise
+    except Exception as error:
+        if not failed.stands:
+            raise
+        raise failed.error from error
+
+
+def evaluate_batch(runs: Iterable[Run], are_leased: bool = False) -> bool:
+    """Evaluate those runs together that can be; each of them will find its scores in its book.
+
+    A run that cannot be is left to evaluate itself, and so is one with a wrong parameter, which
+    raises its error then.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        All of one cross-validation.
+    are_leased : bool
+        Whether other processes may wait for the results, so that they go to the store at once.
+
+    Returns
+    -------
+    bool
+        Whether anything was computed.
+    """
+    runs = list(runs)
+    is_any = False
+    for number in range(len(runs[0].plan.repeats) if runs else 0):
+        groups: dict[tuple[str, bytes], list[Run]] = {}
+        for run in runs:
+            if group := run.group_of(run.plan.repeats[number]):
+                groups.setdefault((run.plan.name, group), []).append(run)
+        for of_group in groups.values():
+            if len(of_group) > 1:
+                is_any |= _evaluate_group(of_group, number, are_leased)
+    return is_any
+
+
+def _evaluate_group(runs: Sequence[Run], number: int, are_leased: bool) -> bool:
+    """Evaluate runs of one group on the repeat with this number; return whether any was."""
+    began, since = perf_counter(), datetime.now(UTC)
+    plan = runs[0].plan
+    repeat = plan.repeats[number]
+    each = [Precomputed(_Sink(run, repeat)) for run in runs]
+    watch = next((run.watch for run in runs if run.watch is not None and number == 0), None)
+    candidates, sinks = [run.estimator for run in runs], [one.sink for one in each]
+    bound = [run.results(repeat).bound for run in runs]
+    work = Work(candidates, sinks, repeat, range(repeat.cut.n_folds), watch, bound)
+    try:
+        with closing(plan.evaluate(work)) as events:
+            for event in events:
+                assert not isinstance(event, FoldModels | TreeProgress)  # they are of single runs
+                each[event.candidate].take(repeat, event)
+    except ConnectionError:
+        raise
+    except Exception:  # noqa: BLE001  # each run will raise its own
+        for run in runs:
+            run.book.forget(repeat)
+        return False
+    seconds = (perf_counter() - began) / len(runs)
+    for run, one in zip(runs, each, strict=True):
+        if one.events:
+            one.sink.cost.seconds += seconds
+            run.precomputed[number] = one
+    if are_leased and isinstance(
+        cache := plan.request.cross_validation.shared.cache, StoredModelCache
+    ):
+        pairs = zip(runs, each, strict=True)
+        cache.write(
+            kept
+            for run, one in pairs
+            if one.events
+            for kept in one.write(run.results(repeat), since)
+        )
+    return any(one.events for one in each)

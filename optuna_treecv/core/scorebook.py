@@ -1,0 +1,292 @@
+"""The scores of one candidate: what is known of its folds, its rows and all rows together."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import in_full
+from optuna_treecv.scoring.scores import pooled_score
+from optuna_treecv.scoring.scores import scores_of_folds
+from optuna_treecv.scoring.scores import scores_of_rows
+from optuna_treecv.scoring.scores import spread_of
+from optuna_treecv.scoring.scores import SPREAD_SIZE
+from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.tree.plan import Node
+
+# The most rows of several folds that are scored at once, so that scoring takes little memory.
+_ROWS_PER_PIECE = 2**16
+
+
+@dataclass(frozen=True)
+class FoldScorer:
+    """Scores predictions by the metrics of a request.
+
+    Attributes
+    ----------
+    request : Request
+    estimator : estimator
+        The candidate.
+    """
+
+    request: Request
+    estimator: Any
+
+    def of_folds(
+        self, rows: TestedRows, called: Mapping[int, np.ndarray] | None = None
+    ) -> FoldScores:
+        """Return the scores of folds; ``called`` has those that do not follow from predictions."""
+        request = self.request
+        metrics, classes = request.scoring.metrics, request.classes
+        return scores_of_folds(metrics, rows, self.estimator, classes, called)
+
+    def of_rows(self, rows: TestedRows) -> np.ndarray:
+        """Return the scores of rows by the first optimised metric, (n_rows,) of float64."""
+        request = self.request
+        return scores_of_rows(request.scoring.first, rows, self.estimator, request.classes)
+
+    def of_all(self, rows: TestedRows) -> np.ndarray:
+        """Return the pooled scores of the rows of a repeat and their errors, (n_metrics, 2)."""
+        metrics = self.request.scoring.metrics
+        scores = np.full((len(metrics), 2), np.nan)
+        for number, metric in enumerate(metrics):
+            if isinstance(metric, Pooled):
+                scores[number] = pooled_score(metric, rows, self.estimator, self.request.classes)
+        return scores
+
+
+class Scorebook:
+    """Turns tested folds into scores, and holds these.
+
+    Folds are added as they are evaluated, and revealed as they are reported.
+
+    Parameters
+    ----------
+    request : Request
+    estimator : estimator
+        The candidate.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_metrics, n_repeats * n_folds)
+        In the order of the tree, repeat after repeat; NaN for pooled ones.
+    spreads : ndarray of shape (n_metrics, 3, n_repeats * n_folds) or None
+        See ``FoldScores``; None where each fold is a single row.
+    pooled : ndarray of shape (n_metrics, n_repeats, 2)
+        The pooled scores of repeats, with their standard errors; NaN for others.
+    n_scored : int
+        The number of folds that are revealed.
+    part_rows : (ndarray, ndarray or None) or None
+        The scores of the rows that were revealed since ``begin_part``, and their weights; None if
+        they are not known, or not asked for.
+    responses : list of dict of str to ndarray
+        Of each repeat, in the order of the tree, those of ``Request.kept_responses`` that are
+        known.
+    """
+
+    def __init__(self, request: Request, estimator: Any) -> None:
+        cross_validation = request.cross_validation
+        self.scorer = FoldScorer(request, estimator)
+        self._request = request
+        self._repeats = repeats = cross_validation.repeats
+        n_metrics, n_folds = len(request.scoring.metrics), cross_validation.n_folds
+        n_scores = len(repeats) * n_folds
+        self.scores = np.full((n_metrics, n_scores), np.nan)
+        self._diverged: np.ndarray | None = None  # made when the first fold has diverged
+        self.spreads: np.ndarray | None = None
+        if not cross_validation.tests_single_rows:
+            self.spreads = np.full((n_metrics, SPREAD_SIZE, n_scores), np.nan)
+        self.pooled = np.full((n_metrics, len(repeats), 2), np.nan)
+        self.n_scored = 0
+        # Of each row as given: the sum of its losses, and their number where it is tested often.
+        self._tests_single_rows = cross_validation.tests_single_rows
+        self._losses = self._n_tests = None
+        if request.settings.row_losses:
+            cut = repeats[0].cut
+            self._losses = request.data.room.empty((cut.n_rows,), np.float32)
+            self._losses[:] = np.nan
+            if len(repeats) > 1 or not isinstance(cut, Folds):
+                self._losses[:] = 0
+                self._n_tests = np.zeros(cut.n_rows, np.int32)
+        # Pieces of folds that are scored, but not revealed.
+        self._hidden: list[tuple[Node, np.ndarray, np.ndarray | None]] = []
+        self._part: list[tuple[np.ndarray, np.ndarray | None]] = []
+        self._predictions: list[TestedRows] = []  # of the repeat, where scores are pooled
+        self.responses: list[dict[str, np.ndarray]] = [{} for _ in repeats]
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of what is held, about."""
+        arrays = [self.scores, self.pooled, *(rows for _, rows, _ in self._hidden)]
+        arrays += [one for of_repeat in self.responses for one in of_repeat.values()]
+        arrays += [] if self.spreads is None else [self.spreads]
+        return sum(one.nbytes for one in arrays)
+
+    @property
+    def n_diverged(self) -> int:
+        """The number of folds that are revealed and have diverged."""
+        if self._diverged is None:
+            return 0
+        return int(np.count_nonzero(self._diverged[: self.n_scored]))
+
+    def of_repeat(self, repeat: Repeat) -> FoldScores:
+        """Return the scores of all folds of a repeat."""
+        n_folds = repeat.cut.n_folds
+        diverged = self._diverged
+        if diverged is None:
+            diverged = np.zeros(self.scores.shape[1], bool)
+        scores = FoldScores(self.scores, diverged, self.spreads)
+        return scores.part(repeat.number * n_folds, n_folds)
+
+    def begin_part(self) -> None:
+        """Forget the scores of rows so far, but for those that are kept."""
+        self._part = []
+
+    @property
+    def part_rows(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        if len(self._part) < 2:
+            return self._part[0] if self._part else None
+        weights = [weights for _, weights in self._part if weights is not None]
+        scores = np.concatenate([scores for scores, _ in self._part])
+        return scores, np.concatenate(weights) if weights else None
+
+    def forget(self, repeat: Repeat) -> None:
+        """Forget the folds of a repeat that are not revealed."""
+        self._hidden, self._predictions = [], []
+        self.responses[repeat.number] = {}
+
+    def add(self, repeat: Repeat, tested: TestedFolds) -> None:
+        """Score tested folds; the last ones of a repeat bring its pooled scores."""
+        folds, plan = tested.folds, repeat.plan
+        size = max(1, _ROWS_PER_PIECE * plan.n_folds // plan.n_rows)
+        ends, stop = [part.last for part in repeat.parts], folds.first
+        while stop < folds.last:
+            start, end = stop, ends[bisect_right(ends, stop)]
+            stop = min(start + size, folds.last, end)
+            self._add_piece(repeat, tested, Node(start, stop))
+        if self._request.pools and tested.predictions is not None:
+            self._predictions.append(tested.predictions)
+        if folds.last == repeat.cut.n_folds:
+            if tested.pooled is not None:
+                self.pooled[:, repeat.number] = tested.pooled
+            elif sum(rows.n_folds for rows in self._predictions) == repeat.cut.n_folds:
+                rows = one_after_another(self._predictions)
+                self.pooled[:, repeat.number] = self.scorer.of_all(rows)
+            self._predictions = []
+
+    def _add_piece(self, repeat: Repeat, tested: TestedFolds, piece: Node) -> None:
+        """Score a piece, and what is wanted of its rows."""
+        folds, rows = tested.folds, tested.predictions
+        if rows is not None and piece != folds:
+            rows = rows.part(piece.first - folds.first, piece.last - folds.first)
+        if tested.scores is not None:
+            scores = tested.scores.part(piece.first - folds.first, piece.n_folds)
+        else:
+            assert rows is not None
+            called = None if tested.called is None else tested.called(piece)
+            scores = self.scorer.of_folds(rows, called)
+        begin = repeat.number * repeat.cut.n_folds
+        places = slice(begin + piece.first, begin + piece.last)
+        self.scores[:, places] = scores.scores
+        if self._diverged is None and scores.diverged.any():
+            self._diverged = np.zeros(self.scores.shape[1], bool)
+        if self._diverged is not None:
+            self._diverged[places] = scores.diverged
+        if self.spreads is not None:
+            self.spreads[:, :, places] = in_full(scores.spreads, scores.scores.shape)
+        if rows is None:
+            return
+        for method in self._request.kept_responses:
+            if rows.methods is None or method in rows.methods:
+                self._keep_response(repeat, piece, rows, method)
+        if not self._request.needs_rows:
+            return
+        of_rows = self.scorer.of_rows(rows)
+        self._hidden.append((piece, of_rows, rows.weights))
+        first = self._request.scoring.optimized[0]
+        spreads = None if self.spreads is None else self.spreads[first, :, places]
+        if self._losses is not None and spreads is not None and np.any(np.isnan(spreads)):
+            begins = repeat.plan.begins(piece) - repeat.plan.begin(piece.first)
+            spreads[:] = spread_of(of_rows, self.scores[first, places], rows.weights, begins)
+
+    def _keep_response(self, repeat: Repeat, piece: Node, rows: TestedRows, method: str) -> None:
+        """Keep a response to the rows of a piece; it is dropped where a fold has none."""
+        response, responses = rows.response(method), self.responses[repeat.number]
+        kept = self._request.as_kept(response, method)
+        if not all(np.isfinite(one).all() for one in (response, kept) if one.dtype.kind == "f"):
+            responses[method] = np.empty(0)
+        if method not in responses:
+            responses[method] = np.empty((repeat.cut.n_tested, *kept.shape[1:]), kept.dtype)
+        if len(responses[method]):
+            begin, end = (repeat.plan.begin(at) - repeat.plan.begin(0) for at in piece)
+            responses[method][begin:end] = kept
+
+    def reveal(self, repeat: Repeat, end: int) -> None:
+        """Count the folds of a repeat before ``end`` as scored."""
+        before = repeat.number * repeat.cut.n_folds
+        begin, self.n_scored = self.n_scored, before + end
+        if self._losses is not None and self._tests_single_rows:
+            scores = self.scores[self._request.scoring.optimized[0], begin : self.n_scored]
+            self._add_losses(repeat, Node(begin - before, end), scores)
+        while self._hidden and self._hidden[0][0].last <= end:
+            piece, scores, weights = self._hidden.pop(0)
+            if before + piece.first < begin:  # folds that are refitted for their predictions
+                continue
+            self._part.append((scores, weights))
+            if self._losses is not None:
+                self._add_losses(repeat, piece, scores)
+
+    def _add_losses(self, repeat: Repeat, folds: Node, losses: np.ndarray) -> None:
+        """Add the scores of the rows of some folds."""
+        assert self._losses is not None
+        numbers = repeat.cut.tested_from(*folds)
+        if self._n_tests is None:
+            self._losses[numbers] = losses
+        else:
+            np.add.at(self._losses, numbers, losses.astype(np.float32))
+            np.add.at(self._n_tests, numbers, 1)
+
+    def row_losses(self) -> np.ndarray | None:
+        """Return the mean score of each row, float32, if these are kept; NaN if never tested.
+
+        They take 4 bytes per row, and 4 more where rows are tested several times.
+        """
+        if self._losses is None or self._n_tests is None:
+            return self._losses
+        with np.errstate(invalid="ignore"):
+            return self._losses / self._n_tests.astype(np.float32)
+
+
+def one_after_another(folds: Sequence[TestedRows]) -> TestedRows:
+    """Return the tested rows of consecutive folds."""
+    if len(folds) == 1:
+        return folds[0]
+
+    def together(parts: Sequence[Any]) -> Any:
+        return None if parts[0] is None else np.concatenate(parts)
+
+    begins = None
+    if any(one.begins is not None for one in folds):
+        ends = np.cumsum([0, *map(len, folds)])
+        begins = np.concatenate(
+            [end + one.all_begins() for end, one in zip(ends, folds, strict=False)]
+        )
+    return TestedRows(
+        together([one.outputs for one in folds]),
+        folds[0].respond,
+        together([one.targets for one in folds]),
+        together([one.weights for one in folds]),
+        begins,
+        folds[0].methods,
+    )
