@@ -44,7 +44,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.learners.newton.left_out import LeftOut
+from optuna_treecv.learners.newton.left_out import RowsOutOfModels
 from optuna_treecv.rows import progress
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width
@@ -496,14 +496,14 @@ def test_outputs_side_by_side_stay_in_a_file(monkeypatch):
 
 @pytest.mark.slow
 def test_rows_left_out_that_are_solved_for_one_by_one_stay_in_files(monkeypatch):
-    outputs = LeftOut.outputs
+    outputs = RowsOutOfModels.outputs
 
     def lose_some(self):
         found, are_lost = outputs(self)
         are_lost[[3, 20_000, 20_001]] = True
         return found, are_lost
 
-    monkeypatch.setattr(LeftOut, "outputs", lose_some)
+    monkeypatch.setattr(RowsOutOfModels, "outputs", lose_some)
     results, peaks = [], []
     for max_memory in (None, LITTLE):
         tracemalloc.start()

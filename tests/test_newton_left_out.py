@@ -27,7 +27,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.learners.newton import left_out
-from optuna_treecv.learners.newton.left_out import LeftOut
+from optuna_treecv.learners.newton.left_out import RowsOutOfModels
 
 # What is promised of the loss of each row, and of the mean of all of them.
 OF_ROWS, OF_MEAN = 1e-4, 1e-6
@@ -208,14 +208,18 @@ def test_errors_are_within_their_bounds(n_classes: int, monkeypatch: pytest.Monk
         finals.append(outputs_of(self)[0])
         return outputs_of(self)
 
-    steps, refined, outputs_of = LeftOut._one_step, LeftOut._refine, LeftOut.outputs
+    steps, refined, outputs_of = (
+        RowsOutOfModels._one_step,
+        RowsOutOfModels._refine,
+        RowsOutOfModels.outputs,
+    )
     options: dict[str, Any] = {"cv": LeaveOneOut(), "response_method": "decision_function"}
     with monkeypatch.context() as patch:
-        patch.setattr(LeftOut, "_one_step", one_step)
-        patch.setattr(LeftOut, "_refine", refine)
+        patch.setattr(RowsOutOfModels, "_one_step", one_step)
+        patch.setattr(RowsOutOfModels, "_refine", refine)
         ours = tree_cross_val_predict(model, X, y, method="newton", **options)
     monkeypatch.undo()
-    monkeypatch.setattr(LeftOut, "outputs", final)  # with sums over all rows
+    monkeypatch.setattr(RowsOutOfModels, "outputs", final)  # with sums over all rows
     exact_in_order = tree_cross_val_predict(model, X, y, method="newton", **options)
     np.testing.assert_allclose(ours, exact_in_order, atol=1e-4)
     exact = finals[0]

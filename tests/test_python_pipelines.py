@@ -53,7 +53,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.learners.steps.decisions import Split
+from optuna_treecv.learners.steps.decisions import DividedPipeline
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.paper import StreamingKMeans
 
@@ -161,7 +161,7 @@ def check(pipeline, branches, X, y, paths, **options):
         pipeline, X, y, cv=len(paths), stratify=False, random_state=SEED, **options
     )
     assert found.method == "treecv"
-    assert isinstance(split(pipeline), Split)
+    assert isinstance(split(pipeline), DividedPipeline)
     expected = by_hand(branches, pipeline[-1], X, y, paths)
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
     predicted = tree_cross_val_predict(
@@ -292,7 +292,7 @@ def test_other_learners_need_the_categories(learner, table, training_paths):
     step = FunctionTransformer(np.abs) if is_bayes else MinMaxScaler(clip=True)
     branches = {"kinds": (columns, [encoder]), "size": (["size"], [step])}
     pipeline = make_pipeline(prepared(branches), learner)
-    assert isinstance(split(pipeline), Split)
+    assert isinstance(split(pipeline), DividedPipeline)
     if not is_classifier(learner):
         return
     result = tree_cross_validate(make_pipeline(found, learner), X, y, cv=3)

@@ -35,7 +35,7 @@ from optuna_treecv.study.racing import compared
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import differences_of
 from optuna_treecv.study.racing import loses
-from optuna_treecv.study.racing import Losses
+from optuna_treecv.study.racing import RaceLosses
 from optuna_treecv.study.racing import sums_of
 from optuna_treecv.tree.walk import steps_of_spine
 
@@ -116,19 +116,19 @@ def test_weights_are_scaled_to_a_mean_of_1():
 def test_losses_take_few_bytes():
     from optuna_treecv.scoring.metrics import make_scoring
 
-    error = Losses(make_scoring("error").first, None)
+    error = RaceLosses(make_scoring("error").first, None)
     scores = np.array([0, 1, 1], np.int8)
     assert error.of(scores).tobytes() == scores.tobytes()
-    accuracy = Losses(make_scoring("accuracy").first, None)
+    accuracy = RaceLosses(make_scoring("accuracy").first, None)
     assert accuracy.of(np.array([1.0, 0.0, -np.inf])).tolist() == [-1, 0, 0]
     assert accuracy.of(np.array([1.0, 0.0])).dtype == np.int8
     assert accuracy.width == error.width == 2
-    hinge = Losses(make_scoring("hinge").first, (0.0, 3.0))
+    hinge = RaceLosses(make_scoring("hinge").first, (0.0, 3.0))
     found = hinge.of(np.array([0.5, 7.0, np.inf]))
     assert found.dtype == np.float32
     assert found.tolist() == [0.5, 3.0, 3.0]
     assert hinge.width == 6
-    squared = Losses(make_scoring("neg_mean_squared_error").first, (-4.0, 0.0))
+    squared = RaceLosses(make_scoring("neg_mean_squared_error").first, (-4.0, 0.0))
     assert squared.of(np.array([-9.0, -1.0])).tolist() == [4.0, 1.0]
     differences = differences_of(np.array([1, 0, 1], np.int8), np.array([0, 1, 1], np.int8))
     assert sums_of(differences, None).tolist() == [0.0, 2.0, 3.0]

@@ -35,6 +35,9 @@ from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.tree.plan import Node
 
+#: An estimator of any library, whose free parameters have the values under evaluation.
+Candidate = Any
+
 
 class RowProgress(NamedTuple):
     """Scores of rows that are known before those of folds.
@@ -307,7 +310,7 @@ class Work(NamedTuple):
         That of the ``Results`` of each candidate.
     """
 
-    candidates: Sequence[Any]
+    candidates: Sequence[Candidate]
     sinks: Sequence[Sink]
     repeat: Repeat
     folds: Sequence[int]
@@ -437,7 +440,7 @@ class Plan(ABC):
             other.fallback = self.fallback.with_request(request)
         return other
 
-    def check(self, candidate: Any) -> None:  # noqa: B027  # of most plans, fits refuse them
+    def check(self, candidate: Candidate) -> None:  # noqa: B027  # of most plans, fits refuse them
         """Refuse wrong values of free parameters.
 
         Raises
@@ -453,7 +456,7 @@ class Plan(ABC):
         """Return a sentence about what an evaluation takes."""
 
     @abstractmethod
-    def results(self, candidate: Any, repeat: Repeat) -> Results:
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return what names the results of a candidate on a repeat."""
 
     @abstractmethod
@@ -464,14 +467,14 @@ class Plan(ABC):
         """
 
     @abstractmethod
-    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the out-of-fold predictions in the order of the rows as given."""
 
-    def fold_models(self, candidates: Sequence[Any], repeat: Repeat) -> list[np.ndarray]:
+    def fold_models(self, candidates: Sequence[Candidate], repeat: Repeat) -> list[np.ndarray]:
         """Return the models of each fold, (n_candidates, n_outputs, width)."""
         raise NotImplementedError
 
-    def fit(self, candidate: Any) -> Any:
+    def fit(self, candidate: Candidate) -> Any:
         """Return the estimator fitted on all rows."""
         request = self.request
         return fit_on_all_rows(candidate, request.data, request.metadata, request.settings)

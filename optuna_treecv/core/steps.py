@@ -15,7 +15,7 @@ from sklearn import get_config
 
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.learners.exact.families import Parts
-from optuna_treecv.learners.steps.decisions import Split
+from optuna_treecv.learners.steps.decisions import DividedPipeline
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.learners.steps.decisions import split_in_python
 from optuna_treecv.learners.steps.fitted import FittedSteps
@@ -95,7 +95,9 @@ class Steps:
         front = self._done(parts, repeats)
         if isinstance(front, str) and parts.is_compiled:
             in_python = split_in_python(estimator, front)
-            other = self._done(in_python, repeats) if isinstance(in_python, Split) else front
+            other = (
+                self._done(in_python, repeats) if isinstance(in_python, DividedPipeline) else front
+            )
             front = front if isinstance(other, str) else other
         return front
 
@@ -117,7 +119,7 @@ class Steps:
             self._last_rows = name, rows
         return self._last_rows[1]
 
-    def _done(self, parts: Split, repeats: Sequence[Repeat]) -> Front | str:
+    def _done(self, parts: DividedPipeline, repeats: Sequence[Repeat]) -> Front | str:
         """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""
         # Kernels do not see whether steps return data frames, but other learners do.
         is_compiled = parts.is_compiled

@@ -16,6 +16,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.base import is_classifier
 
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import TestedFolds
@@ -91,7 +92,7 @@ class SumsPlan(JointPlan):
         """Return why an estimator of a family is not evaluated, a clause."""
         return ""
 
-    def check(self, candidate: Any) -> None:
+    def check(self, candidate: Candidate) -> None:
         """Refuse wrong parameters, as the estimator's own ``fit`` would."""
         if self.parts.scaler is not None:
             self.parts.scaler._validate_params()
@@ -116,7 +117,7 @@ class SumsPlan(JointPlan):
         return replace(rows, n_features=table.n_features, maps=maps)
 
     def bind(
-        self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Any], method: str = ""
+        self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
     ) -> Family:
         """Return candidates bound to rows."""
         n_threads = self.request.settings.n_threads
@@ -141,7 +142,7 @@ class SumsPlan(JointPlan):
             return predictions_of_blocks(family, chunks, sums)
         return super().predictions(family, chunks, sums)
 
-    def fit(self, candidate: Any) -> Any:
+    def fit(self, candidate: Candidate) -> Any:
         """Fit the estimator on all rows; refuse remote ones, since ``fit`` needs all of them."""
         if self.request.data.is_placed:
             raise refused_fit(self.request)

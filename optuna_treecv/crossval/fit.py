@@ -22,6 +22,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import cost_of_trainings
 from optuna_treecv.core.engine import Declined
@@ -114,7 +115,7 @@ class FitPlan(Plan):
         """Return the number of fits and of their rows."""
         return cost_of_trainings(self.request, "fits")
 
-    def results(self, candidate: Any, repeat: Repeat) -> Results:
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return what names the results of each fold."""
         return _Fits(self.request, candidate, repeat).results()
 
@@ -123,7 +124,7 @@ class FitPlan(Plan):
         fits = _Fits(self.request, work.candidates[0], work.repeat)
         yield from fits.events(list(work.folds), work.sinks[0])
 
-    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the fits of the folds."""
         request, cut = self.request, repeat.cut
         why = request.data.why_only_fit(is_classifier(candidate))
@@ -149,7 +150,7 @@ class _Fits:
     repeat : Repeat
     """
 
-    def __init__(self, request: Request, candidate: Any, repeat: Repeat) -> None:
+    def __init__(self, request: Request, candidate: Candidate, repeat: Repeat) -> None:
         cross_validation = request.cross_validation
         self._request, self._repeat, self._cut = request, repeat, repeat.cut
         scoring = request.scoring
@@ -294,7 +295,7 @@ def targets_of(request: Request) -> np.ndarray:
 
 def fold_task_of(
     request: Request,
-    candidate: Any,
+    candidate: Candidate,
     repeat: Repeat,
     metrics: tuple[Metric, ...] = (),
     kept: tuple[str, ...] = (),

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.base import clone
 
 from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import cost_of_trainings
 from optuna_treecv.core.engine import Declined
@@ -103,7 +104,7 @@ class ForestPlan(Plan):
             "min_impurity_decrease and ccp_alpha are nearly free."
         )
 
-    def results(self, candidate: Any, repeat: Repeat) -> Results:
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return what names the scores."""
         if not self._are_together:
             return Results()
@@ -111,7 +112,7 @@ class ForestPlan(Plan):
         specs = specs_of_scores(self.request, repeat, kept)
         return Results(kept.name, kept.data.hex(), specs=specs)
 
-    def kept(self, candidate: Any, repeat: Repeat) -> KeptScores:
+    def kept(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
         """Return where the scores of a candidate are kept."""
         cross_validation = self.request.cross_validation
         parts = [clone(candidate).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
@@ -152,7 +153,7 @@ class ForestPlan(Plan):
         )
         yield TestedFolds(0, repeat.plan.root, n_needed, tested)
 
-    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the trees of the folds."""
         rows, _ = rows_of(self.request.cross_validation, candidate, repeat)
         limits = Limits.of(candidate)
@@ -163,7 +164,7 @@ class ForestPlan(Plan):
         labels = rows.classes if method == "predict" else None
         return in_given_order(prepared, repeat.cut.order, labels)
 
-    def fit(self, candidate: Any) -> Any:
+    def fit(self, candidate: Candidate) -> Any:
         """Return the tree of all rows, from the forest that all candidates share."""
         fitted = clone(candidate)
         repeat = self.repeats[0]
@@ -174,13 +175,15 @@ class ForestPlan(Plan):
             fitted.feature_names_in_ = names
         return fitted
 
-    def forest_of(self, candidate: Any) -> Trees:
+    def forest_of(self, candidate: Candidate) -> Trees:
         """Return the forest of all candidates on the first repeat."""
         repeat = self.repeats[0]
         rows, _ = rows_of(self.request.cross_validation, candidate, repeat)
         return self.forest_for(candidate, repeat, rows)[0]
 
-    def forest_for(self, candidate: Any, repeat: Repeat, rows: BinnedRows) -> tuple[Trees, bool]:
+    def forest_for(
+        self, candidate: Candidate, repeat: Repeat, rows: BinnedRows
+    ) -> tuple[Trees, bool]:
         """Return a forest with the trees under a candidate's limits, and whether it is new."""
         cross_validation = self.request.cross_validation
         growth = candidate.growth(rows)

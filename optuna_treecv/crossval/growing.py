@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.base import is_classifier
 
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import cost_of_trainings
 from optuna_treecv.core.engine import Declined
@@ -131,7 +132,7 @@ class GrowingPlan(Plan):
         """Return the number of growths and of their rows."""
         return cost_of_trainings(self.request, "growths")
 
-    def results(self, candidate: Any, repeat: Repeat) -> Results:
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return what names the scores of all folds; for the best number of trees, none."""
         kept = self._kept(candidate, repeat)
         specs = specs_of_scores(self.request, repeat, kept)
@@ -139,7 +140,7 @@ class GrowingPlan(Plan):
             specs = {}
         return Results(kept.name, kept.data.hex(), specs=specs)
 
-    def _kept(self, candidate: Any, repeat: Repeat) -> KeptScores:
+    def _kept(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
         request, cross_validation = self.request, self.request.cross_validation
         settings = request.settings
         parts = [seeded(clone(candidate), seed_of(request, self.repeats[0]))]
@@ -161,6 +162,6 @@ class GrowingPlan(Plan):
         except ValueError as error:
             yield Failed(error, f"growing its trees has failed: {error}", stands=False)
 
-    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the fits of the folds."""
         return FitPlan(self.request).predict(candidate, repeat, method)

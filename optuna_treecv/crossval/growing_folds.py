@@ -24,6 +24,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from optuna_treecv.core.curves import Curve
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Sink
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import TreeProgress
@@ -158,7 +159,7 @@ class GrowingFolds:
     """
 
     def __init__(
-        self, request: Request, engine: str, candidate: Any, repeat: Repeat, sink: Sink
+        self, request: Request, engine: str, candidate: Candidate, repeat: Repeat, sink: Sink
     ) -> None:
         self._request, self._engine, self._repeat = request, engine, repeat
         self._candidate, self._sink = candidate, sink

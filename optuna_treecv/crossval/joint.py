@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
 from optuna_treecv.core.engine import in_given_order
@@ -137,7 +138,7 @@ class JointPlan(Plan):
 
     @abstractmethod
     def bind(
-        self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Any], method: str = ""
+        self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
     ) -> Family:
         """Return candidates bound to rows.
 
@@ -151,13 +152,13 @@ class JointPlan(Plan):
             setattr(last, name, None)
         return [*self.parts.steps, self.parts.scaler, last]
 
-    def point(self, candidate: Any, repeat: Repeat) -> Any:
+    def point(self, candidate: Candidate, repeat: Repeat) -> Any:
         """Return the value of the free parameter, or a tuple of several values or none."""
         last = last_step(candidate)
         values = tuple(getattr(last, name) for name in self.parts.names)
         return values[0] if len(values) == 1 else values
 
-    def results(self, candidate: Any, repeat: Repeat) -> Results:
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return what names the scores."""
         if repeat.number not in self._kept:
             cross_validation = self.request.cross_validation
@@ -271,7 +272,7 @@ class JointPlan(Plan):
         made: T = self._made[name]
         return made
 
-    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models of the folds."""
         try:
             rows = self.rows(repeat)

@@ -12,6 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Plan
@@ -97,7 +98,7 @@ class NeighborsPlan(JointPlan):
             at_once=True,
         )
 
-    def point(self, candidate: Any, repeat: Repeat) -> Any:
+    def point(self, candidate: Candidate, repeat: Repeat) -> Any:
         """Return the values of free parameters, and the seed of transformers that lack one."""
         point, seed = super().point(candidate, repeat), self._seed(repeat)
         return point if seed is None else (point, seed)
@@ -118,7 +119,7 @@ class NeighborsPlan(JointPlan):
         return self.request.cross_validation.rows_in(layout, repeat, numbers, name)
 
     def bind(
-        self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Any], method: str = ""
+        self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
     ) -> NeighborFolds:
         """Return candidates bound to the rows as given."""
         request, cut, parts = self.request, repeat.cut, self.parts

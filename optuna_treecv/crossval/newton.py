@@ -5,10 +5,10 @@ Mean test losses of folds are within 1e-6 of their limits.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.crossval.exact import SumsPlan
@@ -59,7 +59,7 @@ class NewtonPlan(SumsPlan):
                 return f"there are more than {MOST_FOLDS:,} folds, and {why}"
         return ""
 
-    def fold_models(self, candidates: Sequence[Any], repeat: Repeat) -> list[np.ndarray]:
+    def fold_models(self, candidates: Sequence[Candidate], repeat: Repeat) -> list[np.ndarray]:
         """Return the models of each fold, (n_candidates, n_outputs, width), of rows as they are.
 
         There must be no transformers. The last column holds the intercepts, if there are any.

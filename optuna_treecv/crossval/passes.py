@@ -1,11 +1,11 @@
 """Engines that make passes over the rows without a tree: "chain", "standard" and "progressive"."""
 
 from collections.abc import Generator
-from typing import Any
 
 import numpy as np
 
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import cost_of_trainings
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Plan
@@ -171,7 +171,7 @@ class ProgressivePlan(TrainedPlan):
             "eighth on it is tested on each before it acts."
         )
 
-    def at_leaf(self, candidate: Any, learner: Learner) -> list[int]:
+    def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
         """Return none, since all scores follow from outputs."""
         return []
 

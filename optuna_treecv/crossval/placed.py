@@ -22,6 +22,7 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import TestedFolds
@@ -214,7 +215,7 @@ def _scores(leaves: Leaves, scored: Scored, folds: Node) -> FoldScores:
     return scores_of_folds(scored.metrics, tested, scored.estimator, classes, called)
 
 
-class Tree(Descent):
+class RemoteTree(Descent):
     """A tree in flight, for one or several models side by side.
 
     Parameters
@@ -353,11 +354,11 @@ class Tree(Descent):
             array[..., folds] = values
 
 
-def _walk(trees: Sequence[Tree]) -> Generator[None]:
+def _walk(trees: Sequence[RemoteTree]) -> Generator[None]:
     """Walk trees over the same rows at the same time; yield after each call."""
     for tree in trees:
         tree.begin(None)
-    flying: dict[int, tuple[Tree, Waiting, int]] = {}
+    flying: dict[int, tuple[RemoteTree, Waiting, int]] = {}
     number = 0
     with trees[0].placement.calls() as calls:
         while True:
@@ -420,7 +421,7 @@ class RemoteTreePlan(TrainedPlan):
         """Not used, since blocks test folds."""
         raise NotImplementedError
 
-    def results(self, candidate: Any, repeat: Repeat) -> Results:
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return the names of what is computed."""
         bound = self.bind(candidate, repeat)
         learner = bound.learner
@@ -457,7 +458,7 @@ class RemoteTreePlan(TrainedPlan):
 
     def _folds_of(
         self,
-        tree: Tree,
+        tree: RemoteTree,
         members: Sequence[int],
         steps: Iterator[None],
         work: Work,
@@ -482,18 +483,22 @@ class RemoteTreePlan(TrainedPlan):
                 yield TestedFolds(candidate, part, n_needed, rows, scores)
 
     def _tree(
-        self, candidate: Any, repeat: Repeat, learners: Sequence[Any], at_leaf: Collection[int]
-    ) -> Tree:
+        self,
+        candidate: Candidate,
+        repeat: Repeat,
+        learners: Sequence[Any],
+        at_leaf: Collection[int],
+    ) -> RemoteTree:
         """Return the tree of candidates that differ in the parameters of lanes."""
         seed = self.request.settings.seed + repeat.number
         models = replace(self._models(candidate, learners, self.responses), seed=seed)
         needs_outputs = self.request.needs_predictions
         metrics = self.request.scoring.metrics
         scored = Scored(metrics, list(at_leaf), candidate, needs_outputs)
-        return Tree(repeat, models, scored, learners[0])
+        return RemoteTree(repeat, models, scored, learners[0])
 
     def _models(
-        self, candidate: Any, learners: Sequence[Any], responses: tuple[str, ...]
+        self, candidate: Candidate, learners: Sequence[Any], responses: tuple[str, ...]
     ) -> Models:
         """Return the learners without their rows."""
         if isinstance(learners[0], Adapter):
@@ -503,17 +508,17 @@ class RemoteTreePlan(TrainedPlan):
             before.X = None  # it would travel with each model
         return Models([one.settings for one in learners], responses, 0, before)
 
-    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models of the folds."""
         learner = self.learner(candidate, self.rows(repeat), (method,))
         scored = Scored((), [], candidate, needs_outputs=True)
-        tree = Tree(repeat, self._models(candidate, [learner], (method,)), scored, learner)
+        tree = RemoteTree(repeat, self._models(candidate, [learner], (method,)), scored, learner)
         for _ in _walk([tree]):
             pass
         assert tree.outputs is not None
         return self.in_given_order(candidate, learner, tree.outputs[0], method)
 
-    def fit(self, candidate: Any) -> Any:
+    def fit(self, candidate: Candidate) -> Any:
         """Train on all rows in prepared order, from the first block to the last."""
         learner = self.learner(candidate, self.rows(self.repeats[0]))
         placement: Placement = learner.rows.X

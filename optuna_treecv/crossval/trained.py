@@ -21,6 +21,7 @@ from sklearn.pipeline import Pipeline
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
@@ -170,7 +171,7 @@ class TrainedPlan(Plan):
             metrics = [*of_folds, *request.scored_by_row]
         return tuple(dict.fromkeys(response_of(one, request.estimator) for one in metrics))
 
-    def check(self, candidate: Any) -> None:
+    def check(self, candidate: Candidate) -> None:
         """Refuse wrong values of the parameters in which learners on lanes may differ."""
         last = candidate if isinstance(candidate, CompiledEstimator) else candidate[-1]
         fixed = last.get_params(deep=False).keys() - last.lane_parameters
@@ -194,7 +195,7 @@ class TrainedPlan(Plan):
 
     def learner(
         self,
-        candidate: Any,
+        candidate: Candidate,
         rows: PreparedRows,
         responses: tuple[str, ...] = (),
         repeat: Repeat | None = None,
@@ -208,7 +209,7 @@ class TrainedPlan(Plan):
             return make_learner(candidate, rows, responses, seed)
         return self.front.steps.learner(candidate, rows, responses, seed)
 
-    def bind(self, candidate: Any, repeat: Repeat) -> Bound:
+    def bind(self, candidate: Candidate, repeat: Repeat) -> Bound:
         """Return a candidate bound to the rows of a repeat."""
         rows = self.rows(repeat)
         learner = self.learner(candidate, rows, self.responses, repeat)
@@ -221,7 +222,7 @@ class TrainedPlan(Plan):
             folds = under_configuration(folds)
         return Bound(learner, name, _settings_of(learner, self.name), folds, targets)
 
-    def results(self, candidate: Any, repeat: Repeat) -> Results:
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return what names the outputs, or the scores where they do not follow from outputs."""
         bound = self.bind(candidate, repeat)
         key, cache = bound.key.hex(), self._cache(candidate)
@@ -244,17 +245,17 @@ class TrainedPlan(Plan):
             specs = specs_of_scores(self.request, repeat, kept)
         return Results(key, bound.rows.hex(), group, specs, n_bytes, bound)
 
-    def group(self, candidate: Any, repeat: Repeat, bound: Bound) -> bytes:
+    def group(self, candidate: Candidate, repeat: Repeat, bound: Bound) -> bytes:
         """Return the group of candidates that are evaluated in one call; empty: there is none."""
         return b""
 
-    def _cache(self, candidate: Any) -> AnyCache | None:
+    def _cache(self, candidate: Candidate) -> AnyCache | None:
         """Return where models are kept; nowhere if their average is wanted."""
         cross_validation = self.request.cross_validation
         return None if self.request.wants_average else cross_validation.shared.cache_for(candidate)
 
     def _read(
-        self, candidate: Any, repeat: Repeat, learner: Learner, memory: np.ndarray
+        self, candidate: Candidate, repeat: Repeat, learner: Learner, memory: np.ndarray
     ) -> TestedFolds:
         """Return the folds whose outputs are stored."""
         leaves = self.leaves_for(candidate, repeat, learner)
@@ -349,7 +350,7 @@ class TrainedPlan(Plan):
             if isinstance(cache, StoredModelCache):
                 cache.end(sink.comes_again)
 
-    def at_leaf(self, candidate: Any, learner: Learner) -> list[int]:
+    def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
         """Return the numbers of the metrics that need more of a model than its outputs."""
         return [
             number
@@ -359,7 +360,7 @@ class TrainedPlan(Plan):
 
     def leaves_for(
         self,
-        candidate: Any,
+        candidate: Candidate,
         repeat: Repeat,
         learner: Learner,
         outputs: ArrayThenCount | None = None,
@@ -373,7 +374,7 @@ class TrainedPlan(Plan):
             learner = learner.without_steps()  # such scorers look at predictions alone
         return Leaves(repeat.plan, learner, candidate, metrics, at_leaf, tested, outputs)
 
-    def predict(self, candidate: Any, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models of the folds."""
         self.request.cross_validation.unused.warn(candidate, n_epochs=self.request.given_epochs)
         learner = self.learner(candidate, self.rows(repeat), (method,))
@@ -384,7 +385,7 @@ class TrainedPlan(Plan):
         return self.in_given_order(candidate, learner, leaves.outputs.array, method)
 
     def in_given_order(
-        self, candidate: Any, learner: Learner, outputs: np.ndarray, method: str
+        self, candidate: Candidate, learner: Learner, outputs: np.ndarray, method: str
     ) -> np.ndarray:
         """Return the responses that follow from outputs, in the order of the rows as given."""
         rows = learner.rows
@@ -400,7 +401,7 @@ class TrainedPlan(Plan):
                 )
         return in_given_order(prepared, rows.order, labels)
 
-    def fit(self, candidate: Any) -> Any:
+    def fit(self, candidate: Candidate) -> Any:
         """Train on the rows in prepared order, and in further epochs in random orders."""
         rows = self.rows(self.repeats[0])
         learner = self.learner(candidate, rows)
@@ -413,7 +414,7 @@ class TrainedPlan(Plan):
             learner.replay(state, order)
         return self.as_fitted(candidate, learner.estimator(state))
 
-    def as_fitted(self, candidate: Any, fitted: Any) -> Any:
+    def as_fitted(self, candidate: Candidate, fitted: Any) -> Any:
         """Return an estimator that was trained on all rows as its user expects it."""
         names = self.request.data.feature_names()
         if fitted is None:

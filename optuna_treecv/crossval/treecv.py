@@ -19,6 +19,7 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 
+from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import FoldModels
@@ -148,7 +149,7 @@ class TreePlan(TrainedPlan):
         test = node_test(repeat.plan, learner, leaves)
         return walk_tree(repeat.plan, learner, test, repeat.blocks, n_jobs)
 
-    def group(self, candidate: Any, repeat: Repeat, bound: Bound) -> bytes:
+    def group(self, candidate: Candidate, repeat: Repeat, bound: Bound) -> bytes:
         """Return the name of what candidates on lanes have in common; empty without lanes."""
         learner = bound.learner
         if not self.capabilities.shared_parameters or not isinstance(learner, CompiledLearner):
@@ -244,7 +245,7 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
         yield block, n_updates
 
 
-def _average(candidate: Any, learner: ModelTrainer, mean: np.ndarray) -> Any:
+def _average(candidate: Candidate, learner: ModelTrainer, mean: np.ndarray) -> Any:
     """Return the fitted estimator with the mean of the models of all folds.
 
     Blum, Kalai & Langford (1999) use a fold model drawn at random for each prediction, the k-fold

@@ -47,12 +47,12 @@ class Binning:
         """Which features are categorical, uint8."""
         return np.array([one is not None for one in self.categories], np.uint8)
 
-    def bins(self, table: "Table", order: np.ndarray | None = None) -> np.ndarray:
+    def bins(self, table: "ColumnTable", order: np.ndarray | None = None) -> np.ndarray:
         """Return the bins of rows.
 
         Parameters
         ----------
-        table : Table
+        table : ColumnTable
         order : ndarray of shape (n_rows,), uint32, or None
             The rows; None: all of them.
 
@@ -75,7 +75,7 @@ class Binning:
         return bins
 
 
-class Table:
+class ColumnTable:
     """A table of numbers, some columns of which may be categories.
 
     Parameters
@@ -157,13 +157,13 @@ def which_are_categorical(X: Any, columns: Any) -> np.ndarray:
 
 
 def find_binning(
-    table: Table, is_categorical: np.ndarray, max_bins: int, rows: np.ndarray | None = None
+    table: ColumnTable, is_categorical: np.ndarray, max_bins: int, rows: np.ndarray | None = None
 ) -> Binning:
     """Return the bins of a table.
 
     Parameters
     ----------
-    table : Table
+    table : ColumnTable
     is_categorical : ndarray of shape (n_features,), bool
     max_bins : int
         Of a feature of numbers, at most 255.

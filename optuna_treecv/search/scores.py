@@ -34,7 +34,7 @@ from optuna_treecv.sharing.keys import is_ours
 SignedScorer = Callable[..., float]
 
 
-class Scores(NamedTuple):
+class SearchScores(NamedTuple):
     """The scores of a search.
 
     Attributes
@@ -54,7 +54,7 @@ class Scores(NamedTuple):
     scorers: dict[str, SignedScorer]
     is_multiple: bool
 
-    def with_error_score(self, error_score: float) -> "Scores":
+    def with_error_score(self, error_score: float) -> "SearchScores":
         """Return the same scores, of which failing scorers do not raise errors."""
         scoring = make_scoring(self.requested)
         assert isinstance(scoring, Scoring)
@@ -87,14 +87,14 @@ class Scores(NamedTuple):
         }
         return {**scoring, **on_training}
 
-    def by_names(self, names: Sequence[str]) -> "Scores":
+    def by_names(self, names: Sequence[str]) -> "SearchScores":
         """Return the scores of a callable that has returned a dict of these names."""
         several, signature = Several(self.requested), inspect.signature(self.requested)
         scorers: dict[str, Any] = {name: partial(several, name) for name in names}
         for name, scorer in scorers.items():
             scorer.__name__ = name
             scorer.__signature__ = signature  # says whether it takes weights
-        return Scores(scorers, list(names), scorers, is_multiple=True)
+        return SearchScores(scorers, list(names), scorers, is_multiple=True)
 
 
 class Several:
@@ -125,7 +125,7 @@ class Several:
         return {"_score": self._score, "_last": ()}
 
 
-def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
+def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
     """Return the scores that ``scoring`` of a search means for an estimator.
 
     Parameters
@@ -157,7 +157,7 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
                 "be right."
             )
         scorers: dict[str, SignedScorer] = {"score": check_scoring(estimator)}
-        return Scores(_own_score(estimator), ["score"], scorers, is_multiple=False)
+        return SearchScores(_own_score(estimator), ["score"], scorers, is_multiple=False)
     tree_scoring = make_scoring(scoring)
     assert isinstance(tree_scoring, Scoring)
     is_multiple = isinstance(scoring, list | tuple | Mapping)
@@ -166,7 +166,7 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> Scores:
     for name, metric in zip(names, tree_scoring.metrics, strict=True):
         one = metric.of if isinstance(metric, Pooled) else metric
         scorers[name] = NegativeLoss(one) if isinstance(one, Loss) else one.score
-    return Scores(scoring, names, scorers, is_multiple)
+    return SearchScores(scoring, names, scorers, is_multiple)
 
 
 def _without_y(score: Callable[..., Any], estimator: Any, X: Any, y: Any = None) -> Any:

@@ -49,8 +49,8 @@ from optuna_treecv.rows.sources import opened
 from optuna_treecv.search.best_estimator import OfBestEstimator
 from optuna_treecv.search.points import is_sampled
 from optuna_treecv.search.points import Points
-from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
+from optuna_treecv.search.scores import SearchScores
 from optuna_treecv.search.trials import check_direction
 from optuna_treecv.search.trials import check_trials
 from optuna_treecv.search.trials import FitTasks
@@ -454,7 +454,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         ):
             X.astype(np.float64)
 
-    def _check_refit(self, scores: Scores) -> None:
+    def _check_refit(self, scores: SearchScores) -> None:
         """Refuse a ``refit`` that says nothing, or not enough, about the scores."""
         refit = self.refit
         if isinstance(refit, bool | np.bool_) and not (refit and scores.is_multiple):
@@ -471,7 +471,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 f"refit must be {values}, 'one_se' or a callable{why}, got {refit!r}."
             )
 
-    def _optimized(self, scores: Scores) -> int:
+    def _optimized(self, scores: SearchScores) -> int:
         """Return the number of the score that the study optimises."""
         refit = self.refit
         return scores.names.index(refit) if refit in scores.names and scores.is_multiple else 0
@@ -485,7 +485,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         params: dict[str, Any],
         seed: int,
         points: Points | None,
-        scores: Scores,
+        scores: SearchScores,
     ) -> TreeCVObjective:
         """Return the objective."""
         estimator, space = self.estimator, {}

@@ -57,8 +57,8 @@ from optuna_treecv.learners.newton.glm import MOST_COLUMNS
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.search.scores import ranks_of
-from optuna_treecv.search.scores import Scores
 from optuna_treecv.search.scores import scores_of
+from optuna_treecv.search.scores import SearchScores
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import first_key
 
@@ -225,7 +225,7 @@ def _weights(estimator: Any, params: Mapping[str, Any]) -> Any:
     return weights
 
 
-def _scores(scoring: Any, estimator: Any, y: Any) -> Scores:
+def _scores(scoring: Any, estimator: Any, y: Any) -> SearchScores:
     """Return the scores that scikit-learn would compute; the losses of this package are none."""
     if scoring is not None and type(scoring) is type(check_scoring(estimator)):
         scoring = None  # RidgeCV gives the estimator's own score to its search
@@ -373,7 +373,7 @@ def _warn_if_stopped(best: Any) -> None:
         )
 
 
-def _by_split(result: CVResult, scores: Scores) -> list[Any]:
+def _by_split(result: CVResult, scores: SearchScores) -> list[Any]:
     """Return the scores of splits: numbers, or dicts where there are several scores."""
     if not scores.is_multiple:
         return [float(one) for one in result.test_score]

@@ -16,7 +16,7 @@ from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.tables import EVALUATIONS
 from optuna_treecv.storage.tables import FOLD_SCORE_BLOCKS
 from optuna_treecv.storage.tables import FOLD_SCORES
-from optuna_treecv.storage.tables import LeftOut
+from optuna_treecv.storage.tables import Omitted
 from optuna_treecv.storage.tables import read_checked
 
 #: An evaluation with more fold scores than this stores them in one block instead of in rows.
@@ -122,7 +122,7 @@ def read_evaluations(
     wheres = [of_study]
     if runs is not None:
         wheres = [[*of_study, EVALUATIONS.c.run.in_(part)] for part in parts(list(runs))]
-    left_out = LeftOut("treecv_evaluations", "run")
+    left_out = Omitted("treecv_evaluations", "run")
     evaluations = [
         row
         for where in wheres
@@ -146,8 +146,8 @@ def read_scores(
         The number of scores of each run, had it not been pruned.
     """
     pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    few = LeftOut("treecv_fold_scores", "run")
-    many = LeftOut("treecv_fold_score_blocks", "run")
+    few = Omitted("treecv_fold_scores", "run")
+    many = Omitted("treecv_fold_score_blocks", "run")
 
     def problem_of(row: dict[str, Any]) -> str | None:
         is_fold = 0 <= row["fold"] < n_scores[row["run"]]

@@ -32,8 +32,8 @@ import sqlalchemy as sa
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.tables import LEASES
-from optuna_treecv.storage.tables import LeftOut
 from optuna_treecv.storage.tables import MODELS
+from optuna_treecv.storage.tables import Omitted
 from optuna_treecv.storage.tables import read_checked
 
 #: Seconds between two queries for models that other workers have written.
@@ -126,7 +126,7 @@ class ModelStore:
         try:
             if monotonic() < self._next_look:
                 return []
-            left_out = LeftOut("treecv_models", "id")
+            left_out = Omitted("treecv_models", "id")
             new_models = self.database.attempt(look, list[Known](), without=_SHARED_MODELS)
             self._next_look = monotonic() + NEWS_SECONDS
             if new_models or left_out.keys:
@@ -149,7 +149,7 @@ class ModelStore:
     def read(self, model: Known) -> np.ndarray | None:
         """Return the payload of a model, or None if it was deleted or is damaged."""
         where = [MODELS.c.id == model.id, MODELS.c.key == model.key]  # the file may be another one
-        left_out, payload = LeftOut("treecv_models", "id"), None
+        left_out, payload = Omitted("treecv_models", "id"), None
 
         def look(connection: sa.Connection) -> dict[str, Any] | None:
             return next(read_checked(connection, _WITH_PAYLOAD, where, left_out), None)
@@ -162,7 +162,7 @@ class ModelStore:
         self._delete(left_out)
         return payload
 
-    def _delete(self, left_out: LeftOut) -> None:
+    def _delete(self, left_out: Omitted) -> None:
         """Delete damaged rows, so that others can be written in their place."""
         if not self._has_warned:  # there may be thousands
             self._has_warned = left_out.warn(self.database, stacklevel=3)

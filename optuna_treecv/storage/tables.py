@@ -161,7 +161,7 @@ _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
 
 
 @dataclass
-class LeftOut:
+class Omitted:
     """Rows that are left out because of their values, for one warning about all of them.
 
     Parameters
@@ -208,7 +208,7 @@ def read_checked(
     connection: sa.Connection,
     columns: tuple[Any, ...],
     where: Sequence[sa.ColumnElement[bool]],
-    left_out: LeftOut,
+    left_out: Omitted,
     problem_of: Callable[[dict[str, Any]], str | None] = lambda row: None,
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of a table whose values are of their columns' types, ordered by the first column.
@@ -220,7 +220,7 @@ def read_checked(
         The first one names a row.
     where : sequence of ColumnElement
         Conditions.
-    left_out : LeftOut
+    left_out : Omitted
         Where other rows are counted.
     problem_of : callable, default=lambda row: None
         Returns what else is wrong with a row, or None.

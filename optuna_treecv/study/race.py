@@ -40,7 +40,7 @@ from optuna_treecv.study.racing import differences_of
 from optuna_treecv.study.racing import Early
 from optuna_treecv.study.racing import HUGE
 from optuna_treecv.study.racing import loses
-from optuna_treecv.study.racing import Losses
+from optuna_treecv.study.racing import RaceLosses
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.racing import sums_of
 
@@ -98,7 +98,7 @@ class Race(Watch):
     ----------
     trial : optuna.trial.Trial
     pruner : RacingPruner
-    losses : Losses or None
+    losses : RaceLosses or None
         How the losses of rows are compared; None: only folds are.
     best : Incumbent or None
         None: there is no completed trial yet.
@@ -112,7 +112,7 @@ class Race(Watch):
 
     trial: optuna.Trial
     pruner: RacingPruner
-    losses: Losses | None
+    losses: RaceLosses | None
     best: Incumbent | None
     early: Early = "last"
     n_looks: int = _LOOKS
@@ -278,7 +278,9 @@ class Incumbents:
         settings = run.request.settings
         is_early, is_growing, losses = settings.is_early, settings.is_growing, None
         if is_early or run.request.has_row_scores:
-            losses = Losses(run.request.scoring.first, pruner.loss_range, pruner.futility is None)
+            losses = RaceLosses(
+                run.request.scoring.first, pruner.loss_range, pruner.futility is None
+            )
         early: Early = "mean" if settings.report in ("blocks", "folds") else "last"
 
         again = _first_pass_of if is_early else _folds_of
@@ -363,7 +365,9 @@ def _fold_losses(run: Run) -> np.ndarray:
     return sign * run.book.scores[run.request.scoring.optimized[0], : run.book.n_scored]
 
 
-def _part_losses(run: Run, losses: Losses | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _part_losses(
+    run: Run, losses: RaceLosses | None
+) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return the losses and the weights of the rows of a run's last part, if they are known."""
     if losses is None or run.book.part_rows is None:
         return None, None

@@ -365,7 +365,7 @@ def loses(pruner: RacingPruner, step: int, comparison: Comparison, margin: float
     return comparison.mean > deviation + rest
 
 
-class Losses:
+class RaceLosses:
     """The losses of rows as they are compared: within a range, with few bytes.
 
     Parameters

@@ -38,7 +38,7 @@ from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.scoring.metrics import make_scoring
-from optuna_treecv.study.racing import Losses
+from optuna_treecv.study.racing import RaceLosses
 from optuna_treecv.tree.walk import steps_of_spine
 
 SEEDS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
@@ -117,7 +117,7 @@ def main() -> None:
             continue
         is_regression = name in REGRESSIONS
         scoring = "squared_error" if is_regression else "error"
-        pruning.LOSSES = Losses(make_scoring(scoring).first, None, needs_bounds=False)
+        pruning.LOSSES = RaceLosses(make_scoring(scoring).first, None, needs_bounds=False)
         for sampler in (optuna.samplers.RandomSampler, optuna.samplers.TPESampler):
             found = []
             for seed in range(SEEDS):

@@ -47,7 +47,7 @@ from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.crossval.treecv import EarlyLanes
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race
-from optuna_treecv.study.racing import Losses
+from optuna_treecv.study.racing import RaceLosses
 from optuna_treecv.tree.walk import steps_of_spine
 
 ORDERS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
@@ -250,10 +250,10 @@ def main() -> None:
         print(f"| {learner} | {np.median(of_seven):.3f} | {min(of_seven):.3f} |")
 
 
-LOSSES: Losses
+LOSSES: RaceLosses
 
 if __name__ == "__main__":
     from optuna_treecv.scoring.metrics import make_scoring
 
-    LOSSES = Losses(make_scoring("error").first, None)
+    LOSSES = RaceLosses(make_scoring("error").first, None)
     main()

@@ -66,7 +66,7 @@ _MOST_BYTES = 2**26
 _MOST_OF = 0.7
 
 
-class LeftOut:
+class RowsOutOfSums:
     """Models for all alphas without each of many chunks.
 
     Parameters

@@ -22,7 +22,7 @@ from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.family import MomentFamily
 from optuna_treecv.learners.exact.family import MOST_COLUMNS
-from optuna_treecv.learners.exact.left_out import LeftOut
+from optuna_treecv.learners.exact.left_out import RowsOutOfSums
 from optuna_treecv.learners.exact.moments import about
 from optuna_treecv.learners.exact.moments import balanced
 from optuna_treecv.learners.exact.moments import Chunks
@@ -162,7 +162,7 @@ class RidgeFolds(MomentFamily):
             and np.mean(chunks.sizes) < self._rows.n_features / _COLUMNS_PER_SMALL_ROW
         )
         if (are_single or are_small) and not self._is_balanced and self._rows.maps is None:
-            left_out = LeftOut(self.source, self._alphas, chunks, keep, self._n_jobs)
+            left_out = RowsOutOfSums(self.source, self._alphas, chunks, keep, self._n_jobs)
             return left_out.test(most_rows, are_single)
         return super().test(chunks, keep, most_rows)
 
@@ -351,7 +351,7 @@ class LassoFolds(RidgeFolds):
             source = copy(self.source)
             source.cutoff = self._cutoff
             try:
-                left_out = LeftOut(source, self._alphas, chunks, keep, self._n_jobs)
+                left_out = RowsOutOfSums(source, self._alphas, chunks, keep, self._n_jobs)
             except ValueError:  # columns depend on each other
                 pass
             else:

@@ -33,14 +33,14 @@ from optuna_treecv.learners.exact.moments import n_rows_of
 from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.exact.moments import TestedChunks
-from optuna_treecv.learners.newton.left_out import LeftOut
+from optuna_treecv.learners.newton.left_out import RowsOutOfModels
 from optuna_treecv.learners.newton.losses import Logistic
 from optuna_treecv.learners.newton.losses import Multinomial
 from optuna_treecv.learners.newton.losses import PredictorLoss
 from optuna_treecv.learners.newton.losses import SquaredDistance
 from optuna_treecv.learners.newton.losses import Tweedie
+from optuna_treecv.learners.newton.objective import LanePenalties
 from optuna_treecv.learners.newton.objective import Objective
-from optuna_treecv.learners.newton.objective import Penalties
 from optuna_treecv.learners.newton.objective import taken
 from optuna_treecv.learners.newton.placed import one_against_the_rest
 from optuna_treecv.learners.newton.placed import PlacedObjective
@@ -187,7 +187,7 @@ class GLMFolds(Family):
             objective, penalties[order, -1], np.tile(is_free, objective.n_outputs), model
         )
         for point, (model, *_) in zip(order, near, strict=True):
-            left_out = LeftOut(objective, penalties[point], is_free, changes)
+            left_out = RowsOutOfModels(objective, penalties[point], is_free, changes)
             left_out.descend(model)
             outputs[point], are_lost = left_out.outputs()
             is_lost |= are_lost
@@ -289,7 +289,9 @@ class GLMFolds(Family):
                 )
         return slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
 
-    def _penalties(self, columns: Spread, totals: np.ndarray, objective: Objective) -> Penalties:
+    def _penalties(
+        self, columns: Spread, totals: np.ndarray, objective: Objective
+    ) -> LanePenalties:
         """Return the penalties of each point and training set, and last of all rows."""
         strengths = self._strengths(totals)[:, :, None]
         of_columns = strengths * np.square(self._moves(columns)[1] / objective.scale)
@@ -299,7 +301,7 @@ class GLMFolds(Family):
             intercepts, _, squares = self._intercepts(columns, objective)
             of_intercepts = np.sqrt(strengths / squares[:, None]) * intercepts
         of_sums = len(objective.targets) / n**2 if n > 1 else 0.0
-        return Penalties(of_columns, of_intercepts, of_sums)
+        return LanePenalties(of_columns, of_intercepts, of_sums)
 
     def _moves(self, columns: Spread) -> tuple[np.ndarray, np.ndarray]:
         """Return what steps subtract from columns in each set, and by what they divide them."""

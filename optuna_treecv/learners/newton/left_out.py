@@ -31,8 +31,8 @@ import numpy as np
 
 from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import RowNumbers
+from optuna_treecv.learners.newton.objective import LanePenalties
 from optuna_treecv.learners.newton.objective import Objective
-from optuna_treecv.learners.newton.objective import Penalties
 from optuna_treecv.learners.newton.solver import metrics_of
 
 # What the predictor and the loss of a row may be off by, and the mean of losses, by the bounds:
@@ -52,14 +52,14 @@ _LANES, _MOST_STEPS, _MOST_REST = 256, 40, 1e-7
 _NEAR = 1e-9
 
 
-class LeftOut:
+class RowsOutOfModels:
     """The models of all rows but one, at one penalty.
 
     Parameters
     ----------
     objective : Objective
         Without folds.
-    penalty : Penalties
+    penalty : LanePenalties
         That of all rows.
     is_free : ndarray of shape (width,), bool
         Whether a column may have a coefficient.
@@ -71,7 +71,7 @@ class LeftOut:
     def __init__(
         self,
         objective: Objective,
-        penalty: Penalties,
+        penalty: LanePenalties,
         is_free: np.ndarray,
         changes: Callable[[RowNumbers, np.ndarray], np.ndarray] | None,
     ) -> None:

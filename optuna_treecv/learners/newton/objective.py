@@ -504,7 +504,7 @@ def _clear(numbers: np.ndarray, is_kept: np.ndarray) -> None:
 
 
 @dataclass
-class Penalties:
+class LanePenalties:
     """1/2 sum_j a_j w_j^2 + 1/2 (b.w)^2 for each lane.
 
     b penalises an intercept: that of columns as they are is a sum over centred ones. Models of
@@ -522,8 +522,8 @@ class Penalties:
     of_intercepts: np.ndarray
     of_sums: float = 0.0
 
-    def __getitem__(self, lanes: Any) -> Penalties:
-        return Penalties(self.of_columns[lanes], self.of_intercepts[lanes], self.of_sums)
+    def __getitem__(self, lanes: Any) -> LanePenalties:
+        return LanePenalties(self.of_columns[lanes], self.of_intercepts[lanes], self.of_sums)
 
     @property
     def diagonals(self) -> np.ndarray:

@@ -27,8 +27,8 @@ from scipy.linalg.lapack import dtrtrs
 
 from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.newton.objective import are_sparse
+from optuna_treecv.learners.newton.objective import LanePenalties
 from optuna_treecv.learners.newton.objective import Objective
-from optuna_treecv.learners.newton.objective import Penalties
 
 #: What a model's mean test loss may still change by, and what its last step may have changed.
 MOST_GAP = 1e-6
@@ -118,14 +118,14 @@ Point = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def solve(
-    objective: Objective, penalties: Penalties, constants: np.ndarray, keep: Keep
+    objective: Objective, penalties: LanePenalties, constants: np.ndarray, keep: Keep
 ) -> np.ndarray:
     """Return the models of all folds and penalties, NaN for those that are not found.
 
     Parameters
     ----------
     objective : Objective
-    penalties : Penalties
+    penalties : LanePenalties
         Those of each point, and there of each training set, that of all rows last.
     constants : ndarray of shape (n_sets, n_features)
         The number of a column whose coefficient is 0, since it is the only one in the training
@@ -203,7 +203,7 @@ def solve(
         minima = []
         for first in range(0, len(starts), lanes_at_once):
             some = slice(first, first + lanes_at_once)
-            lanes = Descent(
+            lanes = NewtonDescent(
                 *(objective, set_of[some], of_folds[some], is_free[set_of[some]]),
                 *(starts[some], metrics[some], slopes[some] if are_sums else None),
                 are_own=are_sums and n_metrics > 1,
@@ -213,7 +213,7 @@ def solve(
     return models
 
 
-def _metric_at(point: Point, penalty: Penalties, is_free: np.ndarray) -> Metric:
+def _metric_at(point: Point, penalty: LanePenalties, is_free: np.ndarray) -> Metric:
     """Return the metric of all rows."""
     total = point[2].sum(axis=0)[None]
     penalty.add_to(total)
@@ -221,7 +221,7 @@ def _metric_at(point: Point, penalty: Penalties, is_free: np.ndarray) -> Metric:
 
 
 def _step_of(
-    point: Point, penalty: Penalties, is_free: np.ndarray, metric: Metric | None = None
+    point: Point, penalty: LanePenalties, is_free: np.ndarray, metric: Metric | None = None
 ) -> tuple[np.ndarray, float]:
     """Return Newton's step for all rows, and the decrement: half the step times the slope."""
     model, slopes, _ = point
@@ -233,7 +233,7 @@ def _step_of(
 
 def points_near(
     objective: Objective,
-    penalties: Penalties,
+    penalties: LanePenalties,
     is_free: np.ndarray,
     model: np.ndarray,
     is_cold: bool = True,
@@ -267,7 +267,7 @@ def points_near(
 
 
 def _predicted(
-    points: list[Point], penalty: Penalties, is_free: np.ndarray, metric: Metric
+    points: list[Point], penalty: LanePenalties, is_free: np.ndarray, metric: Metric
 ) -> np.ndarray:
     """Return where the next minimum might be, without reading rows.
 
@@ -287,14 +287,14 @@ def _predicted(
 
 def _points_from(
     objective: Objective,
-    penalties: Penalties,
+    penalties: LanePenalties,
     is_free: np.ndarray,
     models: np.ndarray,
     metrics: list[Metric],
 ) -> list[Point]:
     """Return models of all rows near the minima, from some with metrics near theirs."""
     of_all, near = np.full(len(models), len(objective.sets.shares) - 1), _near(objective)
-    lanes = Descent(
+    lanes = NewtonDescent(
         *(objective, of_all, penalties, np.tile(is_free, (len(models), 1)), models, metrics)
     )
     found = lanes.nearly(near)
@@ -316,7 +316,11 @@ def _near(objective: Objective) -> float:
 
 
 def _near_minimum(
-    objective: Objective, penalty: Penalties, is_free: np.ndarray, model: np.ndarray, near: float
+    objective: Objective,
+    penalty: LanePenalties,
+    is_free: np.ndarray,
+    model: np.ndarray,
+    near: float,
 ) -> Point:
     """Return a model whose Newton decrement is below a number, or the smallest that was found."""
     nearest: Point | None = None
@@ -358,7 +362,7 @@ def metrics_of(hessians: np.ndarray, are_free: np.ndarray) -> list[Metric]:
     return metrics
 
 
-class Descent:
+class NewtonDescent:
     """L-BFGS for the models of several lanes at once, each in a metric of its own.
 
     Parameters
@@ -366,7 +370,7 @@ class Descent:
     objective : Objective
     set_of : ndarray of shape (n_lanes,)
         The training set of each.
-    penalties : Penalties
+    penalties : LanePenalties
     is_free : ndarray of shape (n_lanes, n_outputs * width), bool
         Whether a coefficient may be other than where it starts.
     starts : ndarray of shape (n_lanes, n_outputs, width)
@@ -382,7 +386,7 @@ class Descent:
         self,
         objective: Objective,
         set_of: np.ndarray,
-        penalties: Penalties,
+        penalties: LanePenalties,
         is_free: np.ndarray,
         starts: np.ndarray,
         metrics: list[Metric],

@@ -455,7 +455,7 @@ def why_not_rowwise(step: Any) -> str:
     return why_not_once(step)
 
 
-class Split(NamedTuple):
+class DividedPipeline(NamedTuple):
     """A Pipeline, divided into the steps before its learner and the learner.
 
     The running steps are those of the kernels, where all are and the learner is compiled.
@@ -493,10 +493,10 @@ def compiled_part(estimator: Any) -> CompiledEstimator | None:
     if isinstance(estimator, CompiledEstimator):
         return estimator
     parts = split(estimator)
-    return parts.last if isinstance(parts, Split) and parts.is_compiled else None
+    return parts.last if isinstance(parts, DividedPipeline) and parts.is_compiled else None
 
 
-def split(estimator: Any) -> Split | str:
+def split(estimator: Any) -> DividedPipeline | str:
     """Divide a Pipeline; return why its steps cannot be done before the folds, a clause.
 
     It is empty if there is no Pipeline, if its learner has no ``partial_fit``, or if all its steps
@@ -507,10 +507,10 @@ def split(estimator: Any) -> Split | str:
     if not isinstance(estimator.steps[-1][1], CompiledEstimator):
         return split_in_python(estimator)
     by_kernel = _split(estimator, BY_KERNEL)
-    if isinstance(by_kernel, Split):
+    if isinstance(by_kernel, DividedPipeline):
         return by_kernel
     in_python = split_in_python(estimator, by_kernel)
-    if isinstance(in_python, Split):
+    if isinstance(in_python, DividedPipeline):
         return in_python
     # Where a step runs in Python that the kernels do not know, their reason is none.
     steps = (step for _, step in leaves_of("", Pipeline(estimator.steps[:-1])))
@@ -518,7 +518,7 @@ def split(estimator: Any) -> Split | str:
     return in_python if in_python and needs_python else by_kernel
 
 
-def split_in_python(pipeline: Pipeline, why_python: str = "") -> Split | str:
+def split_in_python(pipeline: Pipeline, why_python: str = "") -> DividedPipeline | str:
     """Divide a Pipeline whose running steps run in Python; return as ``split`` does."""
     last = pipeline.steps[-1][1]
     if is_incremental(pipeline) or not hasattr(last, "partial_fit") or not is_incremental(last):
@@ -526,7 +526,7 @@ def split_in_python(pipeline: Pipeline, why_python: str = "") -> Split | str:
     return _split(pipeline, BY_PARTIAL_FIT, why_python)
 
 
-def _split(pipeline: Pipeline, models: str, why_python: str = "") -> Split | str:
+def _split(pipeline: Pipeline, models: str, why_python: str = "") -> DividedPipeline | str:
     *before, (name, last) = pipeline.steps
     decisions = decisions_for(pipeline, models)
     if why := why_not_ahead(decisions, models, last):
@@ -534,7 +534,9 @@ def _split(pipeline: Pipeline, models: str, why_python: str = "") -> Split | str
     steps = copy(pipeline)
     steps.steps, steps.memory = before, None
     kinds = {one.path: one.kind for one in decisions}
-    return Split(pipeline, steps, kinds, last, f"{name}__", models == BY_KERNEL, why_python)
+    return DividedPipeline(
+        pipeline, steps, kinds, last, f"{name}__", models == BY_KERNEL, why_python
+    )
 
 
 def why_rows_age(estimator: Any) -> str:

@@ -28,9 +28,9 @@ from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.learners.adapter import adapter_layout
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.seeds import seeded
+from optuna_treecv.learners.steps.decisions import DividedPipeline
 from optuna_treecv.learners.steps.decisions import ignores_zero_columns
 from optuna_treecv.learners.steps.decisions import is_running_imputer
-from optuna_treecv.learners.steps.decisions import Split
 from optuna_treecv.learners.steps.forms import why_form_varies
 from optuna_treecv.learners.steps.parts import naming_step
 from optuna_treecv.learners.steps.parts import unshared
@@ -117,7 +117,7 @@ class FittedSteps:
 
     Parameters
     ----------
-    parts : Split
+    parts : DividedPipeline
     X : the rows as given
     y : ndarray or None
         The targets as given.
@@ -136,7 +136,7 @@ class FittedSteps:
         If the learner cannot stand behind these steps.
     """
 
-    def __init__(self, parts: Split, X: Any, y: np.ndarray | None = None) -> None:
+    def __init__(self, parts: DividedPipeline, X: Any, y: np.ndarray | None = None) -> None:
         self.is_compiled = parts.is_compiled
         # Copies, since the caller may change these steps, or fit them to other rows.
         self._pipeline = clone(parts.pipeline)

@@ -37,14 +37,14 @@ from optuna_treecv.learners.base import weights_of_classes
 from optuna_treecv.learners.base import weights_of_rows
 from optuna_treecv.learners.trees.forest import BinnedRows
 from optuna_treecv.learners.trees.forest import Forest
+from optuna_treecv.learners.trees.forest import ForestGrowth
 from optuna_treecv.learners.trees.forest import grow_forest
-from optuna_treecv.learners.trees.forest import Growth
 from optuna_treecv.learners.trees.forest import Limits
 from optuna_treecv.learners.trees.forest import Tree
 from optuna_treecv.rows.bins import Binning
+from optuna_treecv.rows.bins import ColumnTable
 from optuna_treecv.rows.bins import find_binning
 from optuna_treecv.rows.bins import MOST_BINS
-from optuna_treecv.rows.bins import Table
 from optuna_treecv.rows.bins import which_are_categorical
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_rows
@@ -100,7 +100,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 
     # --- What the trees of all folds are grown from ---
 
-    def find_bins(self, X: Any, rows: np.ndarray | None = None) -> tuple[Table, Binning]:
+    def find_bins(self, X: Any, rows: np.ndarray | None = None) -> tuple[ColumnTable, Binning]:
         """Return the rows as a table, and how they are cut into bins.
 
         Parameters
@@ -110,12 +110,12 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
             Those that decide on the bins; None: all.
         """
         is_categorical = which_are_categorical(X, self.categorical_features)
-        table = Table(X, is_categorical)
+        table = ColumnTable(X, is_categorical)
         return table, find_binning(table, is_categorical, self.max_bins, rows)
 
-    def growth(self, rows: BinnedRows) -> Growth:
+    def growth(self, rows: BinnedRows) -> ForestGrowth:
         """Return what trees are grown from."""
-        return Growth(
+        return ForestGrowth(
             rows,
             self._factors(rows),
             self.criterion,
@@ -223,7 +223,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         """
         check_is_fitted(self)
         X = self._checked(X, reset=False)
-        table = Table(X, self.binning_.is_categorical.astype(bool))
+        table = ColumnTable(X, self.binning_.is_categorical.astype(bool))
         leaf = np.empty(len(table.numbers), np.int32)
         bins = self.binning_.bins(table)
         nodes = self.tree_.nodes.view(np.uint8)

@@ -94,7 +94,7 @@ class BinnedRows(NamedTuple):
     seed: int | None = None
 
 
-class Growth(NamedTuple):
+class ForestGrowth(NamedTuple):
     """What a forest is grown from.
 
     Attributes
@@ -322,7 +322,7 @@ def _in_rows(count: int | float, n_trained: np.ndarray) -> np.ndarray:
 
 
 def grow_forest(
-    growth: Growth,
+    growth: ForestGrowth,
     limits: Limits,
     folds: Sequence[int],
     together: bool = True,
@@ -332,7 +332,7 @@ def grow_forest(
 
     Parameters
     ----------
-    growth : Growth
+    growth : ForestGrowth
     limits : Limits
         ``ccp_alpha`` is not used: pruning comes after growth.
     folds : sequence of int
@@ -422,7 +422,7 @@ def _together(
 
 
 def _grow(
-    growth: Growth,
+    growth: ForestGrowth,
     limits: Limits,
     has_missing: np.ndarray,
     min_leaf: np.ndarray,
@@ -474,7 +474,7 @@ def _grow(
     return records, sums, sets, ends, n_visits, n_alone
 
 
-def exponents_of(growth: Growth) -> list[_Exponents]:
+def exponents_of(growth: ForestGrowth) -> list[_Exponents]:
     """Return the exponents of the tree of all rows, then of those of all rows but each fold's.
 
     Warn of targets of which the largest is so large that the others lose their digits.
