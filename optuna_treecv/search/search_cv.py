@@ -22,7 +22,6 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from sklearn.base import BaseEstimator
 from sklearn.base import MetaEstimatorMixin
-from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
 from sklearn.metrics import get_scorer_names
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
@@ -51,6 +50,7 @@ from optuna_treecv.search.points import is_sampled
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.scores import SearchScores
+from optuna_treecv.search.trials import CallbackSupportMixin
 from optuna_treecv.search.trials import check_direction
 from optuna_treecv.search.trials import check_trials
 from optuna_treecv.search.trials import FitTasks
