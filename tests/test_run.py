@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import Ridge
 
 from optuna_treecv import ModelCache
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Engine
@@ -162,3 +167,17 @@ def test_what_is_precomputed_is_revealed_part_by_part(run_of):
     seen = [run.book.n_scored for _ in run]
     assert seen == [1, 2, 3, 4] and run.is_complete
     assert run.n_bytes_precomputed == 0 < other.n_bytes_precomputed
+
+
+@pytest.mark.parametrize("model", [Ridge(), PegasosClassifier()], ids=["exact", "treecv"])
+def test_a_batch_of_repeats_has_the_row_losses_of_each_alone(model):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = X[:, 0] if isinstance(model, Ridge) else X[:, 0] > 0
+    models = [clone(model).set_params(alpha=alpha) for alpha in (0.1, 1.0, 10.0)]
+    options = {"cv": 3, "n_repeats": 2, "row_losses": True, "random_state": 0}
+    together = tree_cross_validate_many(models, X, y, **options)
+    for one, result in zip(models, together, strict=True):
+        alone = tree_cross_validate(one, X, y, **options)
+        np.testing.assert_allclose(result.test_score, alone.test_score, rtol=1e-12)
+        np.testing.assert_allclose(result.row_losses, alone.row_losses, rtol=1e-5, atol=1e-12)

@@ -421,14 +421,13 @@ class Run:
         self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int = 0
     ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
         """Yield early scores, and folds from the first one on once they are in the book."""
-        root = repeat.plan.root
-        done = first
+        done, failed = first, None
         with closing(self._sources(repeat, watch, cost, first)) as events:
             for event, is_new in events:
+                if isinstance(event, Failed) and self.plan.fallback is not None:
+                    failed = event
+                    break
                 if isinstance(event, Failed):
-                    if self.plan.fallback is not None:
-                        yield from self._refitted(repeat, event, cost, done)
-                        return
                     event = self._skipped(repeat, event)
                 if isinstance(event, FoldModels):
                     self._models.append(event)
@@ -436,25 +435,26 @@ class Run:
                 if not isinstance(event, TestedFolds):
                     yield event
                     continue
-                if is_new is not None:
-                    try:
+                try:
+                    if is_new is not None:
                         self.book.add(repeat, event)
-                    except ValueError as error:  # a score is not defined
-                        if self.plan.fallback is None:
-                            raise
-                        failed = Failed(error, str(error).removesuffix("."))
-                        yield from self._refitted(repeat, failed, cost, done)
-                        return
+                except ValueError as error:  # a score is not defined
+                    if self.plan.fallback is None:
+                        raise
+                    failed = Failed(error, str(error).removesuffix("."))
+                    break
                 cost.n_needed += event.n_needed
                 cost.n_uncounted += event.n_uncounted
                 if is_new and event.seconds is not None:
                     self.store(repeat, event, event.n_needed, event.seconds)
-                is_last = event.folds.last == root.last
+                is_last = event.folds.last == repeat.cut.n_folds
                 if is_last or not (is_new and self.plan.capabilities.at_once):
                     done = event.folds.last
                     yield event
                 if is_last and is_new is not False and event.seconds is None:
                     self.store(repeat, event, cost.n_needed, cost.seconds)
+        if failed is not None:
+            yield from self._refitted(repeat, failed, cost, done)
 
     def _sources(
         self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int

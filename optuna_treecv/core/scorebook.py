@@ -119,8 +119,10 @@ class Scorebook:
             if len(repeats) > 1 or not isinstance(cut, Folds):
                 self._losses[:] = 0
                 self._n_tests = np.zeros(cut.n_rows, np.int32)
-        # Pieces of folds that are scored, but not revealed.
-        self._hidden: list[tuple[Node, np.ndarray, np.ndarray | None]] = []
+        # Of each repeat, pieces of folds that are scored, but not revealed.
+        self._hidden: list[list[tuple[Node, np.ndarray, np.ndarray | None]]] = [
+            [] for _ in repeats
+        ]
         self._part: list[tuple[np.ndarray, np.ndarray | None]] = []
         self._predictions: list[TestedRows] = []  # of the repeat, where scores are pooled
         self.responses: list[dict[str, np.ndarray]] = [{} for _ in repeats]
@@ -128,7 +130,8 @@ class Scorebook:
     @property
     def n_bytes(self) -> int:
         """The bytes of what is held, about."""
-        arrays = [self.scores, self.pooled, *(rows for _, rows, _ in self._hidden)]
+        hidden = (rows for of_repeat in self._hidden for _, rows, _ in of_repeat)
+        arrays = [self.scores, self.pooled, *hidden]
         arrays += [one for of_repeat in self.responses for one in of_repeat.values()]
         arrays += [] if self.spreads is None else [self.spreads]
         return sum(one.nbytes for one in arrays)
@@ -163,7 +166,7 @@ class Scorebook:
 
     def forget(self, repeat: Repeat) -> None:
         """Forget the folds of a repeat that are not revealed."""
-        self._hidden, self._predictions = [], []
+        self._hidden[repeat.number], self._predictions = [], []
         self.responses[repeat.number] = {}
 
     def add(self, repeat: Repeat, tested: TestedFolds) -> None:
@@ -213,7 +216,7 @@ class Scorebook:
         if not self._request.needs_rows:
             return
         of_rows = self.scorer.of_rows(rows)
-        self._hidden.append((piece, of_rows, rows.weights))
+        self._hidden[repeat.number].append((piece, of_rows, rows.weights))
         first = self._request.scoring.optimized[0]
         spreads = None if self.spreads is None else self.spreads[first, :, places]
         if self._losses is not None and spreads is not None and np.any(np.isnan(spreads)):
@@ -239,8 +242,9 @@ class Scorebook:
         if self._losses is not None and self._tests_single_rows:
             scores = self.scores[self._request.scoring.optimized[0], begin : self.n_scored]
             self._add_losses(repeat, Node(begin - before, end), scores)
-        while self._hidden and self._hidden[0][0].last <= end:
-            piece, scores, weights = self._hidden.pop(0)
+        hidden = self._hidden[repeat.number]
+        while hidden and hidden[0][0].last <= end:
+            piece, scores, weights = hidden.pop(0)
             if before + piece.first < begin:  # folds that are refitted for their predictions
                 continue
             self._part.append((scores, weights))
