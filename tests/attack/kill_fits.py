@@ -42,9 +42,8 @@ def make_objective(seed: int, store: str | None):
     X = rng.normal(size=(4_000, 10))
     y = X[:, 0] * X[:, 1] > rng.normal(size=4_000)
     model = LGBMClassifier(n_estimators=30, n_jobs=1, random_state=0, verbose=-1)
-    return treecv_objective(
-        model, X, y, param_distributions=SPACE, cv=N_FOLDS, store=store, report="folds"
-    )
+    options = {"cv": N_FOLDS, "method": "fit", "store": store, "report": "folds"}
+    return treecv_objective(model, X, y, param_distributions=SPACE, **options)
 
 
 def work(seed: int, folder: Path, n_trials: int, store: str) -> None:
