@@ -44,4 +44,4 @@ class _Moved(MetaPathFinder, Loader):
         vars(module)["__getattr__"] = partial(_find, name)
 
 
-sys.meta_path.append(_Moved())
+sys.meta_path.insert(0, _Moved())
