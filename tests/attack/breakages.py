@@ -588,7 +588,7 @@ BREAKAGES = [
         "core: a candidate that has failed keeps its scores in a batch",
         "            self.events = [] if self.sink.run.plan.fallback is None else [event]\n",
         "            self.events = [TestedFolds(0, repeat.plan.root, 0)]\n",
-        "test_exact_fallback",
+        "test_run",
     ),
     # Fits.
     Breakage(
