@@ -415,12 +415,20 @@ def batch_of_near_ties(subject: Subject) -> Fields:
     return batch_of(subject, np.round(subject.rows()[0]) * 0.1)
 
 
-def batch_of(subject: Subject, X: np.ndarray) -> Fields:
-    y, settings = subject.rows()[1], subject.with_defaults()
+@situation
+def batch_of_repeats(subject: Subject) -> Fields:
+    """The scores of rows wait with those of folds, repeat after repeat."""
+    return batch_of(subject, subject.rows()[0], cv=3, n_repeats=2, row_losses=True)
+
+
+def batch_of(subject: Subject, X: np.ndarray, **given: Any) -> Fields:
+    y, settings = subject.rows()[1], subject.with_defaults(**given)
     results = tree_cross_validate_many(subject.candidates(), X, y, **settings)
     found = facts(results[0], subject)
     found["scores"] = numbers(np.concatenate([one.test_score for one in results]), subject)
     found["all_updates"] = sum(one.n_updates for one in results)
+    if results[0].row_losses is not None:
+        found["rows"] = numbers(np.concatenate([one.row_losses for one in results]), subject)
     return found
 
 
