@@ -109,7 +109,7 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
             f"{name_of(request.estimator)} with method={plan.name!r}, since {why}, got "
             f"{settings.max_memory!r}."
         )
-    _check_epochs(request, plan)
+    _check_epochs(request, plan, why_fits=plan.reason if engine is engines[-1] else "")
     if request.wants_average and not plan.capabilities.averages_models:
         raise ValueError(
             f"{request.wants_average} unless linear models are trained along the tree, as those "
@@ -121,14 +121,13 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     return plan
 
 
-def _check_epochs(request: Request, plan: Plan) -> None:
+def _check_epochs(request: Request, plan: Plan, why_fits: str) -> None:
     """Refuse several epochs of models that are not trained so."""
     why, n_epochs = plan.capabilities.why_one_epoch, request.given_epochs
     of_trials = "n_epochs" in request.searched and not hasattr(request.estimator, "n_epochs")
     if why and ((n_epochs or 1) > 1 or of_trials):
         problem = "it is searched" if of_trials else f"got {n_epochs}"
-        is_chosen = plan.reason and not plan.fallback and not plan.capabilities.falls_back
-        chosen = f"; {plan.name!r} was chosen since {plan.reason}" if is_chosen else ""
+        chosen = f"; {plan.name!r} was chosen since {why_fits}" if why_fits else ""
         raise ValueError(
             f"n_epochs must be None for {name_of(request.estimator)} with method={plan.name!r}, "
             f"since {why}, but {problem}{chosen}."

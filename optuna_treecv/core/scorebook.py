@@ -99,7 +99,7 @@ class Scorebook:
         cross_validation = request.cross_validation
         self.scorer = FoldScorer(request, estimator)
         self._request = request
-        self._repeats = repeats = cross_validation.repeats
+        repeats = cross_validation.repeats
         n_metrics, n_folds = len(request.scoring.metrics), cross_validation.n_folds
         n_scores = len(repeats) * n_folds
         self.scores = np.full((n_metrics, n_scores), np.nan)
