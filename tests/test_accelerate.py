@@ -215,7 +215,7 @@ def test_logistic_paths_are_those_of_a_solver_that_converges(n_classes, options,
             found, right = (np.array([*one.values()]) for one in (found, right))
         assert np.shape(found) == np.shape(right)
         bound = {"rtol": 1e-2, "atol": 1e-2} if name == "coefs_paths_" else {"rtol": 1e-5}
-        np.testing.assert_allclose(found, right, **bound)
+        np.testing.assert_allclose(*(np.asarray(one, float) for one in (found, right)), **bound)
     assert ours.n_iter_.shape == theirs.n_iter_.shape
     assert not np.any(ours.n_iter_)
 

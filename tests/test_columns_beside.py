@@ -108,7 +108,7 @@ def test_split_columns_takes_columns_out(data):
     n_rows, n_columns = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     density = data.draw(st.sampled_from([0, 0.2, 1]))
-    X = sparse.random_array((n_rows, n_columns), density=density, format="csr", rng=rng)
+    X = sparse.random_array((n_rows, n_columns), density=density, format="csr", random_state=rng)
     is_beside = rng.random(n_columns) < data.draw(st.sampled_from([0, 0.5, 1]))
     rest, dense = split_columns(X, is_beside)
     np.testing.assert_array_equal(dense, X.toarray()[:, is_beside])

@@ -518,7 +518,9 @@ def test_a_wrong_entry_is_named_by_the_column_as_given(table):
 
 
 def test_sparse_rows_are_not_centred():
-    X = sparse.random_array((40, 5), density=0.5, format="csr", rng=0)
+    X = sparse.random_array(
+        (40, 5), density=0.5, format="csr", random_state=np.random.default_rng(0)
+    )
     pipeline = make_pipeline(StandardScaler(), PegasosClassifier())
     with pytest.raises(ValueError, match="Cannot center sparse matrices"):
         tree_cross_validate(pipeline, X, np.arange(40) % 2, cv=4)

@@ -5,6 +5,8 @@ If the fits fail too, the error is theirs; a method that was asked for by name r
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -133,9 +135,13 @@ def test_if_fits_fail_too_the_error_is_theirs(estimator, rows):
 @pytest.mark.parametrize("scale", [1e154, 1e200, 1e300])
 @pytest.mark.parametrize("method", ["auto", "exact"])
 def test_a_discriminant_of_huge_numbers_is_refused_in_words(scale, method):
-    """The error of ``fit`` is that of an index."""
-    said = r"^X must hold numbers whose squares can be summed in float64, got larger ones"
-    with pytest.raises(ValueError, match=said):
+    """The error of ``fit`` is that of an index, or with some versions of SciPy one of values."""
+    said = "X must hold numbers whose squares can be summed in float64, got larger ones"
+    with pytest.raises((IndexError, ValueError)) as of_fit:
+        LinearDiscriminantAnalysis().fit(X * scale, LABELS)
+    if method == "auto" and isinstance(of_fit.value, ValueError):
+        said = str(of_fit.value)
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
         tree_cross_validate(LinearDiscriminantAnalysis(), X * scale, LABELS, cv=CV, method=method)
 
 

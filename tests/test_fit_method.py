@@ -185,9 +185,15 @@ def test_an_accuracy_has_the_bits_of_scikit_learn(names):
 
 @pytest.mark.parametrize("response", [[0.5, 1.0], ["0", "1"], [[0, 1]], [0, 1, 1]], ids=str)
 def test_what_scikit_learn_says_of_predictions_is_said(response):
-    told = Told(np.array(response), np.arange(2))
-    with pytest.raises(ValueError, match="accuracy"):
-        score_of(ACCURACY, told, np.zeros((2, 1)), np.array([0, 1]), told.classes_, {})
+    told, X, y = Told(np.array(response), np.arange(2)), np.zeros((2, 1)), np.array([0, 1])
+    try:
+        expected = ACCURACY.score(told, X, y)
+    except ValueError:
+        with pytest.raises(ValueError, match="accuracy"):
+            score_of(ACCURACY, told, X, y, told.classes_, {})
+    else:  # scikit-learn 1.8 compares numbers with text
+        assert response == ["0", "1"]
+        assert score_of(ACCURACY, told, X, y, told.classes_, {}) == expected
 
 
 @pytest.mark.parametrize("names", [np.arange(7), np.array(list("abcdefg"))], ids=["int", "str"])
@@ -716,7 +722,7 @@ SINGLE = [(np.arange(20), np.arange(20, 40)), (np.arange(20, 40), np.arange(20))
             DummyClassifier(),
             np.arange(40) % 2,
             {"cv": 5, "groups": np.arange(40) % 3},
-            r"^cv=StratifiedGroupKFold\(5\) cannot split the rows",
+            r"^cv.*StratifiedGroupKFold\(5\) (cannot split the rows|tests no row)",
         ),
         (
             DummyClassifier(),
@@ -808,7 +814,7 @@ def test_estimators_need_no_hash(method):
 def test_compiled_steps_that_ask_for_writable_rows_are_tested_too(method):
     """``PolynomialFeatures`` asks for writable sparse rows, and writes nothing."""
     rng = np.random.default_rng(0)
-    X = sparse.random_array((80, 5), density=0.4, format="csr", rng=rng)
+    X = sparse.random_array((80, 5), density=0.4, format="csr", random_state=rng)
     y = (X.sum(axis=1) > 1).astype(int)
     model = make_pipeline(PolynomialFeatures(2), LogisticRegression())
     scoring = ["accuracy", "neg_log_loss"]

@@ -21,7 +21,7 @@ def test_products_of_sparse_rows(number: type, has_ones: bool) -> None:
     columns = np.column_stack([dense, np.ones(60)]) if has_ones else dense
     expected = columns.T.astype(float) * weights @ columns
     products, size = np.zeros(expected.shape), len(expected)
-    parts = rows.data, rows.indices, rows.indptr.astype(np.int64)
+    parts = rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
     for times in (1, 2):  # they are added to what is there
         glm.add_products(*parts, weights, 9, products)
         np.testing.assert_allclose(products, times * expected, rtol=1e-13, atol=1e-13)
@@ -38,9 +38,11 @@ def test_products_of_sparse_rows(number: type, has_ones: bool) -> None:
 @pytest.mark.parametrize("number", [np.float32, np.float64])
 def test_products_of_sparse_rows_and_lanes(number: type, density: float, n_lanes: int) -> None:
     rng = np.random.default_rng(0)
-    rows = sparse.random_array((50, 30), density=density, format="csr", rng=rng).astype(number)
+    rows = sparse.random_array((50, 30), density=density, format="csr", random_state=rng).astype(
+        number
+    )
     of_columns = rng.normal(size=(30, n_lanes)).astype(number)
-    parts = rows.data, rows.indices, rows.indptr.astype(np.int64)
+    parts = rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
     of_rows = np.full((50, n_lanes), 9, number)
     glm.multiply_sparse(*parts, of_columns, of_rows, False)
     rtol = 1e-4 if number == np.float32 else 1e-12
@@ -135,9 +137,11 @@ def test_exponentials_are_near(number: type, begin: float) -> None:
 def test_other_threads_run_meanwhile() -> None:
     z = np.random.default_rng(0).normal(size=(40_000, 3, 30))
     assert others_run_during(lambda: glm.softmax(z))
-    rows = sparse.random_array((10_000, 100), density=0.5, format="csr", rng=0)
+    rows = sparse.random_array(
+        (10_000, 100), density=0.5, format="csr", random_state=np.random.default_rng(0)
+    )
     weights, products = np.ones(10_000), np.zeros((100, 100))
-    parts = rows.data, rows.indices, rows.indptr.astype(np.int64)
+    parts = rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
     assert others_run_during(lambda: glm.add_products(*parts, weights, 100, products))
     of_rows = np.ones((10_000, 100))
     assert others_run_during(lambda: glm.multiply_sparse(*parts, products, of_rows, True))

@@ -453,7 +453,7 @@ def test_sparse_rows_have_the_models_of_dense_ones(
     n_columns: int, density: float, number: type
 ) -> None:
     rng = np.random.default_rng(0)
-    X = sparse.random_array((300, n_columns), density=density, format="csr", rng=rng)
+    X = sparse.random_array((300, n_columns), density=density, format="csr", random_state=rng)
     X.data += 0.5
     X = X.astype(number)
     y = (X @ rng.normal(size=n_columns) + rng.normal(size=300) > 0).astype(int)

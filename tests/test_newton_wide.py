@@ -33,7 +33,7 @@ def rows_of(
 ) -> tuple[sparse.csr_array, np.ndarray]:
     """Return sparse rows, the last columns with one number each, and noisy classes."""
     rng = np.random.default_rng(0)
-    X = sparse.random_array((n_rows, n_columns), density=density, format="lil", rng=rng)
+    X = sparse.random_array((n_rows, n_columns), density=density, format="lil", random_state=rng)
     X[:, -5:] = 0
     X[rng.choice(n_rows, 5, replace=False), range(-5, 0)] = 1
     X = sparse.csr_array(X)

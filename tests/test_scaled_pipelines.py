@@ -240,7 +240,7 @@ def test_sparse_rows_are_scaled_without_their_means(
     estimator, dtype, order, n_folds, training_paths
 ):
     rng = np.random.default_rng(4)
-    X = sparse.random_array((60, 700), density=0.02, format="csr", rng=rng).astype(dtype)
+    X = sparse.random_array((60, 700), density=0.02, format="csr", random_state=rng).astype(dtype)
     X = sparse.csr_array(X * (10.0 ** rng.integers(-2, 3, 700)).astype(dtype))
     X[:, [3]] = 2.0  # a constant column
     y = X[:, [5, 9, 20]].sum(axis=1) + rng.normal(size=60)
@@ -259,7 +259,7 @@ def test_sparse_rows_are_scaled_without_their_means(
 
 def test_sparse_rows_in_lanes_and_shared():
     rng = np.random.default_rng(4)
-    X = sparse.random_array((80, 300), density=0.05, format="csr", rng=rng)
+    X = sparse.random_array((80, 300), density=0.05, format="csr", random_state=rng)
     y = X[:, [5, 9, 20]].sum(axis=1) > 0.1
     pipeline = make_pipeline(StandardScaler(with_mean=False), PegasosClassifier())
     points = [{"pegasosclassifier__alpha": alpha} for alpha in np.geomspace(1e-4, 1, 9)]
@@ -276,7 +276,7 @@ def test_sparse_rows_in_lanes_and_shared():
 
 def test_a_sparse_row_leaves_no_trace_in_the_model_that_tests_it():
     rng = np.random.default_rng(4)
-    X = sparse.random_array((50, 300), density=0.05, format="csr", rng=rng)
+    X = sparse.random_array((50, 300), density=0.05, format="csr", random_state=rng)
     y = np.arange(50) % 2
     pipeline = make_pipeline(StandardScaler(with_mean=False), AveragedSGDClassifier())
     models = []
@@ -462,7 +462,9 @@ def test_epochs_of_a_step_can_be_searched(rows):
 
 
 def test_a_scaler_that_does_nothing_to_sparse_rows_counts_them():
-    X = sparse.random_array((40, 200), density=0.1, format="csr", rng=0)
+    X = sparse.random_array(
+        (40, 200), density=0.1, format="csr", random_state=np.random.default_rng(0)
+    )
     found = []
 
     def keep(fitted, X, y):
