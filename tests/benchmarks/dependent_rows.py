@@ -163,7 +163,7 @@ def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
     of_series = ((500, 0.5), (500, 0.8), (2000, 0.8), (2000, 0.95))
-    cells = [("forward", *one) for one in of_series]
+    cells = [("forward", *one) for one in (*of_series, (500, 0.9))]
     for splits in ("forward, gap", "purged", "forward, 20"):
         cells += [(splits, *one) for one in of_series[::2]]
     cells += [("independent", 500, 0.0)]
