@@ -105,7 +105,7 @@ def races(case: Case) -> None:
     cv = ms.KFold(3, shuffle=True, random_state=0)
     case.note(estimator=ensemble.kind.__name__, grid=grid, X=X, y=y)
 
-    def study() -> list[tuple[dict[str, Any], float]]:
+    def study() -> list[tuple[dict[str, Any], Any, float]]:
         objective = ot.treecv_objective(
             estimator,
             X,
@@ -123,34 +123,18 @@ def races(case: Case) -> None:
         found.optimize(objective, n_trials=12)
         complete = optuna.trial.TrialState.COMPLETE
         return [
-            (
-                objective.params(trial) if hasattr(objective, "params") else trial.params,
-                trial.value,
-            )
+            (trial.params, objective._space.candidate(trial.params)[0], trial.value)
             for trial in found.get_trials(states=[complete])
         ]
 
     values = outcome(study)
-    first = {name: some[0] for name, some in grid.items()}
     if isinstance(values, Exception):
-        right = outcome(
-            lambda: [
-                ms.cross_validate(
-                    clone(estimator).set_params(**first | {name: one}),
-                    *(X, y),
-                    cv=cv,
-                    scoring=scoring,
-                    error_score="raise",
-                )
-                for name, some in grid.items()
-                for one in some
-            ]
-        )
+        estimators = [clone(estimator).set_params(**one) for one in ms.ParameterGrid(grid)]
+        right = outcome(lambda: [mean_score(one, X, y, cv, scoring) for one in estimators])
         case.compare("study", values, error_of(right))
         return
-    for params, value in values:
-        one = clone(estimator).set_params(**params)
-        right = outcome(lambda one=one: mean_score(one, X, y, cv, scoring))
+    for params, one, value in values:
+        right = outcome(lambda one=one: mean_score(clone(one), X, y, cv, scoring))
         case.compare(f"at {params}", value, right, 1e-6)
 
 

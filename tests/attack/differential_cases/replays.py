@@ -136,7 +136,7 @@ def tables(case: Case) -> None:
 
 def by_hand(estimator: Any, X: Any, given: Problem, options: dict[str, Any]) -> list[float]:
     """Train each fold's model phase by phase with ``partial_fit``; return the mean losses."""
-    cross_validation = CrossValidation(X, given.y, Settings(**options), estimator)
+    cross_validation = CrossValidation.of(X, given.y, Settings(**options), estimator)
     y, w = np.asarray(given.y), options["sample_weight"]
     rows = np.array(X, float) if isinstance(X, list) else X
     if isinstance(rows, np.ndarray) and rows.dtype == object:
