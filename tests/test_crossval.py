@@ -831,7 +831,7 @@ def test_leave_one_out_needs_little_beside_the_rows():
 def test_a_run_can_be_made_again(cache, n_repeats, binary):
     X, y = binary
     options = {"cv": 7, "n_repeats": n_repeats, "scoring": None, "random_state": 0}
-    cross_validation = CrossValidation(X, y, Settings(method="treecv", **options), cache=cache)
+    cross_validation = CrossValidation.of(X, y, Settings(method="treecv", **options), cache=cache)
     run = run_for(cross_validation, PegasosClassifier())
     expected = tree_cross_validate(PegasosClassifier(), X, y, **options)
     for n_parts in (1, None, 2, None):  # left early, or to the end

@@ -57,7 +57,7 @@ def quiet():
 
 def evaluation_of(X, y, *, cache=None, report="progressive", **options):
     settings = Settings(report=report, **options)
-    return CrossValidation(X, y, settings, cache=cache, with_others=cache is not None)
+    return CrossValidation.of(X, y, settings, cache=cache, with_others=cache is not None)
 
 
 def evaluated_early(estimator, evaluation):

@@ -177,7 +177,7 @@ def test_a_task_goes_with_its_last_job(estimator):
     gc.disable()
     try:
         for n_jobs in (1, 3):
-            cross_validation = CrossValidation(X, y, Settings(cv=3), estimator, ModelCache())
+            cross_validation = CrossValidation.of(X, y, Settings(cv=3), estimator, ModelCache())
             runs = [engines.run_for(cross_validation, clone(estimator)) for _ in range(n_jobs)]
             if runs[0].plan.capabilities.free_parameters:
                 runs.append(runs[0].like(clone(estimator)))

@@ -72,7 +72,7 @@ def leaves_of(estimator, X, y, cv, number=0, **options):
         "random_state": 0,
         "n_jobs": 1,
     }
-    evaluation = CrossValidation(X, y, Settings(cv=cv, **given | options), estimator)
+    evaluation = CrossValidation.of(X, y, Settings(cv=cv, **given | options), estimator)
     repeat = evaluation.repeats[number]
     run = run_for(evaluation, estimator)
     learner = run.plan.learner(run.estimator, run.plan.rows(repeat), repeat=repeat)

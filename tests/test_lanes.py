@@ -324,7 +324,7 @@ def test_many_are_as_one_by_one(n_jobs, scoring):
 
 def test_what_is_kept_is_not_walked_again():
     X, y = make()
-    cross_validation = CrossValidation(
+    cross_validation = CrossValidation.of(
         X, y, Settings(cv=5, stratify=False, method="treecv"), cache=ModelCache()
     )
     estimators = FAMILIES["PEGASOS"]

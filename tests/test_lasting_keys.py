@@ -395,7 +395,7 @@ def test_kept_scores_are_those_of_this_scikit_learn(monkeypatch):
     def key(estimator, scoring):
         settings = Settings(scoring=scoring, method="treecv")
         cache = ModelCache()
-        run = run_for(CrossValidation(X, y, settings, cache=cache, with_others=True), estimator)
+        run = run_for(CrossValidation.of(X, y, settings, cache=cache, with_others=True), estimator)
         return run.results(run.plan.repeats[0]).specs[10].key
 
     def keys():

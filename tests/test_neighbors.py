@@ -73,7 +73,7 @@ def splitter(kind: str, n: int, seed: int) -> Any:
 
 def together(models: list[Any], X: Any, y: Any, cv: Any, method: str) -> Any:
     """Yield for each fold its test rows, and what models that share a search say of them."""
-    cross_validation = CrossValidation(X, y, Settings(cv=cv, method="neighbors"))
+    cross_validation = CrossValidation.of(X, y, Settings(cv=cv, method="neighbors"))
     runs = [run_for(cross_validation, model) for model in models]
     repeat, plan = cross_validation.repeats[0], runs[0].plan
     family = plan.bind(repeat, plan.rows(repeat), [run.estimator for run in runs], method)

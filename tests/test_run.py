@@ -93,15 +93,16 @@ def run_of(monkeypatch):
     """Return what makes runs of a plan; all runs of a test have the plan of the first one."""
     runs = []
 
-    def make(constant, kind=Scripted, method="auto", cache=None):
+    def make(constant, kind=Scripted, method="auto", cache=None, report=None):
         estimator = DummyRegressor(strategy="constant", constant=constant)
         if runs:
             runs.append(runs[0].like(estimator))
             return runs[-1]
         engine = Engine("scripted", kind, ("auto", "treecv"))
         monkeypatch.setattr(engines, "ENGINES", (engine, engines.ENGINES[-1]))
-        settings = Settings(cv=N_FOLDS, shuffle=False, method=method, scoring="squared_error")
-        cross_validation = CrossValidation(X, Y, settings, cache=cache)
+        given = {"cv": N_FOLDS, "shuffle": False, "scoring": "squared_error"}
+        settings = Settings(**given, method=method, report=report)
+        cross_validation = CrossValidation.of(X, Y, settings, cache=cache)
         runs.append(engines.run_for(cross_validation, estimator))
         return runs[-1]
 
@@ -147,8 +148,7 @@ def test_predictions_fall_back_too(run_of):
 
 
 def test_only_missing_folds_are_asked_for(run_of):
-    run = run_of(5.0, ByFold, cache=ModelCache())
-    run.request.cross_validation.report_as("folds")
+    run = run_of(5.0, ByFold, cache=ModelCache(), report="folds")
     events = run.events()
     next(events)
     events.close()
@@ -160,9 +160,8 @@ def test_only_missing_folds_are_asked_for(run_of):
 
 
 def test_what_is_precomputed_is_revealed_part_by_part(run_of):
-    run = run_of(1.0)
+    run = run_of(1.0, report="folds")
     other = run_of(2.0)
-    run.request.cross_validation.report_as("folds")
     assert evaluate_batch([run, other])
     seen = [run.book.n_scored for _ in run]
     assert seen == [1, 2, 3, 4] and run.is_complete

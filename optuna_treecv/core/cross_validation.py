@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Mapping
+from collections.abc import MutableMapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from copy import copy
+from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 from functools import cached_property
 import sys
@@ -73,50 +76,89 @@ T = TypeVar("T")
 _FAR = 100
 
 
+@dataclass(frozen=True)
+class Search:
+    """What the trials of a search have in common.
+
+    Attributes
+    ----------
+    ends : mapping
+        By parameter, the values at the ends of the search, where they are known.
+    grid : mapping
+        By parameter, all values, where a grid is searched.
+    keep_outputs : {"auto", "all", False}
+        Which out-of-fold responses outlive their evaluation, see ``Request.kept_responses``.
+    tries_all_folds : bool
+        Whether fits go on where a fold has failed, to raise ``FoldsFailed`` in the end.
+    """
+
+    ends: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    keep_outputs: Literal["auto", "all", False] = False
+    tries_all_folds: bool = False
+
+
+@dataclass(eq=False)
+class _Found:
+    """What is found once, by the thread that needs it first, and the time that this has taken.
+
+    Attributes
+    ----------
+    undivided : Settings or None
+        How the rows are to be divided; None: they are.
+    repeats : list of Repeat
+        Empty before the rows are divided.
+    seconds : float
+    facts : dict
+    topics : set of str
+        What users were warned about.
+    name_of_metadata : list of (bytes or None)
+    metadata : Metadata or None
+    prepared : dict of RowLayout to PreparedRows
+        Of the first repeat.
+    further : mapping
+        The prepared rows of further repeats that somebody has.
+    last : dict
+        What was made for the name that was asked for last, by its kind.
+    """
+
+    undivided: Settings | None
+    repeats: list[Repeat] = field(default_factory=list)
+    seconds: float = 0.0
+    facts: dict[Hashable, Any] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+    name_of_metadata: list[bytes | None] = field(default_factory=list)
+    metadata: Metadata | None = None
+    prepared: dict[RowLayout, PreparedRows] = field(default_factory=dict)
+    further: MutableMapping[Any, PreparedRows] = field(default_factory=WeakValueDictionary)
+    last: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Prepared rows are larger than what they are made from, so they are made again. Metadata
+        # is compared by identity, which pickling does not keep for all objects.
+        found = self.undivided, self.repeats, self.seconds, self.facts, self.topics
+        return _Found, (*found, self.name_of_metadata)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class CrossValidation:
     """A cross-validation without the estimator: data, settings and cuts.
 
-    It is made once and shared by all estimators and threads. The rows are cut when it is known
+    It is made once and shared by all estimators and threads. The rows are divided when it is known
     whether classes are predicted, prepared when the first estimator asks for them, and kept.
-
-    Parameters
-    ----------
-    X, y : the rows as given
-    settings : Settings
-    estimator : estimator or None
-        One of those that will be evaluated; None if none is known yet.
-    cache : ModelCache, StoredModelCache or None
-        Where models and results are kept; None: nowhere.
-    with_others : bool
-        Whether other tasks may use the same cache.
 
     Attributes
     ----------
     data : Data
         The rows as given.
     settings : Settings
-    n_targets : int
-        The number of columns of y.
+        Without ``cv`` and ``groups``.
+    search : Search
     asks_for_passes : bool
         Whether models that are trained further are asked for, and not those of ``fit``.
-    repeats : list of Repeat
-        None before ``divide_for``.
-    growing : Lock
-        Held while rows are cut into bins and trees grow, so that trials in threads share them.
-    binned : dict
-        The rows in bins that were asked for last.
-    searched : dict
-        By parameter, the values at the ends of a search, where they are known.
-    grid : dict
-        By parameter, all values, where a grid is searched.
-    keeps_outputs : {"auto", "all", False}
-        Which out-of-fold responses outlive their evaluation, see ``Request.kept_responses``.
     groups : ndarray of shape (n_rows,), int, or None
         The number of the group of each row.
-    topics : set of str
-        What users were warned about.
-    tries_all_folds : bool
-        Whether fits go on where a fold has failed, to raise ``FoldsFailed`` in the end.
     shared : SharedBetweenRuns
         The models and results that runs share.
     unused : UnusedWarnings
@@ -125,97 +167,124 @@ class CrossValidation:
         The steps before the learners, fitted once for all of them.
     """
 
-    def __init__(
-        self,
+    data: Data
+    settings: Settings
+    search: Search
+    asks_for_passes: bool
+    groups: np.ndarray | None
+    shared: SharedBetweenRuns
+    unused: UnusedWarnings
+    steps: Steps
+    _cv_in_words: str
+    _metadata_arguments: MetadataArguments
+    _token: str
+    _found: _Found
+
+    @classmethod
+    def of(
+        cls,
         X: Any,
         y: Any,
         settings: Settings,
         estimator: Any = None,
         cache: AnyCache | None = None,
         with_others: bool = False,
-    ) -> None:
-        self.settings = settings
-        # Reports that only follow from the pruner do not turn fits into passes.
-        is_asked = settings.method in ("treecv", "standard", "progressive") or settings.is_early
-        self.asks_for_passes = is_asked or settings.n_epochs is not None
-        self.shared = SharedBetweenRuns(cache, with_others)
-        self.unused = UnusedWarnings(warn_caller)
-        self.repeats: list[Repeat] = []
-        self._facts: dict[Any, Any] = {}
-        self.topics: set[str] = set()
-        self._preparing = Lock()
+        search: Search = Search(),
+        topics: set[str] | None = None,
+    ) -> "CrossValidation":
+        """Return a cross-validation of rows as given.
+
+        Parameters
+        ----------
+        X, y : the rows as given
+        settings : Settings
+        estimator : estimator or None
+            One of those that will be evaluated; None if none is known yet.
+        cache : ModelCache, StoredModelCache or None
+            Where models and results are kept; None: nowhere.
+        with_others : bool
+            Whether other cross-validations may use the same cache.
+        search : Search
+        topics : set of str or None
+            What users were warned about before; None: nothing.
+        """
         began = perf_counter()
+        found = _Found(settings, topics=set() if topics is None else topics)
         X, y = on_cluster(X, y)
-        self.warn_once("reading", lambda: why_read_at_once(X))
+        _warn_once(found, "reading", lambda: why_read_at_once(X))
         X, y, names = opened(X, y, settings.room)
-        self.data = Data(X, y, settings.room, names)
+        data = Data(X, y, settings.room, names)
         if settings.room.max_bytes is None:
-            self.warn_once("memory", lambda: why_not_in_memory(self.data.X))
-        self.n_targets = count_targets(self.data.y)
-        cv = settings.cv
+            _warn_once(found, "memory", lambda: why_not_in_memory(data.X))
+        count_targets(data.y)
+        cv, groups = settings.cv, None
         if not isinstance(cv, str | int | float | np.number) and not hasattr(cv, "split"):
             cv = "pairs of training and test rows" if are_pairs(cv) else "fold ids"
-        self._cv_in_words = str(cv)
-        self.groups: np.ndarray | None = None
         if settings.groups is not None:
-            self._check_groups(settings.groups)
-            self.groups = np.unique(np.asarray(settings.groups), return_inverse=True)[1]
+            _check_groups(settings.groups, data.n_rows)
+            groups = np.unique(np.asarray(settings.groups), return_inverse=True)[1]
         weights = settings.sample_weight, settings.score_weight
-        self._metadata_arguments = MetadataArguments(*weights, settings.params, self.data.n_rows)
-        self._metadata: Metadata | None = None
-        self._name_of_metadata: list[bytes | None] = []
-        self._seconds = perf_counter() - began
-        self._token = token().hex()[:16]
-        self._prepared: dict[RowLayout, PreparedRows] = {}
-        self._further: WeakValueDictionary[Any, PreparedRows] = WeakValueDictionary()
-        if isinstance(self.data.X, PlacedRows):
-            self.steps = Steps(self.data.X.sample, None, None)
-        else:
-            self.steps = Steps(self.data.X, self.data.y, self.shared.memory)
-        self.growing = Lock()
-        self.binned: dict[Any, Any] = {}
-        self.searched: dict[str, tuple[Any, ...]] = {}
-        self.grid: dict[str, tuple[Any, ...]] = {}
-        self.tries_all_folds = False
-        self.keeps_outputs: Literal["auto", "all", False] = False
-        depends_on_estimator = settings.stratify is not False and self._can_stratify()
+        shared = SharedBetweenRuns(cache, with_others)
+        of_steps = data.X, data.y, shared.memory
+        # Reports that only follow from the pruner do not turn fits into passes.
+        is_asked = settings.method in ("treecv", "standard", "progressive") or settings.is_early
+        cross_validation = cls(
+            data,
+            replace(settings, cv=None, groups=None),
+            search,
+            is_asked or settings.n_epochs is not None,
+            groups,
+            shared,
+            UnusedWarnings(warn_caller),
+            Steps(*((data.X.sample, None, None) if isinstance(data.X, PlacedRows) else of_steps)),
+            str(cv),
+            MetadataArguments(*weights, settings.params, data.n_rows),
+            token().hex()[:16],
+            found,
+        )
+        found.seconds = perf_counter() - began
+        depends_on_estimator = settings.stratify is not False and _can_stratify(data, settings)
         if not depends_on_estimator or estimator is not None:
-            self.divide_for(estimator)
-
-    def _check_groups(self, groups: Any) -> None:
-        check_array_kind("groups", groups)
-        with naming("groups"):
-            n_entries = _num_samples(groups)
-        if n_entries != self.data.n_rows:
-            raise ValueError(
-                f"groups must have one entry per row: X has {self.data.n_rows} rows, groups "
-                f"{n_entries} entries."
-            )
-        check_no_missing("groups", groups)
-
-    def report_as(self, report: Report) -> None:
-        """Make this kind of reports; it may be changed before the first request."""
-        self.settings = replace(self.settings, report=report)
-        self._facts.clear()
-        self.repeats = self._repeats_of([repeat.cut for repeat in self.repeats])
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Prepared rows are larger than what they are made from, so they are made again. Metadata
-        # is compared by identity, which pickling does not keep for all objects.
-        fresh: dict[str, Any] = {
-            "_prepared": {},
-            "_further": None,
-            "_preparing": None,
-            "growing": None,
-            "binned": {},
-            "_metadata": None,
-        }
-        return {**self.__dict__, **fresh}
+            cross_validation.divide_for(estimator)
+        return cross_validation
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_found" not in state:  # of a version before this one was frozen
+            is_divided = bool(state["repeats"])
+            state["_found"] = _Found(
+                None if is_divided else state["settings"],
+                state["repeats"],
+                state["_seconds"],
+                state["_facts"],
+                state["topics"],
+                state["_name_of_metadata"],
+            )
+            names = "searched", "grid", "keeps_outputs", "tries_all_folds"
+            state["search"] = Search(*(state[name] for name in names))
         self.__dict__.update(state)
-        self._preparing, self.growing = Lock(), Lock()
-        self._further = WeakValueDictionary()
+
+    def with_report(self, report: Report) -> "CrossValidation":
+        """Return the same with this kind of reports."""
+        return self._copy([one.cut for one in self.repeats], replace(self.settings, report=report))
+
+    def trying_all_folds(self) -> "CrossValidation":
+        """Return the same, in which fits go on where a fold has failed."""
+        return replace(self, search=replace(self.search, tries_all_folds=True))
+
+    @property
+    def repeats(self) -> list[Repeat]:
+        """The repeats; none before the rows are divided."""
+        return self._found.repeats
+
+    @property
+    def topics(self) -> set[str]:
+        """What users were warned about."""
+        return self._found.topics
+
+    @cached_property
+    def n_targets(self) -> int:
+        """The number of columns of y."""
+        return count_targets(self.data.y)
 
     def metadata_for(self, estimator: Any) -> Metadata:
         """Return what an estimator and its scores get besides X and y.
@@ -229,19 +298,21 @@ class CrossValidation:
         scorers = [one.score if isinstance(one, Scorer) else None for one in unpooled]
         metadata = self._metadata_arguments.metadata_for(estimator, scorers)
         of_folds = not (self.settings.pooled or all(isinstance(one, Pooled) for one in metrics))
-        with self._preparing:
-            is_first = self._metadata is None
-            if self._metadata is None:
+        found = self._found
+        with found.lock:
+            is_first = found.metadata is None
+            if found.metadata is None:
                 if not metadata.is_nothing():
                     for repeat in self.repeats:
                         metadata.check_masses(repeat.cut, of_folds)
-                    self._name_of_metadata = [metadata.name()]
+                    found.name_of_metadata = [metadata.name()]
                 self.data.weights = metadata.weights
                 self.data.score_weights = metadata.score_weights
-                self._metadata = metadata
+                found.metadata = metadata
+            before = found.metadata
         if is_first and of_folds:
             metadata.warn_if_weights_act_in_no_score(self.repeats[0].cut)
-        if not metadata.equals(self._metadata):
+        if not metadata.equals(before):
             raise ValueError(
                 "params must reach the fit and the scores of all estimators alike, but "
                 f"{name_of(estimator)} and one before it request different ones."
@@ -254,32 +325,32 @@ class CrossValidation:
 
     def fact(self, name: Hashable, find: Callable[[], T]) -> T:
         """Return what is found once and kept under a name."""
-        with self._preparing:
-            if name not in self._facts:
-                self._facts[name] = find()
-            return self._facts[name]
+        facts = self._found.facts
+        with self._found.lock:
+            if name not in facts:
+                facts[name] = find()
+            return facts[name]
 
-    def _can_stratify(self) -> bool:
-        """Return whether there are labels and the rows are cut in a way that can be stratified."""
-        return (
-            self.data.y is not None
-            and self.settings.may_stratify
-            and self.settings.cv != self.data.n_rows
-            and (self.data.y.ndim == 1 or self.settings.stratify is True)
-        )
+    def last(self, kind: str, name: Hashable, make: Callable[[], T]) -> T:
+        """Return what is made once and kept until another name of the kind is asked for."""
+        kept = self._found.last
+        with self._found.lock:
+            if kind not in kept or kept[kind][0] != name:
+                kept.pop(kind, None)  # its memory may be needed
+                kept[kind] = name, make()
+            return kept[kind][1]
 
     def divide_for(self, estimator: Any) -> None:
-        """Cut the rows, unless that is done, for estimators of the given kind."""
-        with self._preparing:
-            if self.repeats:
+        """Divide the rows, unless that is done, for estimators of the given kind."""
+        found = self._found
+        with found.lock:
+            if found.undivided is None:
                 return
-            began = perf_counter()
-            settings = self.settings
+            began, settings = perf_counter(), found.undivided
             if settings.may_stratify and settings.shuffle and settings.groups is None:
                 if why := _why_order_misleads(self.data.X):
                     warn_caller(why)
-            codes = self._codes(estimator)
-            data = self.data
+            data, codes = self.data, self._codes(settings, estimator)
             rows = ToCut(data.X, data.y, settings.groups, data.n_rows, settings.shuffle, codes)
             cuts = make_cuts(settings.cv, rows, self._seed_of, settings.n_repeats)
             if settings.method == "holdout":
@@ -295,19 +366,19 @@ class CrossValidation:
                     "cv must make the same number of folds in each of n_repeats calls of its "
                     "split."
                 )
-            self.repeats = self._repeats_of(cuts)
-            self.settings = replace(settings, cv=None, groups=None)  # not needed again
-            self._seconds += perf_counter() - began
+            found.repeats = self._repeats_of(cuts)
+            found.undivided = None  # cv and groups are not needed again
+            found.seconds += perf_counter() - began
 
-    def _codes(self, estimator: Any) -> np.ndarray | None:
+    def _codes(self, settings: Settings, estimator: Any) -> np.ndarray | None:
         """Return the class of each row if the folds are to be stratified."""
-        cv, stratify = self.settings.cv, self.settings.stratify
-        if stratify is True and not self._can_stratify():
+        cv, stratify, can_be = settings.cv, settings.stratify, _can_stratify(self.data, settings)
+        if stratify is True and not can_be:
             raise ValueError(
                 "stratify must be 'auto' or False unless cv is an int below the number of "
                 f"rows or a share of them, got True with cv={self._cv_in_words}."
             )
-        if stratify is False or not self._can_stratify():
+        if stratify is False or not can_be:
             return None
         if not is_classifier(estimator):
             if stratify == "auto":
@@ -359,12 +430,18 @@ class CrossValidation:
 
         Prepared rows and the cache are shared. Nothing is reported, and no outputs are kept.
         """
-        other = copy(self)
-        other.settings = replace(self.settings, report=None, row_losses=False)
-        other._prepared, other._facts, other.keeps_outputs = self._prepared, {}, False
-        other._further = WeakValueDictionary()
-        other.steps = Steps(self.data.X, self.data.y, self.shared.memory)
-        other.repeats = other._repeats_of(cuts)
+        return self._copy(
+            cuts,
+            replace(self.settings, report=None, row_losses=False),
+            search=replace(self.search, keep_outputs=False),
+            steps=Steps(self.data.X, self.data.y, self.shared.memory),
+        )
+
+    def _copy(self, cuts: Sequence[Cut], settings: Settings, **others: Any) -> "CrossValidation":
+        """Return a cross-validation of the same rows, prepared once for both."""
+        found = replace(self._found, facts={}, further=WeakValueDictionary())
+        other = replace(self, settings=settings, _found=found, **others)
+        found.repeats = other._repeats_of(cuts)
         return other
 
     def _seed_of(self, number: int) -> int:
@@ -399,12 +476,7 @@ class CrossValidation:
 
     def warn_once(self, about: str, find: Callable[[], str]) -> None:
         """Warn by the sentence that is found, unless it is empty or was looked for before."""
-        with self._preparing:
-            if about in self.topics:
-                return
-            self.topics.add(about)
-        if sentence := find():
-            warn_caller(sentence)
+        _warn_once(self._found, about, find)
 
     @cached_property
     def tests_single_rows(self) -> bool:
@@ -493,10 +565,13 @@ class CrossValidation:
         data, n_epochs = self._content(self.data.y), self.settings.n_epochs or 1
         if data is None:
             raise NoKey("X or y holds objects whose content has no digest")
-        if None in self._name_of_metadata:
+        if None in self._found.name_of_metadata:
             raise NoKey("params holds an object whose content has no digest")
         parts = [data, encode(scoring.names), encode(scoring.optimized), encode(n_epochs)]
-        parts += [*map(_name_of_metric, scoring.metrics), *filter(None, self._name_of_metadata)]
+        parts += [
+            *map(_name_of_metric, scoring.metrics),
+            *filter(None, self._found.name_of_metadata),
+        ]
         for cut in [repeat.cut for repeat in self.repeats]:
             parts += [encode(cut.n_folds), *map(encode, cut.arrays())]
         return digest(*parts).hex()[:16]
@@ -531,7 +606,7 @@ class CrossValidation:
         are_named : bool
             Whether models are known by a digest of the prepared rows, which takes time too.
         """
-        repeat = repeat or self.repeats[0]
+        repeat, found = repeat or self.repeats[0], self._found
         is_kept = name is not None and repeat.number == 0
 
         def make() -> PreparedRows:
@@ -544,21 +619,21 @@ class CrossValidation:
                 # Digesting the rows is part of preparing them.
                 self.names_of(layout, rows, repeat.number, name or b"")
             seconds = perf_counter() - began
-            return replace(rows, seconds=seconds + self._seconds if is_kept else seconds)
+            return replace(rows, seconds=seconds + found.seconds if is_kept else seconds)
 
         if name is None:
             return make()
-        with self._preparing:
+        with found.lock:
             if repeat.number > 0:
                 further = layout, name, repeat.number
-                if (rows := self._further.get(further)) is None:
-                    rows = self._further[further] = make()
+                if (rows := found.further.get(further)) is None:
+                    rows = found.further[further] = make()
                 return rows
             if name:
                 return self.steps.rows((layout, name), make)
-            if layout not in self._prepared:
-                self._prepared[layout] = make()
-            return self._prepared[layout]
+            if layout not in found.prepared:
+                found.prepared[layout] = make()
+            return found.prepared[layout]
 
     def data_name(self) -> tuple[bytes, bool]:
         """Return a name for the rows as given with their weights and what else ``fit`` gets.
@@ -567,7 +642,7 @@ class CrossValidation:
         """
 
         def content() -> bytes | None:
-            parts = self._content(self.data.y_given), *self._name_of_metadata
+            parts = self._content(self.data.y_given), *self._found.name_of_metadata
             return None if None in parts else digest(*filter(None, parts))
 
         return self.shared.name_of("as given", content)
@@ -601,6 +676,37 @@ def on_cluster(X: Any, y: Any) -> tuple[Any, Any]:
     from optuna_treecv.dask import DaskRows
 
     return DaskRows(X, y, client), None
+
+
+def _warn_once(found: _Found, about: str, find: Callable[[], str]) -> None:
+    """Warn by the sentence that is found, unless it is empty or was looked for before."""
+    with found.lock:
+        if about in found.topics:
+            return
+        found.topics.add(about)
+    if sentence := find():
+        warn_caller(sentence)
+
+
+def _check_groups(groups: Any, n_rows: int) -> None:
+    check_array_kind("groups", groups)
+    with naming("groups"):
+        n_entries = _num_samples(groups)
+    if n_entries != n_rows:
+        raise ValueError(
+            f"groups must have one entry per row: X has {n_rows} rows, groups {n_entries} entries."
+        )
+    check_no_missing("groups", groups)
+
+
+def _can_stratify(data: Data, settings: Settings) -> bool:
+    """Return whether there are labels and the rows are cut in a way that can be stratified."""
+    return (
+        data.y is not None
+        and settings.may_stratify
+        and settings.cv != data.n_rows
+        and (data.y.ndim == 1 or settings.stratify is True)
+    )
 
 
 def _name_of_metric(metric: Metric) -> bytes:

@@ -142,7 +142,7 @@ class Request:
         They are those of ``predict`` and ``predict_proba``, as far as the scores need them, or
         where all predictions are wanted.
         """
-        wanted = self.cross_validation.keeps_outputs
+        wanted = self.cross_validation.search.keep_outputs
         if not wanted or self.settings.method == "progressive":
             return ()
         scored = [one.of if isinstance(one, Pooled) else one for one in self.scoring.metrics]

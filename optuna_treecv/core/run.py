@@ -387,7 +387,7 @@ class Run:
         scores = book.scores[request.scoring.optimized[0]]
         of_repeats = book.pooled[request.scoring.optimized[0], :, 0]
         is_unknown = np.isnan(of_repeats if request.is_pooled else scores).any()
-        if request.cross_validation.tries_all_folds and (self.errors or is_unknown):
+        if request.cross_validation.search.tries_all_folds and (self.errors or is_unknown):
             of_metrics = map(self.fold_scores, range(len(request.scoring.names)))
             raise FoldsFailed(np.array([*of_metrics]), dict(sorted(self.errors.items())))
         if not request.is_pooled and not np.isfinite(scores).all():
@@ -495,7 +495,7 @@ class Run:
 
     def _skipped(self, repeat: Repeat, failed: Failed) -> TestedFolds:
         """Return a fold without a score, or raise the error unless all folds are tried."""
-        if failed.folds is None or not self.request.cross_validation.tries_all_folds:
+        if failed.folds is None or not self.request.cross_validation.search.tries_all_folds:
             raise failed.error
         n_folds, n_metrics = failed.folds.n_folds, len(self.request.scoring.metrics)
         number = repeat.number * repeat.cut.n_folds + repeat.cut.number(failed.folds.first)

@@ -16,6 +16,7 @@ from optuna_treecv.core.choose import answers_to
 from optuna_treecv.core.choose import plan_for
 from optuna_treecv.core.choose import request_for
 from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.cross_validation import Search
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Engine
 from optuna_treecv.core.engine import Plan
@@ -91,11 +92,10 @@ def cross_validation_for(
     Ensembles of a grid will grow once for it.
     """
     grow = any(kind_of(divided(estimator)[1]) is not None for estimator in estimators)
-    cross_validation = CrossValidation(X, y, settings, cache=ModelCache() if grow else None)
-    cross_validation.searched = _grid_of(estimators)
-    if grow:
-        cross_validation.grid = cross_validation.searched
-    return cross_validation
+    grid = _grid_of(estimators)
+    search = Search(ends=grid, grid=grid if grow else {})
+    cache = ModelCache() if grow else None
+    return CrossValidation.of(X, y, settings, cache=cache, search=search)
 
 
 # The types of values that tell points of a grid apart.

@@ -194,7 +194,7 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
     if is_classifier(estimator):
         n_outputs = len(request.data.classes())
     parameters = parts.parameters if isinstance(parts, Parts) else ()
-    is_searched = any(name in cross_validation.searched for name in parameters)
+    is_searched = any(name in cross_validation.search.ends for name in parameters)
     facts = has_weights, *counts, cross_validation.n_folds, is_asked, n_outputs, is_searched
     # A step is not the reason if there is one without it. All rows pass those of a table.
     if isinstance(parts, str) or parts.kinds:
@@ -208,7 +208,7 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
     except NotAheadError as error:
         return str(error)
     idle = parts.family.idle_of(parts.last, is_sparse)
-    if searched := [name for name in idle if parts.prefix + name in cross_validation.searched]:
+    if searched := [name for name in idle if parts.prefix + name in cross_validation.search.ends]:
         return f"{searched[0]} is searched, which does not act on models that have converged"
     if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
         return "a StandardScaler cannot subtract a mean from sparse rows"

@@ -280,7 +280,7 @@ class _Fits:
     def _failed(self, chunk: int, error: Exception) -> Failed:
         """Return that a fold could not be fitted; raise the error unless all folds are tried."""
         error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
-        if not self._request.cross_validation.tries_all_folds:
+        if not self._request.cross_validation.search.tries_all_folds:
             with self._fold_task.naming_step():
                 raise error
         return Failed(error, folds=Node(chunk, chunk + 1))

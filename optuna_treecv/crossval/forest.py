@@ -6,6 +6,7 @@ A grown forest answers all settings that only stop or prune, so the trials of a 
 from collections.abc import Generator
 from collections.abc import Mapping
 from functools import cache
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -185,23 +186,28 @@ class ForestPlan(Plan):
         self, candidate: Candidate, repeat: Repeat, rows: BinnedRows
     ) -> tuple[Trees, bool]:
         """Return a forest with the trees under a candidate's limits, and whether it is new."""
-        cross_validation = self.request.cross_validation
-        growth = candidate.growth(rows)
-        of_candidate = Limits.of(candidate)
+        cross_validation, growth = self.request.cross_validation, candidate.growth(rows)
+        of_candidate, n_threads = Limits.of(candidate), self.request.settings.n_threads
+
+        def grow(smaller: Trees | None) -> Trees:
+            limits = _mild_limits(of_candidate, cross_validation.search.ends, smaller)
+            return grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
+
         of_sums = self.kept(candidate, repeat).of_sums
-        cache = cross_validation.shared.memory if of_sums else None
-        key = Key(of_sums, b"", b"", b"forest %d" % growth.seed)
-        with cross_validation.growing:
-            kept_forest: Trees | None = None if cache is None else cache.find(key)
-            if kept_forest is not None and kept_forest.covers(of_candidate):
+        # A forest is large and soon grown again, so no store keeps it.
+        cache = cross_validation.shared.memory
+        if cache is None or not of_sums:
+            return grow(None), True
+        key, smaller = Key(of_sums, b"", b"", b"forest %d" % growth.seed), None
+        while (kept_forest := cache.claim(key)) is not None:
+            if kept_forest.covers(of_candidate):
                 return kept_forest, False
-            limits = _mild_limits(of_candidate, cross_validation.searched, kept_forest)
-            began = perf_counter()
-            n_threads = self.request.settings.n_threads
-            forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
-            if cache is not None:  # a forest is large and soon grown again, so no store keeps it
-                cache.forget(key)
-                cache.keep(key, forest, perf_counter() - began)
+            smaller = cache.take(key)
+        try:
+            began, forest = perf_counter(), grow(smaller)
+            cache.keep(key, forest, perf_counter() - began)
+        finally:
+            cache.release(key)
         return forest, True
 
 
@@ -216,11 +222,8 @@ def rows_of(
         return _prepare(cross_validation, estimator, repeat)
     columns = which_are_categorical(cross_validation.data.X, estimator.categorical_features)
     name = type(estimator), estimator.max_bins, columns.tobytes()
-    with cross_validation.growing:
-        if name not in cross_validation.binned:
-            cross_validation.binned.clear()
-            cross_validation.binned[name] = _prepare(cross_validation, estimator, repeat)
-        return cross_validation.binned[name]
+    make = partial(_prepare, cross_validation, estimator, repeat)
+    return cross_validation.last("binned rows", name, make)
 
 
 def _prepare(

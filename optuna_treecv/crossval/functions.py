@@ -101,7 +101,7 @@ def tree_cross_validate(
     """
     check_choice("kfold_models", kfold_models, (True, False))
     estimator = checked_estimator(estimator)
-    cross_validation = CrossValidation(X, y, Settings(**settings), estimator)
+    cross_validation = CrossValidation.of(X, y, Settings(**settings), estimator)
     average = "kfold_models must be False" if kfold_models else ""
     return run_for(cross_validation, estimator, wants_average=average).finish()
 
@@ -232,5 +232,5 @@ def tree_cross_val_predict(
     """
     estimator = checked_estimator(estimator)
     settings["score_weight"] = None
-    cross_validation = CrossValidation(X, y, Settings(**settings), estimator)
+    cross_validation = CrossValidation.of(X, y, Settings(**settings), estimator)
     return run_for(cross_validation, estimator, is_scored=False).predict(response_method)

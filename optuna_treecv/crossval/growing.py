@@ -98,7 +98,7 @@ def _check(request: Request) -> None:
 
 def _check_truncated(request: Request, prefix: str, last: Any) -> None:
     """Refuse cuts at a depth where trees of this depth would differ by more than chance."""
-    kind, searched = kind_of(last), request.cross_validation.searched
+    kind, searched = kind_of(last), request.cross_validation.search.ends
     if kind is None or kind.is_boosted or f"{prefix}max_depth" not in searched:
         raise ValueError(
             "truncate must be False unless max_depth of a forest is searched, got True for "

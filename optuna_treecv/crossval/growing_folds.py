@@ -177,17 +177,20 @@ class GrowingFolds:
         self._sign = 1.0 if request.scoring.first.direction == "minimize" else -1.0
         responses = [response_of(one, candidate) for one in request.scoring.metrics]
         self._methods = list(dict.fromkeys([*responses, *request.kept_responses]))
-        size, searched = prefix + kind.size, request.cross_validation.searched
+        size, searched = prefix + kind.size, request.cross_validation.search.ends
         self._cut_at: Cut = None
         self._cuts: list[Cut] = [None]
         of_last = {name.removeprefix(prefix): values for name, values in searched.items()}
-        can_share = bool(request.cross_validation.grid) or len(searched.keys() - {size}) == 1
+        can_share = (
+            bool(request.cross_validation.search.grid) or len(searched.keys() - {size}) == 1
+        )
         cut = kind.cut_of(last, of_last, request.settings.truncate, can_share)
         if cut is not None:
             name, widest = cut
             self._cut_at = name, getattr(last, name)
             of_grid = [
-                (name, value) for value in request.cross_validation.grid.get(prefix + name, ())
+                (name, value)
+                for value in request.cross_validation.search.grid.get(prefix + name, ())
             ]
             self._cuts = [*dict.fromkeys([*of_grid, self._cut_at])]
             self._last = clone(self._last).set_params(**{name: widest})
@@ -195,8 +198,8 @@ class GrowingFolds:
         self._name_of_all = self._name_without_size() if shares else b""
         self._most = self._n_trees
         self._asked: Collection[int] = ()
-        if self._name_of_all and request.cross_validation.grid:
-            sizes = *request.cross_validation.grid.get(size, ()), self._n_trees
+        if self._name_of_all and request.cross_validation.search.grid:
+            sizes = *request.cross_validation.search.grid.get(size, ()), self._n_trees
             self._asked = [one for one in sizes if is_integer(one)]
             if not self._is_best and not request.settings.is_growing:  # all of them will be
                 self._most = max([self._most, *self._asked])
@@ -380,15 +383,10 @@ class GrowingFolds:
 
     def _held(self, chunk: int) -> Fold | None:
         """Return a fold that trials of other sizes have left, which is nobody else's then."""
-        memory, key = (
-            self._request.cross_validation.shared.memory,
-            ("growth", self._name_of_all, chunk),
-        )
+        memory = self._request.cross_validation.shared.memory
         if not self._name_of_all or memory is None:
             return None
-        with self._request.cross_validation.growing:
-            fold: Fold | None = memory.find(key)
-            memory.forget(key)
+        fold: Fold | None = memory.take(("growth", self._name_of_all, chunk))
         return fold
 
     def _prepared(self, chunk: int, take: Callable[[], Taken]) -> Prepared:

@@ -102,6 +102,5 @@ def without_fold(cross_validation: CrossValidation, number: int, fold: int) -> C
         report=None,
         row_losses=False,
     )
-    made = CrossValidation(some(data.X_given), some(data.y_given), inner, cache=ModelCache())
-    made.topics = cross_validation.topics  # what was said of all rows is not said again
-    return made
+    X, y, topics = some(data.X_given), some(data.y_given), cross_validation.topics
+    return CrossValidation.of(X, y, inner, cache=ModelCache(), topics=topics)

@@ -152,8 +152,8 @@ class NeighborsPlan(JointPlan):
         y: Any = request.data.y
         if request.classes is not None:
             y = as_codes(y, request.classes)
-        ends = request.cross_validation.searched.get(f"{parts.prefix}n_neighbors", ())
-        if not request.cross_validation.searched and memory is not None:
+        ends = request.cross_validation.search.ends.get(f"{parts.prefix}n_neighbors", ())
+        if not request.cross_validation.search.ends and memory is not None:
             # A callable suggests, so that trials are known one by one: most search no further.
             sizes = [one.n_neighbors for one in points if isinstance(one.n_neighbors, int)]
             ends = _MOST_BEFORE, *(2 ** size.bit_length() - 1 for size in sizes)

@@ -678,7 +678,8 @@ def why_not_trained_further(request: Request) -> str:
         return ""
     if not request.asks_for_passes:
         # The trials of a search over max_iter are all fitted, those with max_iter=1 too.
-        others = [name for name in request.cross_validation.searched if name.endswith("max_iter")]
+        ends = request.cross_validation.search.ends
+        others = [name for name in ends if name.endswith("max_iter")]
         if why := why_fit_differs(estimator, request.searched or others):
             return why
     if why := why_rows_age(estimator) or why_counts_differ(request):

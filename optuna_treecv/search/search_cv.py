@@ -515,7 +515,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(estimator, X, y, **options)
-        objective._cross_validation.tries_all_folds = self.error_score != "raise"
+        if self.error_score != "raise":
+            objective._try_all_folds()
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a pruner, which the user may not know.
         is_meant = self.study is None or isinstance(pruner, RacingPruner)

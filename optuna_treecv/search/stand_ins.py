@@ -680,7 +680,7 @@ def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: 
     if getattr(X, "dtype", None) == np.float32:
         raise LeftToSklearn("predictions would have another dtype")
     with quietly():
-        cross_validation = CrossValidation(X, y, settings, estimator)
+        cross_validation = CrossValidation.of(X, y, settings, estimator)
         run = run_for(cross_validation, clone(estimator), is_scored=False)
         call.method = _checked([run])
     return run.predict(options.get("method", "predict"))

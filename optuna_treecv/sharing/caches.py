@@ -157,6 +157,25 @@ class ModelCache:
             if key in self._kept:
                 self._drop(self._kept[key][1])
 
+    def take(self, key: Hashable) -> Any:
+        """Return an array, which is no longer kept then, so that it may be changed.
+
+        Parameters
+        ----------
+        key : tuple
+            As for ``find``.
+
+        Returns
+        -------
+        ndarray or None
+            The array that was kept under the key.
+        """
+        with self._lock:
+            array = self._find(key)
+            if array is not None:
+                self._drop(self._kept[key][1])
+            return array
+
     def keep_all(self, keys: Mapping[int, Key], arrays: np.ndarray, seconds: list[float]) -> None:
         """Keep rows of an array, each under its own key; they are kept or dropped together.
 
@@ -175,7 +194,7 @@ class ModelCache:
                 self._place(of_row, arrays[i], block)
             self._admit(block)
 
-    def claim(self, key: Hashable) -> np.ndarray | None:
+    def claim(self, key: Hashable) -> Any:
         """Return an array, or claim the right to make it.
 
         A thread that asks for a claimed array waits. If the owner releases its claim without

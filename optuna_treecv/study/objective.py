@@ -23,6 +23,7 @@ from sklearn.ensemble import VotingClassifier
 from sklearn.ensemble import VotingRegressor
 
 from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.cross_validation import Search
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.html import as_table
 from optuna_treecv.core.intervals import check_level
@@ -201,8 +202,15 @@ class TreeCVObjective:
         """Make the reports that a pruner needs, from before the first trial on."""
         run = self._run_at(None) if run is None else run
         report = report_for(pruner, run)
-        self._cross_validation.report_as(report)
         self._report = report
+        self._evaluate_by(self._cross_validation.with_report(report))
+
+    def _try_all_folds(self) -> None:
+        """Go on where a fold has failed, from before the first trial on."""
+        self._evaluate_by(self._cross_validation.trying_all_folds())
+
+    def _evaluate_by(self, cross_validation: CrossValidation) -> None:
+        self._cross_validation = self._study_check.cross_validation = cross_validation
         self._planned = None
 
     def pruner(self) -> optuna.pruners.BasePruner:
@@ -1207,18 +1215,17 @@ def treecv_objective(
     models = None if database is None else ModelStore(database, store_max_bytes)
     with_others = isinstance(cache, ModelCache) or database is not None
     check_choice("keep_outputs", keep_outputs, ("auto", "all", False))
-    cross_validation = CrossValidation(
-        X, y, checked, shown, _make_cache(cache, models), with_others
-    )
-    cross_validation.keeps_outputs = keep_outputs
-    if axes := space.axes:
+    axes, grid = space.axes, {}
+    if space.grids is not None:
+        grid = {name: tuple(axis.values) for name, axis in axes.items()}
+    search = Search({name: axis.ends for name, axis in axes.items()}, grid, keep_outputs)
+    models_in = _make_cache(cache, models)
+    cross_validation = CrossValidation.of(X, y, checked, shown, models_in, with_others, search)
+    if axes:
         argument = "param_distributions" if space.grids is None else "param_grid"
         if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
             for value in axes["n_epochs"].ends:
                 check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
-        cross_validation.searched = {name: axis.ends for name, axis in axes.items()}
-        if space.grids is not None:
-            cross_validation.grid = {name: tuple(axis.values) for name, axis in axes.items()}
         # Errors are found here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = {name: axis.distribution for name, axis in axes.items()}

@@ -53,7 +53,7 @@ class StudyCheck:
     """
 
     def __init__(self, cross_validation: CrossValidation, grids: Sequence[Grid] | None) -> None:
-        self._cross_validation = cross_validation
+        self.cross_validation = cross_validation
         self._grids = grids
         self._keeps_to_grid = True
         self._visited: set[bytes] = set()  # points of the grid; no more than these
@@ -107,7 +107,7 @@ class StudyCheck:
             differences = list(self.differences(study, run))
             for difference in differences:
                 warn_caller(difference)
-            if (why := _misfit(study.pruner, self._cross_validation.settings.report)) is not None:
+            if (why := _misfit(study.pruner, self.cross_validation.settings.report)) is not None:
                 warn_caller(why)
             facts = self._known[study] if not differences else {}
         if facts.get("is_fitted") == run.plan.capabilities.is_incremental:
@@ -133,7 +133,7 @@ class StudyCheck:
         if not isinstance(facts, dict):
             return None
         return (
-            None if facts.get("is_as_fit", True) else self._cross_validation.settings.n_epochs or 1
+            None if facts.get("is_as_fit", True) else self.cross_validation.settings.n_epochs or 1
         )
 
     def differences(self, study: optuna.Study, run: Run) -> Iterator[str]:
@@ -142,7 +142,7 @@ class StudyCheck:
         if not isinstance(facts, dict):
             return
         is_fitted = not run.plan.capabilities.is_incremental
-        before, now = facts.get("report"), self._cross_validation.settings.report
+        before, now = facts.get("report"), self.cross_validation.settings.report
         if before != now and before is not None and now is not None:
             yield (
                 f"the study {study.study_name!r} has reports of report={before!r}, and this "
@@ -157,8 +157,8 @@ class StudyCheck:
                 f"objective are of {ours} (method={run.method_name!r}), which cannot be compared; "
                 "use one study per evaluation."
             )
-        name, own_name = facts.get("digest"), self._cross_validation.digest(run.request.scoring)
-        if name != own_name and (why := self._cross_validation.why_nameless(run.request.scoring)):
+        name, own_name = facts.get("digest"), self.cross_validation.digest(run.request.scoring)
+        if name != own_name and (why := self.cross_validation.why_nameless(run.request.scoring)):
             yield (
                 f"the study {study.study_name!r} has values of another objective, and whether "
                 f"these can be compared with those of this one is not known, since {why}; use one "
@@ -180,7 +180,7 @@ class StudyCheck:
                 "is_as_fit": not (
                     run.plan.capabilities.is_incremental and why_fit_differs(run.estimator)
                 ),
-                "report": self._cross_validation.settings.report,
+                "report": self.cross_validation.settings.report,
             }
             study.set_user_attr(STUDY_ATTRIBUTE, facts)
         return facts
@@ -263,10 +263,10 @@ def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report:
     if (
         run.plan.capabilities.early_reports == "trees"
         and not is_paired
-        and run.request.cross_validation.searched
+        and run.request.cross_validation.search.ends
     ):
         return "trees"
-    searched = {name.rpartition("__")[2] for name in run.request.cross_validation.searched}
+    searched = {name.rpartition("__")[2] for name in run.request.cross_validation.search.ends}
     in_one_pass = run.plan.n_epochs <= 1 and "n_epochs" not in searched
     in_one_pass &= not run.request.data.is_placed
     if run.plan.name == "treecv" and in_one_pass and run.request.has_row_scores:

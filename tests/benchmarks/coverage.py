@@ -70,7 +70,9 @@ class Truth:
 
 def models_of(model: Any, X: np.ndarray, y: np.ndarray, k: int, seed: int) -> list[np.ndarray]:
     """Return the models of all folds, and that of all rows last."""
-    cross_validation = CrossValidation(X, y, Settings(**OPTIONS, cv=k, random_state=seed), model)
+    cross_validation = CrossValidation.of(
+        X, y, Settings(**OPTIONS, cv=k, random_state=seed), model
+    )
     run = run_for(cross_validation, model)
     learner: Any = run.learner(run.rows())
     found: list[np.ndarray] = []

@@ -129,7 +129,7 @@ def main() -> None:
                     report="progressive",
                     row_losses=True,
                 )
-                cross_validation = CrossValidation(X, y, settings)
+                cross_validation = CrossValidation.of(X, y, settings)
                 trials, error = sequence(
                     cross_validation, sampler(seed=seed), is_regression, seed % 2
                 )

@@ -139,7 +139,7 @@ def evaluated(
 ) -> list[Trial]:
     """Evaluate all values side by side."""
     settings = Settings(cv=cv, stratify=False, scoring="error", report="progressive")
-    cross_validation = CrossValidation(X, y, settings)
+    cross_validation = CrossValidation.of(X, y, settings)
     found = []
     for begin in range(0, len(values), 16):
         runs = [
