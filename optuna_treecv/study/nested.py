@@ -22,13 +22,13 @@ from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import nadeau_bengio
 from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import evaluate_batch
+from optuna_treecv.core.run import Run
 from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.crossval.engines import runs_for
 from optuna_treecv.crossval.inner_folds import by_pairs
 from optuna_treecv.crossval.inner_folds import with_pairs
 from optuna_treecv.crossval.inner_folds import without_fold
 from optuna_treecv.study.choice import Contest
-from optuna_treecv.study.space import Candidate
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class Nested(HasInterval):
 def nested_of(
     contest: Contest,
     cross_validation: CrossValidation,
-    candidate_of: Callable[[FrozenTrial], Candidate],
+    run_of: Callable[[FrozenTrial], Run],
     level: float,
 ) -> Nested:
     """Return the score of choosing among the distinct params of complete trials.
@@ -95,25 +95,19 @@ def nested_of(
     ----------
     contest : Contest
     cross_validation : CrossValidation
-    candidate_of : callable
-        (trial) -> the candidate that it has evaluated.
+    run_of : callable
+        (trial) -> the run of a trial, which need not be evaluated.
     level : float
         That of the interval.
     """
     by_number = sorted(contest.trials, key=lambda trial: trial.number)
     trials = [*{_key(one): one for one in by_number[::-1]}.values()][::-1]
-    runs = [run_for(cross_validation, *candidate_of(trial)) for trial in trials]
+    runs = [run_of(trial) for trial in trials]
     known = contest.folds_of(trials)
     own = {i: known[trial.number] for i, trial in enumerate(trials) if trial.number in known}
-    inner = np.full(
-        (
-            len(runs),
-            cross_validation.n_repeats,
-            cross_validation.n_folds,
-            cross_validation.n_folds,
-        ),
-        np.nan,
-    )
+    n_repeats, n_folds = cross_validation.n_repeats, cross_validation.n_folds
+    folds = [*np.ndindex(n_repeats, n_folds)]
+    inner = np.full((len(runs), n_repeats, n_folds, n_folds), np.nan)
     at_once = [i for i, run in enumerate(runs) if run.plan.capabilities.leaves_out_pairs]
     if at_once:
         with_single = not own.keys() >= set(at_once)
@@ -125,22 +119,18 @@ def nested_of(
             if with_single:
                 own[i] = np.diagonal(inner[i], axis1=1, axis2=2).ravel()
     others = [i for i in range(len(runs)) if i not in at_once]
-    for number, fold in _logged([*_folds_of(cross_validation)] if others else [], "folds"):
+    for number, fold in _logged(folds if others else [], "folds"):
         without = without_fold(cross_validation, number, fold)
         of_fold = [
             run_for(without, runs[i].estimator, runs[i].request.given_epochs) for i in others
         ]
         evaluate_batch(of_fold)
         for i, run in zip(others, of_fold, strict=True):
-            inner[i, number, fold, np.arange(cross_validation.n_folds) != fold] = (
-                run.finish().test_score
-            )
+            inner[i, number, fold, np.arange(n_folds) != fold] = run.finish().test_score
     sign = 1 if runs[0].request.scoring.first.direction == "minimize" else -1
     winners = []
-    for number, fold in _folds_of(cross_validation):
-        means = np.mean(
-            inner[:, number, fold, np.arange(cross_validation.n_folds) != fold], axis=1
-        )
+    for number, fold in folds:
+        means = np.mean(inner[:, number, fold, np.arange(n_folds) != fold], axis=1)
         winners.append(int(np.argmin(sign * means)))  # the first one of equal ones
     for i in set(winners):
         if i not in own:
@@ -155,7 +145,7 @@ def nested_again(
     study: optuna.Study,
     contest: Contest,
     cross_validation: CrossValidation,
-    candidate_of: Callable[[FrozenTrial], Candidate],
+    run_of: Callable[[FrozenTrial], Run],
     objective_on: Callable[[CrossValidation], Any],
     level: float,
 ) -> Nested:
@@ -169,8 +159,8 @@ def nested_again(
     study : optuna.Study
     contest : Contest
     cross_validation : CrossValidation
-    candidate_of : callable
-        (trial) -> the candidate that it has evaluated.
+    run_of : callable
+        (trial) -> the run of a trial, which need not be evaluated.
     objective_on : callable
         (cross_validation) -> the same objective on other rows and folds.
     level : float
@@ -178,28 +168,18 @@ def nested_again(
     known = contest.folds_of(contest.trials)
     own = {_key(trial): known[trial.number] for trial in contest.trials if trial.number in known}
     scores, params, n_trials = [], [], len(study.get_trials(deepcopy=False))
-    sampler = deepcopy(
-        study.sampler
-    )  # one for all folds, so that it proposes other points in each
-    for place, (number, fold) in enumerate(_logged([*_folds_of(cross_validation)], "folds")):
+    sampler = deepcopy(study.sampler)  # one for all folds, so that each gets other points
+    folds = [*np.ndindex(cross_validation.n_repeats, cross_validation.n_folds)]
+    for place, (number, fold) in enumerate(_logged(folds, "folds")):
         objective = objective_on(without_fold(cross_validation, number, fold))
         again = optuna.create_study(direction=study.direction, sampler=sampler)
         again.optimize(objective, n_trials=n_trials)
         best = again.best_trial
         if _key(best) not in own:
-            own[_key(best)] = run_for(cross_validation, *candidate_of(best)).finish().test_score
+            own[_key(best)] = run_of(best).finish().test_score
         scores.append(own[_key(best)][place])
         params.append(best.params)
     return _nested(contest, np.array(scores), {}, params, n_trials, level)
-
-
-def _folds_of(cross_validation: CrossValidation) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of repeats and folds."""
-    return (
-        (number, fold)
-        for number in range(cross_validation.n_repeats)
-        for fold in range(cross_validation.n_folds)
-    )
 
 
 def _logged(items: Sequence[T], what: str) -> Iterator[T]:

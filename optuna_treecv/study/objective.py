@@ -992,12 +992,8 @@ class TreeCVObjective:
 
     def _run_of(self, trial: optuna.trial.FrozenTrial) -> Run:
         """Return the run of a trial of this objective that is over."""
-        return run_for(self._cross_validation, *self._candidate_in_study(trial))
-
-    def _candidate_in_study(self, trial: optuna.trial.FrozenTrial) -> Candidate:
-        """Return the candidate of a trial of a study."""
         argument = f"study must be one of this objective: trial {trial.number}"
-        return self._candidate_of(trial, argument)
+        return run_for(self._cross_validation, *self._candidate_of(trial, argument))
 
     def nested(self, study: optuna.Study, resample: bool = False, level: float = 0.95) -> Nested:
         """Return the score of choosing among the trials of a study, by nested cross-validation.
@@ -1054,11 +1050,9 @@ class TreeCVObjective:
         check_folds(self._run_of(contest.trials[0]))
         if resample:
             on = partial(TreeCVObjective, self._space, report=None, batch_size=self._batches.size)
-            nested = nested_again(
-                study, contest, self._cross_validation, self._candidate_in_study, on, level
-            )
+            nested = nested_again(study, contest, self._cross_validation, self._run_of, on, level)
         else:
-            nested = nested_of(contest, self._cross_validation, self._candidate_in_study, level)
+            nested = nested_of(contest, self._cross_validation, self._run_of, level)
         return replace(nested, params=[*map(self.values_of, nested.params)])
 
 
