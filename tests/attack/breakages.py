@@ -257,9 +257,7 @@ BREAKAGES = [
     ),
     Breakage(
         "nested: a trial is chosen by the fold that scores it too",
-        "means = np.mean(\n"
-        "            inner[:, number, fold, np.arange(cross_validation.n_folds) != fold], axis=1\n"
-        "        )",
+        "means = np.mean(inner[:, number, fold, np.arange(n_folds) != fold], axis=1)",
         "means = np.array([one.mean() for _, one in sorted(own.items())])",
         "test_nested::test_the_choice_for_a_fold_does_not_see_it",
     ),
