@@ -283,10 +283,7 @@ class Incumbents:
             )
         early: Early = "mean" if settings.report in ("blocks", "folds") else "last"
 
-        again = _first_pass_of if is_early else _folds_of
-        if is_growing:
-            again = _without_rows
-        best = self._best(trial.study, lambda best: again(best, run_of(best), losses))
+        best = self._best(trial.study, lambda best: _incumbent_of(best, run_of(best), losses))
         n_looks = _LOOKS if is_early else run.n_parts
         return Race(trial, pruner, losses, best, early, n_looks, not (is_early or is_growing))
 
@@ -328,35 +325,31 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
     return min(reported, key=lambda one: sign * cast(float, one.value), default=None)
 
 
-def _first_pass_of(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent | None:
-    """Return a trial that was made elsewhere: its first pass, if it has one, is computed now."""
+def _incumbent_of(trial: FrozenTrial, run: Run, losses: RaceLosses | None) -> Incumbent | None:
+    """Return a trial that was made elsewhere: its first pass or its folds are computed now.
+
+    None if it has no first pass where trials are compared in it. Growing trees again would take
+    too long.
+    """
+    assert trial.value is not None
+    settings = run.request.settings
+    if settings.is_growing:
+        return Incumbent(trial.number, trial.value, None)
+    if not settings.is_early:
+        run = run.with_row_scores()
+        losses = losses if run.request.needs_rows else None
+        parts = [part for _ in run if (part := _part_losses(run, losses)[0]) is not None]
+        rows = np.concatenate(parts) if parts else None
+        return Incumbent(trial.number, trial.value, rows, folds=_fold_losses(run))
     if run.why_no_early_report:
         return None
-    events = run.events(Watch())
-    # Its steps come before all other events.
-    early = cast(Iterator[RowProgress], events)
-    progressive = [next(early).scores for _ in range(n_steps_of_first_pass(run.plan.repeats[0]))][
-        -1
-    ]
-    assert trial.value is not None
-    rows = losses.of(progressive.values)
-    return Incumbent(trial.number, trial.value, rows, lambda: losses.of(next(early).scores.values))
-
-
-def _without_rows(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent:
-    """Return a trial that was made elsewhere; growing its trees again would take too long."""
-    assert trial.value is not None
-    return Incumbent(trial.number, trial.value, None)
-
-
-def _folds_of(trial: FrozenTrial, run: Run, losses: Any) -> Incumbent:
-    """Return a trial that was made elsewhere: its folds are evaluated now."""
-    run = run.with_row_scores()
-    losses = losses if run.request.needs_rows else None
-    parts = [part for _ in run if (part := _part_losses(run, losses)[0]) is not None]
-    rows = np.concatenate(parts) if parts else None
-    assert trial.value is not None
-    return Incumbent(trial.number, trial.value, rows, folds=_fold_losses(run))
+    assert losses is not None
+    losses_of = losses.of
+    # The steps of the first pass come before all other events.
+    early = cast(Iterator[RowProgress], run.events(Watch()))
+    n_steps = n_steps_of_first_pass(run.plan.repeats[0])
+    rows = losses_of([next(early).scores for _ in range(n_steps)][-1].values)
+    return Incumbent(trial.number, trial.value, rows, lambda: losses_of(next(early).scores.values))
 
 
 def _fold_losses(run: Run) -> np.ndarray:
@@ -406,17 +399,20 @@ def evaluate_reporting(
         for event in events:
             has_lost = False
             if isinstance(event, RowProgress):
-                if event.step != NESTED_STEP:
-                    progressive = event.scores
-                n_rows = n_before
-                n_before = event.scores.n_rows
+                early, has_lost = event.scores, event.has_lost
+                begin, n_before = n_before, early.n_rows
+                if event.step == NESTED_STEP:
+                    rows, done = slice(0, early.n_rows), f"after {NESTED_FOLDS} folds"
+                else:
+                    rows, done = early.tail, f"at step {event.step} of the {LAST_STEP} of a pass"
+                    progressive = early
                 if event.step < FIRST_STEP:
                     continue
-                _report_early(trial, run, event, n_rows, race)
-                has_lost = event.has_lost
-                done = f"at step {event.step} of the {LAST_STEP} of a pass"
-                if event.step == NESTED_STEP:
-                    done = f"after {NESTED_FOLDS} folds"
+                if race is not None:
+                    race.before_report(event.step, early, rows)
+                if settings.report == "blocks" and event.step != NESTED_STEP:
+                    rows = slice(begin, early.n_rows)
+                _report(trial, early.mean(rows), event.step)
             elif isinstance(event, TreeProgress):
                 if race is not None:
                     race.before_trees(event)
@@ -427,7 +423,7 @@ def evaluate_reporting(
             elif is_early or is_growing:
                 continue  # the rest comes as one report
             else:
-                begin = n_before if run.request.settings.report == "folds" else 0
+                begin = n_before if settings.report == "folds" else 0
                 n_before = run.book.n_scored
                 if race is not None:
                     race.before_part(event, run)
@@ -441,21 +437,6 @@ def evaluate_reporting(
         n_passes = run.cost.n_needed / run.request.data.n_rows
         _report(trial, run.result().mean, int(np.ceil(LAST_STEP * n_passes)))
     return progressive
-
-
-def _report_early(
-    trial: Any, run: Run, early: RowProgress, n_before: int, race: Race | None
-) -> None:
-    """Report the mean over the second half of the rows so far, or over those since the last."""
-    scores = early.scores
-    compared = reported = scores.tail
-    if early.step == NESTED_STEP:
-        compared = reported = slice(0, scores.n_rows)
-    elif run.request.settings.report == "blocks":
-        reported = slice(n_before, scores.n_rows)
-    if race is not None:
-        race.before_report(early.step, scores, compared)
-    _report(trial, scores.mean(reported), early.step)
 
 
 def _report(trial: Any, value: float, step: int) -> None:
