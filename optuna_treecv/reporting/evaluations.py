@@ -20,9 +20,9 @@ from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.study.attributes import facts_of_study
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import runs_of_trial
-from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
@@ -87,8 +87,7 @@ class Evaluations:
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         trials = study.get_trials(deepcopy=False, states=states)
         self.trials = {trial.number: trial for trial in trials}
-        facts = study.user_attrs.get(STUDY_ATTRIBUTE)
-        self.facts: dict[str, Any] = facts if isinstance(facts, dict) else {}
+        self.facts = facts_of_study(study)
         self.sign = 1 if study.directions[0] == StudyDirection.MINIMIZE else -1
         if store is None:
             frame = self._from_attributes()

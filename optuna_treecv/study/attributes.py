@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import optuna
+
 from optuna_treecv.storage.evaluations import further_run
 
 #: The user attribute of a study that says what its trials evaluate.
@@ -13,6 +15,12 @@ TRIAL_ATTRIBUTE = "treecv"
 SCORE_PREFIX = "score_"
 #: The user attribute of a trial whose rows are in a file, which says how far long readings are.
 PROGRESS_ATTRIBUTE = "treecv_progress"
+
+
+def facts_of_study(study: optuna.Study) -> Mapping[str, Any]:
+    """Return a study's record of what its trials evaluate; empty if it has none."""
+    facts = study.user_attrs.get(STUDY_ATTRIBUTE)
+    return facts if isinstance(facts, dict) else {}
 
 
 def facts_of_trial(attributes: Mapping[str, Any]) -> Mapping[str, Any]:

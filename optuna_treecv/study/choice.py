@@ -34,8 +34,8 @@ from optuna_treecv.core.intervals import student_quantile
 from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import is_number
+from optuna_treecv.study.attributes import facts_of_study
 from optuna_treecv.study.attributes import facts_of_trial
-from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.known_scores import KnownScores
 
 #: Which direction of a parameter makes a model simpler: see ``select``.
@@ -484,8 +484,7 @@ def contest_of(
     trials = complete_trials(study, number)
     run = run_of(trials[0])
     cross_validation, scoring = run.request.cross_validation, run.request.scoring
-    facts = study.user_attrs.get(STUDY_ATTRIBUTE)
-    digest = facts.get("digest") if isinstance(facts, dict) else None
+    digest = facts_of_study(study).get("digest")
     if digest is not None and digest != cross_validation.digest(scoring):
         raise ValueError(
             "study must be one of this objective: its values come from other data, weights, folds "

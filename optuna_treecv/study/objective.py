@@ -87,6 +87,7 @@ from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import as_space
 from optuna_treecv.study.space import Candidate
+from optuna_treecv.study.space import check_given
 from optuna_treecv.study.space import GridSampler
 from optuna_treecv.study.space import points_beside
 from optuna_treecv.study.space import Space
@@ -248,10 +249,8 @@ class TreeCVObjective:
     def has_fold_scores(self) -> bool:
         """Whether there are several folds, and the optimised score is computed for each."""
         run = self._run_at(None)
-        return (
-            not run.request.is_pooled
-            and self._cross_validation.tested(run.method_name).n_folds > 1
-        )
+        n_folds = self._cross_validation.tested(run.method_name).n_folds
+        return n_folds > 1 and not run.request.is_pooled
 
     @property
     def score_directions(self) -> dict[str, str]:
@@ -319,8 +318,7 @@ class TreeCVObjective:
         scoring = self._cross_validation.settings.scored_by
         if scoring is None or not scoring.returns_tuple:
             return result.mean
-        names = scoring.optimized_names
-        return tuple(result.scores[name].mean for name in names)
+        return tuple(result.scores[name].mean for name in scoring.optimized_names)
 
     def evaluate_trial(self, trial: Any) -> CVResult:
         """Evaluate a trial as a call does, and return the whole result.
@@ -428,8 +426,7 @@ class TreeCVObjective:
         ValueError
             If a parameter has no value, or the estimator cannot be evaluated.
         """
-        if not isinstance(params, Mapping):
-            raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
+        check_given("params", params, ())
         return self._run_at(params).finish()
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -450,13 +447,7 @@ class TreeCVObjective:
         ValueError
             If a parameter has no value.
         """
-        if not isinstance(params, Mapping):
-            raise ValueError(f"params must be a dict of parameter values, got {params!r}.")
-        for name in self._space.axes:
-            if name not in params:
-                raise ValueError(
-                    f"params must hold a value for {name!r}, got only {dict(params)}."
-                )
+        check_given("params", params, self._space.axes)
         return self._space.values_of(params)
 
     def explain(self, params: Mapping[str, Any] | None = None) -> str:
@@ -592,8 +583,8 @@ class TreeCVObjective:
         >>> objective.predict_oof(study).shape
         (442,)
         """
-        _, (estimator, n_epochs) = self._trial_and_candidate(study)
-        run = run_for(self._cross_validation, estimator, n_epochs, is_scored=False)
+        _, candidate = self._trial_and_candidate(study)
+        run = run_for(self._cross_validation, *candidate, is_scored=False)
         return run.predict(method, "method")
 
     def honest(
@@ -743,14 +734,12 @@ class TreeCVObjective:
         level = check_level(level)
         contest = self._contest(study)
         run = self._run_of(contest.trials[0])
-        method = averaged_method(run)
-        tested = run.request.cross_validation.tested(run.method_name)
-        most = most_trials(
-            len(tested.rows) * (1 if run.request.classes is None else len(run.request.classes))
-        )
+        method, classes = averaged_method(run), run.request.classes
+        tested = self._cross_validation.tested(run.method_name)
+        most = most_trials(len(tested.rows) * (1 if classes is None else len(classes)))
         known, responses = self._outputs_of(in_order(contest.trials[:most]), method)
         if not known:
-            example = "absolute_error" if run.request.classes is None else "log_loss"
+            example = "absolute_error" if classes is None else "log_loss"
             raise ValueError(
                 f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
                 f"none; a further score that needs them, such as {example!r}, keeps them."
@@ -760,7 +749,7 @@ class TreeCVObjective:
             f"trial_{known[at].number}": self.best_estimator(known[at], kind=kind)
             for at in members.counts
         }
-        ensemble = voting(fitted, list(members.counts.values()), run.request.classes)
+        ensemble = voting(fitted, list(members.counts.values()), classes)
         ensemble.oof_score_ = members.score
         ensemble.honest_score_ = members.honest_score
         ensemble.honest_interval_ = members.interval.low, members.interval.high
@@ -945,10 +934,8 @@ class TreeCVObjective:
             estimator = of_size(estimator, best)
         return estimator, n_epochs
 
-    def _race(self, trial: Any, run: Run) -> Race | None:
+    def _race(self, trial: optuna.Trial, run: Run) -> Race | None:
         """Return the comparison of a trial with the best one, if the study's pruner needs it."""
-        if not isinstance(trial, optuna.Trial):
-            return None  # FixedTrial and FrozenTrial have no study
         pruner = trial.study.pruner
         if not isinstance(pruner, RacingPruner):
             return None

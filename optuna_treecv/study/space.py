@@ -356,7 +356,7 @@ class Space:
             estimator = self.of_trial(trial)
         except ValueError as error:
             if missing := _NOT_FOUND.search(str(error)):
-                _check_names(argument, values, [missing[1]])  # refuses this one by our own error
+                check_given(argument, values, [missing[1]])  # refuses this one by our own error
             raise
         if not may_have_more:
             _check_names(argument, values, trial.params)
@@ -551,13 +551,20 @@ def _check_known(argument: str, estimator: Any, lists: Mapping[str, Collection[A
                 ) from error
 
 
-def _check_names(argument: str, values: Mapping[str, Any], wanted: Collection[str]) -> None:
-    """Refuse parameter values whose names are not those of the search space."""
+def check_given(argument: str, values: Any, wanted: Collection[str]) -> None:
+    """Refuse anything but a dict with a value for each of the parameters that are wanted."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{argument} must be a dict of parameter values, got {values!r}.")
     for name in wanted:
         if name not in values:
             raise ValueError(
                 f"{argument} must hold a value for {name!r}, got only {dict(values)}."
             )
+
+
+def _check_names(argument: str, values: Mapping[str, Any], wanted: Collection[str]) -> None:
+    """Refuse parameter values whose names are not those of the search space."""
+    check_given(argument, values, wanted)
     for name in values:
         if name not in wanted:
             names = ", ".join(map(repr, wanted))

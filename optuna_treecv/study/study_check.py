@@ -1,6 +1,7 @@
 """Finds studies that do not fit their objective: other direction, sampler, pruner, evaluation."""
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from threading import Lock
 from time import perf_counter
@@ -20,6 +21,7 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.one_pass import why_fit_differs
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import first_key
+from optuna_treecv.study.attributes import facts_of_study
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.racing import RacingPruner
@@ -57,11 +59,10 @@ class StudyCheck:
         self._grids = grids
         self._keeps_to_grid = True
         self._visited: set[bytes] = set()  # points of the grid; no more than these
-        self._known: WeakKeyDictionary[optuna.Study, dict[str, Any]]  # attributes as compared
-        self._known = WeakKeyDictionary()
+        # Attributes as compared.
+        self._known: WeakKeyDictionary[optuna.Study, Mapping[str, Any]] = WeakKeyDictionary()
         self._mixed: WeakSet[optuna.Study] = WeakSet()  # of which a warning was given
         self._seconds_of_pruner = self._seconds_of_evaluations = 0.0
-        self._has_named_pruner = False
         self._lock = Lock()
 
     def directions(self, study: optuna.Study | None, wanted: list[str]) -> None:
@@ -128,18 +129,14 @@ class StudyCheck:
         if study is None:
             return None
         with self._lock:
-            facts = self._known.get(study)
-        facts = study.user_attrs.get(STUDY_ATTRIBUTE) if facts is None else facts
-        if not isinstance(facts, dict):
-            return None
-        return (
-            None if facts.get("is_as_fit", True) else self.cross_validation.settings.n_epochs or 1
-        )
+            facts = self._known.get(study) or facts_of_study(study)
+        is_as_fit = facts.get("is_as_fit", True)
+        return None if is_as_fit else self.cross_validation.settings.n_epochs or 1
 
     def differences(self, study: optuna.Study, run: Run) -> Iterator[str]:
         """Yield why values of a study cannot be compared with those of a run, as sentences."""
-        facts = study.user_attrs.get(STUDY_ATTRIBUTE)
-        if not isinstance(facts, dict):
+        facts = facts_of_study(study)
+        if not facts:
             return
         is_fitted = not run.plan.capabilities.is_incremental
         before, now = facts.get("report"), self.cross_validation.settings.report
@@ -171,15 +168,14 @@ class StudyCheck:
                 "compared with those of this objective; use one study per evaluation."
             )
 
-    def _noted(self, study: optuna.Study, run: Run) -> dict[str, Any]:
+    def _noted(self, study: optuna.Study, run: Run) -> Mapping[str, Any]:
         """Return a study's record of its evaluation; write it, unless it is there."""
-        facts = study.user_attrs.get(STUDY_ATTRIBUTE)
-        if not isinstance(facts, dict):
+        facts = facts_of_study(study)
+        if not facts:
+            is_incremental = run.plan.capabilities.is_incremental
             facts = run.facts() | {
-                "is_fitted": not run.plan.capabilities.is_incremental,
-                "is_as_fit": not (
-                    run.plan.capabilities.is_incremental and why_fit_differs(run.estimator)
-                ),
+                "is_fitted": not is_incremental,
+                "is_as_fit": not (is_incremental and why_fit_differs(run.estimator)),
                 "report": self.cross_validation.settings.report,
             }
             study.set_user_attr(STUDY_ATTRIBUTE, facts)
@@ -204,14 +200,15 @@ class StudyCheck:
         with self._lock:
             self._seconds_of_evaluations += seconds
             spent = self._seconds_of_pruner, self._seconds_of_evaluations
-            is_slow = spent[0] > max(spent[1], _FEWEST_SECONDS)
-            is_first = is_slow and not self._has_named_pruner
-            self._has_named_pruner |= is_slow
-        if is_first:
-            warn_caller(
-                f"WilcoxonPruner has taken {spent[0]:.1f} s so far, and the evaluations "
-                f"{spent[1]:.1f} s: SciPy computes its p-values by a permutation test while there "
-                "are at most 13 reports; use pruner=objective.pruner(), or n_startup_steps=14."
+        if spent[0] > max(spent[1], _FEWEST_SECONDS):
+            self.cross_validation.warn_once(
+                "slow pruner",
+                lambda: (
+                    f"WilcoxonPruner has taken {spent[0]:.1f} s so far, and the evaluations "
+                    f"{spent[1]:.1f} s: SciPy computes its p-values by a permutation test while "
+                    "there are at most 13 reports; use pruner=objective.pruner(), or "
+                    "n_startup_steps=14."
+                ),
             )
 
     def _check_sampler(self, study: optuna.Study, trial: Any) -> None:
