@@ -204,21 +204,20 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     in_lines = {
         n: name.replace(": ", "<br>").replace(" ± ", "<br>± ") for n, name in names.items()
     }
-    figure = go.Figure()
     subtitle = "trial: mean ± standard error, std / √folds"
     if len(values) <= 10 and n_folds >= 50:
         title = "Differences to the best trial, fold by fold"
         differences = paired_differences(best, scores)
         if not differences:
             return _message(title, of, "No second trial has the same folds.")
-        _draw_differences(figure, differences, in_lines, next(iter(scores)), of.metric)
+        figure = _draw_differences(differences, in_lines, next(iter(scores)), of.metric)
         subtitle = "± standard error of the difference, std of the differences / √folds"
         if n_other := len(best) - 1 - len(differences):
             subtitle += f"; {n_other} of the best {len(best)} trials have other rows or folds"
     elif n_folds > MAX_POINTS:
-        _draw_quantiles(figure, scores, names, values, of.metric)
+        figure = _draw_quantiles(scores, names, values, of.metric)
     else:
-        _draw_boxes(figure, scores, in_lines, of.metric)
+        figure = _draw_boxes(scores, in_lines, of.metric)
         subtitle += "; dotted: the mean"
     return _finish(figure, title, subtitle, of)
 
@@ -291,8 +290,7 @@ def plot_choice(
         return _message(title, of, text)
     if not compared.next_ones:
         return _message(title, of, "No second trial has the same folds.")
-    figure = go.Figure()
-    _draw_choice(figure, compared, contest.metric)
+    figure = _draw_choice(compared, contest.metric)
     subtitle = _choice_in_words(compared, contest.metric)
     if "baseline" in of.facts:
         by = f"by always predicting {of.facts['baseline_of']}"
@@ -601,9 +599,8 @@ def _short(choice: Any) -> str:
     return f"{choice:.3g}" if is_number(choice) else str(choice)
 
 
-def _draw_boxes(
-    figure: go.Figure, scores: Mapping[int, np.ndarray], names: Mapping[int, str], metric: str
-) -> None:
+def _draw_boxes(scores: dict[int, np.ndarray], names: dict[int, str], metric: str) -> go.Figure:
+    figure = go.Figure()
     for i, (number, score) in enumerate(scores.items()):
         figure.add_box(
             y=score,
@@ -616,20 +613,17 @@ def _draw_boxes(
             showlegend=False,
         )
     figure.update_xaxes(title_text="trial", tickangle=0)
-    figure.update_yaxes(title_text=f"{metric} of a fold")
+    return figure.update_yaxes(title_text=f"{metric} of a fold")
 
 
 def _draw_differences(
-    figure: go.Figure,
-    differences: Mapping[int, PairedDifference],
-    names: Mapping[int, str],
-    best: int,
-    metric: str,
-) -> None:
+    differences: dict[int, PairedDifference], names: dict[int, str], best: int, metric: str
+) -> go.Figure:
     ratios = [
         f"{abs(one.mean) / one.std_error:.1f} s.e." if one.std_error else "equal"
         for one in differences.values()
     ]
+    figure = go.Figure()
     figure.add_hline(y=0, line={"color": GREY, "dash": "dot", "width": 1})
     figure.add_scatter(
         x=[names[best]],
@@ -645,12 +639,9 @@ def _draw_differences(
         x=[names[number] for number in differences],
         y=[one.mean for one in differences.values()],
         error_y=_WIDE_BARS | {"array": [one.std_error for one in differences.values()]},
-        customdata=[
-            (number, one.std_error, ratio)
-            for (number, one), ratio in zip(differences.items(), ratios, strict=True)
-        ],
+        customdata=[(number, one.std_error) for number, one in differences.items()],
         hovertemplate=f"trial %{{customdata[0]}} minus trial {best}:<br>%{{y:.3g}} ± "
-        "%{customdata[1]:.2g}, %{customdata[2]}<extra></extra>",
+        "%{customdata[1]:.2g}, %{text}<extra></extra>",
         mode="markers+text",
         text=ratios,
         textposition="top right",
@@ -660,7 +651,7 @@ def _draw_differences(
     # The text beside the last point needs room.
     shown = [-0.4, len(differences) + 0.7]
     figure.update_xaxes(type="category", title_text="trial", range=shown, tickangle=0)
-    figure.update_yaxes(title_text=f"{metric} minus that of trial {best}")
+    return figure.update_yaxes(title_text=f"{metric} minus that of trial {best}")
 
 
 def _choice_in_words(compared: Compared, metric: str) -> str:
@@ -676,19 +667,18 @@ def _choice_in_words(compared: Compared, metric: str) -> str:
     return words
 
 
-def _draw_choice(figure: go.Figure, compared: Compared, metric: str) -> None:
+def _draw_choice(compared: Compared, metric: str) -> go.Figure:
     """Draw the differences to the best trial as points with intervals, the best one at the top."""
-    choice = compared.choice
-    numbers = [choice.best.number, *(one.trial.number for one in compared.next_ones)]
-    labels = {number: f"trial {number}" for number in numbers}
+    choice, figure = compared.choice, go.Figure()
+    best = f"trial {choice.best.number}"
     figure.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1})
     figure.add_scatter(
         x=[0],
-        y=[labels[choice.best.number]],
+        y=[best],
         mode="markers",
         name="the best",
         marker={"color": ORANGE, "size": 10},
-        hovertext=f"trial {choice.best.number}: {choice.best.params}",
+        hovertext=f"{best}: {choice.best.params}",
         hoverinfo="text",
     )
     means = {choice.best.number: 0.0}
@@ -696,17 +686,15 @@ def _draw_choice(figure: go.Figure, compared: Compared, metric: str) -> None:
         members = [
             (one.trial, one.difference)
             for one in compared.next_ones
-            if one.difference is not None
-            and (one.trial.number in choice.not_distinguishable) == are_alike
+            if one.difference and (one.trial.number in choice.not_distinguishable) == are_alike
         ]
         if not members:
             continue
-        differences = [difference for _, difference in members]
         means |= {trial.number: one.mean for trial, one in members}
         figure.add_scatter(
-            x=[one.mean for one in differences],
-            y=[labels[trial.number] for trial, _ in members],
-            error_x=_WIDE_BARS | {"array": [one.interval.high - one.mean for one in differences]},
+            x=[one.mean for _, one in members],
+            y=[f"trial {trial.number}" for trial, _ in members],
+            error_x=_WIDE_BARS | {"array": [one.interval.high - one.mean for _, one in members]},
             customdata=[(one.std_error, one.by, str(trial.params)) for trial, one in members],
             hovertemplate="%{y}: %{x:.3g} ± %{customdata[0]:.2g} by %{customdata[1]}<br>"
             "%{customdata[2]}<extra></extra>",
@@ -714,30 +702,26 @@ def _draw_choice(figure: go.Figure, compared: Compared, metric: str) -> None:
             name=name,
             marker={"color": colour, "size": 8},
         )
-    if compared.simplest is not None and compared.simplest.number in means:
+    simplest = compared.simplest
+    if simplest is not None and simplest.number in means:
         figure.add_scatter(
-            x=[means[compared.simplest.number]],
-            y=[labels[compared.simplest.number]],
+            x=[means[simplest.number]],
+            y=[f"trial {simplest.number}"],
             mode="markers",
             name="the simplest within one standard error",
             marker={"color": GREEN, "symbol": "circle-open", "size": 15, "line_width": 2},
             hoverinfo="skip",
         )
-    order = [labels[number] for number in reversed(numbers)]
+    order = [best, *(f"trial {one.trial.number}" for one in compared.next_ones)][::-1]
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=order)
-    figure.update_xaxes(
-        title_text=f"{metric} minus that of trial {choice.best.number}, with its interval "
-        "at level 0.95"
-    )
+    axis = f"{metric} minus that of {best}, with its interval at level 0.95"
+    return figure.update_xaxes(title_text=axis)
 
 
 def _draw_quantiles(
-    figure: go.Figure,
-    scores: Mapping[int, np.ndarray],
-    names: Mapping[int, str],
-    values: np.ndarray,
-    metric: str,
-) -> None:
+    scores: dict[int, np.ndarray], names: dict[int, str], values: np.ndarray, metric: str
+) -> go.Figure:
+    figure = go.Figure()
     shares = np.linspace(0, 1, 401)
     for i, (number, score) in enumerate(scores.items()):
         figure.add_scatter(
@@ -751,7 +735,7 @@ def _draw_quantiles(
     if values[0] > 0 and values[-1] > 100 * np.median(values):
         figure.update_xaxes(_log_axis(values[[len(values) // 100, -1]]))
     figure.update_xaxes(title_text=f"{metric} of a fold")
-    figure.update_yaxes(title_text="folds up to it, %")
+    return figure.update_yaxes(title_text="folds up to it, %")
 
 
 def _finish(figure: go.Figure, title: str, subtitle: str, of: Evaluations) -> go.Figure:
