@@ -38,21 +38,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     try:
         try:
-            return _run(arguments)
+            options = _parser().parse_args(arguments)
+            options.run(options)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
         # The reader, such as head, wants no more. Python would flush again at exit, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-
-
-def _run(arguments: list[str] | None) -> int:
-    options = _parser().parse_args(arguments)
-    try:
-        options.run(options)
-    except BrokenPipeError:
-        raise
     except (ValueError, ImportError, *FAILURES) as error:
         print(f"optuna-treecv: {reason_of(error)}.", file=sys.stderr)
         return 2
@@ -145,29 +138,24 @@ def _url(text: str) -> str:
 
 def _store(options: argparse.Namespace) -> None:
     with closing(Database(_url(options.url), create=False)) as database:
-        _show_or_delete(database, options)
-
-
-def _show_or_delete(database: Database, options: argparse.Namespace) -> None:
-    n_deleted = 0
-    prunes = options.action == "prune" or options.max_bytes is not None
-    if prunes:
-        max_bytes = DEFAULT_MAX_BYTES if options.max_bytes is None else options.max_bytes
-        with database.writing(alone=True) as connection:
-            n_models = evict(connection, max_bytes)
-        print(f"deleted: {n_models} shared models")
-        n_deleted += n_models
-    if options.forget_study is not None:
-        n_forgotten = forget(database, study_name=options.forget_study)
-        print(f"deleted: {n_forgotten} evaluations of study {options.forget_study!r}")
-        n_deleted += n_forgotten
-    if options.storage is not None:
-        n_forgotten = _forget_unnamed(database, options.storage)
-        print(f"deleted: {n_forgotten} evaluations that no trial names any more")
-        n_deleted += n_forgotten
-    if n_deleted or prunes:
-        database.vacuum()
-    _show(database)
+        n_deleted = 0
+        prunes = options.action == "prune" or options.max_bytes is not None
+        if prunes:
+            max_bytes = DEFAULT_MAX_BYTES if options.max_bytes is None else options.max_bytes
+            with database.writing(alone=True) as connection:
+                n_models = evict(connection, max_bytes)
+            print(f"deleted: {n_models} shared models")
+        if options.forget_study is not None:
+            n_forgotten = forget(database, study_name=options.forget_study)
+            print(f"deleted: {n_forgotten} evaluations of study {options.forget_study!r}")
+            n_deleted += n_forgotten
+        if options.storage is not None:
+            n_forgotten = _forget_unnamed(database, options.storage)
+            print(f"deleted: {n_forgotten} evaluations that no trial names any more")
+            n_deleted += n_forgotten
+        if n_deleted or prunes:
+            database.vacuum()
+        _show(database)
 
 
 def _forget_unnamed(database: Database, storage: str) -> int:
