@@ -118,27 +118,20 @@ class Evaluations:
         rows = []
         for number, trial in self.trials.items():
             record = facts_of_trial(trial.user_attrs)
-            if "n_updates" not in record:
-                continue
-            is_complete = trial.state == TrialState.COMPLETE
-            mean = trial.values[0] if is_complete else record.get("mean_test_score", np.nan)
-            row = {
-                "trial_number": number,
-                "state": trial.state.name.lower(),
-                "scoring": facts.get("scoring", "value"),
-                "mean": mean,
-                "std": record.get("std_test_score", np.nan),
-                "folds_scored": record["folds_scored"],
-                "n_folds": facts.get("n_folds", record["folds_scored"]),
-                "n_repeats": facts.get("n_repeats", 1),
-                "n_updates": record["n_updates"],
-                "n_updates_standard": facts.get("n_updates_standard", np.nan),
-                "seconds": record["seconds"],
-            }
-            rows.append(row)
-        columns = ["trial_number", "state", "scoring", "mean", "std", "folds_scored", "n_folds"]
-        columns += ["n_repeats", "n_updates", "n_updates_standard", "seconds"]
-        return pandas.DataFrame(rows, columns=columns)
+            if "n_updates" in record:
+                is_complete = trial.state == TrialState.COMPLETE
+                mean = trial.values[0] if is_complete else record.get("mean_test_score")
+                state, std = trial.state.name.lower(), record.get("std_test_score")
+                own = {"trial_number": number, "state": state, "mean": mean, "std": std}
+                rows.append({**record, **own})
+        columns = ["trial_number", "state", "mean", "std", "folds_scored", "n_updates", "seconds"]
+        frame = pandas.DataFrame(rows, columns=columns)
+        return frame.assign(
+            scoring=facts.get("scoring", "value"),
+            n_folds=facts.get("n_folds", frame["folds_scored"]),
+            n_repeats=facts.get("n_repeats", 1),
+            n_updates_standard=facts.get("n_updates_standard", np.nan),
+        )
 
     @property
     def how_sure(self) -> str:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
+from typing import NamedTuple
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -135,14 +136,12 @@ def load_fold_scores(
     pandas = import_pandas("load_fold_scores")
     with _opened(store) as database:
         table = _evaluations(database, study_name, study, runs)
-        lengths: list[int] = []
-        folds, scores = [np.empty(0, np.int32)], [np.empty(0)]
-        for _, each in _read_blocks(database, table):
-            lengths += [len(one) for one, _ in each]
-            folds += [one.astype(np.int32) for one, _ in each]
-            scores += [one for _, one in each]
-    folds, scores = [np.concatenate(folds)], [np.concatenate(scores)]  # frees the parts
-    return _frame(pandas, table, table, lengths, *folds, *scores)
+        blocks = list(_read_blocks(database, table))
+    lengths = [length for block in blocks for length in block.lengths]
+    folds = np.concatenate([np.empty(0, np.int32), *(block.folds for block in blocks)])
+    scores = np.concatenate([np.empty(0), *(block.scores for block in blocks)])
+    del blocks
+    return _frame(pandas, table, _Block(table, lengths, folds, scores))
 
 
 def iter_fold_scores(
@@ -193,10 +192,17 @@ def iter_fold_scores(
     pandas = import_pandas("iter_fold_scores")
     with _opened(store) as database:
         table = _evaluations(database, study_name, study, runs)
-        for rows, each in _read_blocks(database, table):
-            folds = np.concatenate([folds for folds, _ in each]).astype(np.int32)
-            scores = np.concatenate([scores for _, scores in each])
-            yield _frame(pandas, table, rows, [len(one) for one, _ in each], folds, scores)
+        for block in _read_blocks(database, table):
+            yield _frame(pandas, table, block)
+
+
+class _Block(NamedTuple):
+    """Some evaluations, how many scores each has, and the scores of all of them."""
+
+    rows: list[dict[str, Any]]
+    lengths: list[int]
+    folds: np.ndarray
+    scores: np.ndarray
 
 
 def _evaluations(
@@ -219,10 +225,8 @@ def _evaluations(
     return sorted(table, key=lambda row: (row["created_at"], row["run"]))
 
 
-def _read_blocks(
-    database: Database, table: list[dict[str, Any]]
-) -> Iterator[tuple[list[dict[str, Any]], list[tuple[np.ndarray, np.ndarray]]]]:
-    """Yield some evaluations at a time, with the folds and the scores of each."""
+def _read_blocks(database: Database, table: list[dict[str, Any]]) -> Iterator[_Block]:
+    """Yield some evaluations at a time."""
     none = (np.empty(0, np.int64), np.empty(0))
     rest = list(table)
     while rest:
@@ -232,22 +236,17 @@ def _read_blocks(
             if len(n_scores) > 1 and sum(n_scores.values()) > _MOST_SCORES_AT_ONCE:
                 del n_scores[row["run"]]
                 break
-        block, rest = rest[: len(n_scores)], rest[len(n_scores) :]
-        scores = database.read(partial(read_scores, store=database, n_scores=n_scores))
-        yield block, [scores.get(row["run"], none) for row in block]
+        rows, rest = rest[: len(n_scores)], rest[len(n_scores) :]
+        read = database.read(partial(read_scores, store=database, n_scores=n_scores))
+        folds, scores = zip(*(read.get(row["run"], none) for row in rows), strict=True)
+        lengths = list(map(len, scores))
+        yield _Block(rows, lengths, np.concatenate(folds, dtype=np.int32), np.concatenate(scores))
 
 
-def _frame(
-    pandas: Any,
-    table: list[dict[str, Any]],
-    rows: list[dict[str, Any]],
-    lengths: list[int],
-    folds: np.ndarray,
-    scores: np.ndarray,
-) -> DataFrame:
+def _frame(pandas: Any, table: list[dict[str, Any]], block: _Block) -> DataFrame:
     """Return the frame of some of the evaluations of a table."""
+    rows, lengths, folds, scores = block
     n_folds = np.repeat(np.array([row["n_folds"] for row in rows], np.int32), lengths)
-
     columns = ["run", "study_name"]
     names = pandas.DataFrame(table, columns=columns, dtype=object).astype("category").dtypes
 
