@@ -120,18 +120,16 @@ class _Planned(NamedTuple):
         Numbers of ``free_parameters`` may differ while they are positive and finite. Others
         decide, such as ``alpha=0`` of ``Ridge``, which has no exact folds, or an infinite ``C``.
         """
-        if n_epochs != self.n_epochs:
-            return False
-        for name, value in params.items():
-            other = self.params[name]
-            if name in self.run.plan.capabilities.free_parameters and type(value) in (int, float):
-                if type(other) not in (int, float):
-                    return False
-                if not 0 < min(value, other) <= max(value, other) < np.inf:
-                    return False
-            elif type(value) is not type(other) or value != other:
-                return False
-        return True
+        return n_epochs == self.n_epochs and self._decide(params) == self._decide(self.params)
+
+    def _decide(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the params that decide on the plan, with their types."""
+        free = self.run.plan.capabilities.free_parameters
+        return {
+            name: (type(value), value)
+            for name, value in params.items()
+            if name not in free or type(value) not in (int, float) or not 0 < value < np.inf
+        }
 
 
 class TreeCVObjective:
