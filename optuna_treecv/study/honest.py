@@ -485,13 +485,8 @@ def correction_of(
             f"honest cannot correct the score of the chosen trial, because {reason}; test the "
             "chosen model on later rows, which had no part in the study, instead."
         )
-    return (
-        choice,
-        known,
-        left_out,
-        losses,
-        partial(mean_elsewhere, losses, rule_of_draws, chosen),
-    )
+    compute_mean = partial(mean_elsewhere, losses, rule_of_draws, chosen)
+    return choice, known, left_out, losses, compute_mean
 
 
 def honest_of(correction: Correction, run: Run, level: float) -> Honest:

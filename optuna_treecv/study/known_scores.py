@@ -106,10 +106,8 @@ class KnownScores:
             return
         name = trial.number, trial.datetime_start
         value = result.mean if direction == "minimize" else -result.mean
-        with np.errstate(invalid="ignore"):
-            folds = result.test_score.astype(np.int8)
-        if not (np.array_equal(folds, result.test_score) and np.all((folds == 0) | (folds == 1))):
-            folds = result.test_score.copy()
+        are_bits = np.all((result.test_score == 0) | (result.test_score == 1))
+        folds = result.test_score.astype(np.int8) if are_bits else result.test_score.copy()
         held = Held(value, folds, result.row_losses, outputs)
         with self._lock:
             self._hold(name, held)

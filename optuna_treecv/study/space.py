@@ -112,17 +112,16 @@ class Axis:
         ValueError
             If the parameter cannot have this value.
         """
-        if not isinstance(self.distribution, CategoricalDistribution):
-            code = self.distribution.to_external_repr(self.distribution.to_internal_repr(value))
+        distribution = self.distribution
+        if not isinstance(distribution, CategoricalDistribution):
+            code = distribution.to_external_repr(distribution.to_internal_repr(value))
             if code != value:
                 kind = "an integer" if isinstance(code, int) else "a number"
                 raise ValueError(f"it must be {kind}, got {value!r}.")
             return code
         if self._values is None:
             try:  # the first choice that equals the value, which is the one that Optuna stores
-                return self.distribution.to_external_repr(
-                    self.distribution.to_internal_repr(value)
-                )
+                return distribution.to_external_repr(distribution.to_internal_repr(value))
             except (TypeError, ValueError):  # a copy of an object, which equals no choice
                 return value
         if id(value) in self._codes_of_objects:
@@ -160,12 +159,9 @@ def axis_of(values: Sequence[Any], *, are_choices: bool = False) -> Axis:
         distinct.setdefault(_text(value), value)
     plain = [_plain(value) for value in distinct.values()]
     distribution = None if are_choices else _range_of(plain)
-    if distribution is None:
-        codes = _choices(plain, list(distinct))
-        distribution = CategoricalDistribution(codes)
-    else:
-        codes = plain
-    return Axis(distribution, dict(zip(codes, distinct.values(), strict=True)))
+    codes = _choices(plain, list(distinct)) if distribution is None else plain
+    pairs = dict(zip(codes, distinct.values(), strict=True))
+    return Axis(distribution or CategoricalDistribution(codes), pairs)
 
 
 def _choices(plain: Sequence[Any], texts: Sequence[str]) -> list[Any]:
@@ -601,22 +597,18 @@ def _naming(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _code(trial: Any, name: str, axis: Axis) -> Any:
     """Ask a trial for a parameter, as OptunaSearchCV does through a private method."""
-    one = axis.distribution
-    if isinstance(one, FloatDistribution):
-        value = trial.suggest_float(name, one.low, one.high, step=one.step, log=one.log)
-    elif isinstance(one, IntDistribution):
-        value = trial.suggest_int(name, one.low, one.high, step=one.step, log=one.log)
-    else:
-        assert isinstance(one, CategoricalDistribution)
+    one: Any = axis.distribution
+    if isinstance(one, CategoricalDistribution):
         try:
             return axis.code_of(trial.suggest_categorical(name, one.choices))
         except ValueError:
             if not isinstance(trial, FixedTrial):
                 raise
             return axis.code_of(trial.suggest_categorical(name, axis.values))  # it has a value
-    if isinstance(trial, Trial):
-        return value
-    return axis.code_of(value)  # a FixedTrial may have any other one
+    suggest = trial.suggest_float if isinstance(one, FloatDistribution) else trial.suggest_int
+    value = suggest(name, one.low, one.high, step=one.step, log=one.log)
+    # A FixedTrial may have any other one.
+    return value if isinstance(trial, Trial) else axis.code_of(value)
 
 
 # Grids: their points, and a sampler of them.
@@ -650,21 +642,14 @@ class GridSampler(optuna.samplers.GridSampler):
             return
         super().__init__({}, seed)
         self._param_names = sorted(grids[0])
-        for name in self._param_names:
-            for value in chain(*(grid[name] for grid in grids)):
-                self._check_value(name, value)
         # By this, trials are known to be of the same grid; a list of all points would be long.
         self._search_space = {
             name: [grid[name] for grid in grids]  # type: ignore[misc]  # lists of values
             for name in self._param_names
         }
         self._as_text = repr(self._search_space)
-        points: dict[Any, tuple[Any, ...]] = {}
-        for grid in grids:
-            for values in product(*(grid[name] for name in self._param_names)):
-                point = dict(zip(self._param_names, values, strict=True))
-                points.setdefault(first_key(point, encode) or object(), values)
-        self._all_grids = list(points.values())
+        points = (product(*(grid[name] for name in self._param_names)) for grid in grids)
+        self._all_grids = list(dict.fromkeys(chain(*points)))  # codes that differ are not equal
         self._n_min_trials = len(self._all_grids)
         self._rng.rng.shuffle(self._all_grids)  # type: ignore[arg-type]  # as Optuna does
 
