@@ -162,7 +162,11 @@ def _forget_unnamed(database: Database, storage: str) -> int:
     begun = datetime.now(UTC)  # a later evaluation may belong to a trial that is not read below
     rows = database.read(lambda connection: read_evaluations(connection, database))
     recorded = {row["run"]: row["study_name"] for row in rows}
-    runs = _named_in(storage)
+    runs: set[str] = set()  # that trials of the storage name; it is only read
+    with _studies_of(_url(storage)) as url:
+        rdb = optuna.storages.RDBStorage(url, skip_table_creation=True)
+        for name in optuna.get_all_study_names(rdb):
+            runs.update(runs_of(optuna.load_study(study_name=name, storage=rdb)))
     if recorded and not runs & recorded.keys():
         # With the wrong storage, the whole history would be deleted.
         raise ValueError(
@@ -172,18 +176,6 @@ def _forget_unnamed(database: Database, storage: str) -> int:
         )
     without_study = {run for run, study_name in recorded.items() if study_name is None}
     return forget(database, keep_runs=runs | without_study, before=begun)
-
-
-def _named_in(storage: str) -> set[str]:
-    """Return the runs that the trials of an Optuna storage name; the storage is only read."""
-    with _studies_of(_url(storage)) as url:
-        rdb = optuna.storages.RDBStorage(url, skip_table_creation=True)
-        names = optuna.get_all_study_names(rdb)
-        return {
-            run
-            for name in names
-            for run in runs_of(optuna.load_study(study_name=name, storage=rdb))
-        }
 
 
 @contextmanager

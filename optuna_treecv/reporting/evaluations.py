@@ -20,6 +20,7 @@ from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.study.attributes import facts_of_study
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import runs_of_trial
@@ -181,12 +182,8 @@ class Evaluations:
             n_trained /= round(n_trained / (n_rows - n_rows / n_folds))
         are_folds = n_folds * (n_rows - n_trained) <= n_rows + n_folds
         is_forward = str(first["cv"]).startswith("TimeSeriesSplit")
-        has_interval = (
-            are_folds
-            and not is_forward
-            and first["method"] not in _OTHER_METHODS
-            and 0 < n_trained < n_rows
-        )
+        is_other = is_forward or first["method"] in _OTHER_METHODS
+        has_interval = are_folds and not is_other and 0 < n_trained < n_rows
 
         def folds_of(trials: Sequence[FrozenTrial]) -> dict[int, np.ndarray]:
             numbers = [trial.number for trial in trials]
@@ -328,8 +325,7 @@ def paired_differences(
 
 def number_of_trials(argument: str, value: Any) -> int:
     """Return an argument that counts trials as an int."""
-    is_integer = isinstance(value, int | np.integer)
-    if not is_integer or isinstance(value, bool | np.timedelta64) or value < 1:
+    if not is_integer(value) or value < 1:
         raise ValueError(f"{argument} must be a number of trials, 1 or more, got {value!r}.")
     return int(value)
 

@@ -46,7 +46,7 @@ def write_html(study: optuna.Study, store: Any, path: str) -> list[Path]:
         f"<html lang='en'><head><meta charset='utf-8'><title>{title}</title>",
         f"<style>{_STYLE}</style></head><body>",
         f"<h1>{title}</h1>",
-        _render(note_of(evaluations)),
+        *map(_render_block, note_of(evaluations).split("\n\n")),
         "<h2>Figures</h2>",
         "<p>The figures need <code>plotly.min.js</code> in the folder of this page.</p>",
         *figures,
@@ -62,12 +62,8 @@ def write_html(study: optuna.Study, store: Any, path: str) -> list[Path]:
     return [page, library]
 
 
-def _render(note: str) -> str:
-    """Return the HTML of a note: headings, tables, lists, blocks of code and paragraphs."""
-    return "\n".join(map(_render_block, note.split("\n\n")))
-
-
 def _render_block(block: str) -> str:
+    """Return the HTML of a heading, a table, a list, a block of code or a paragraph."""
     lines = block.splitlines()
     if block.startswith("#"):
         marks, text = block.split(" ", 1)

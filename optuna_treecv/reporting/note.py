@@ -95,10 +95,6 @@ def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
         return "No finished trial has a finite value."
     metric = plain(of.metric)
     names = sorted({name for number in best["trial_number"] for name in trials[number].params})
-    estimates = [
-        plus_minus(mean, error)
-        for mean, error in zip(best["mean"], best["standard_error"], strict=True)
-    ]
     best_trial = trials[best["trial_number"].iloc[0]]
     others = [name for name in scores_of_trial(best_trial.user_attrs) if name != of.metric]
     intervals = {
@@ -109,11 +105,12 @@ def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
     minus = ["minus the best"] if intervals else []
     head = ["trial", metric, *minus, *map(plain, others), *map(plain, names)]
     rows = []
-    for number, estimate in zip(best["trial_number"], estimates, strict=True):
-        difference = [intervals.get(number, "")] if intervals else []
-        scores = _cells(scores_of_trial(trials[number].user_attrs), others)
-        params = _cells(trials[number].params, names)
-        rows.append([number, estimate, *difference, *scores, *params])
+    for one in best.itertuples():
+        trial, estimate = trials[one.trial_number], plus_minus(one.mean, one.standard_error)
+        difference = [intervals.get(trial.number, "")] if intervals else []
+        scores = _cells(scores_of_trial(trial.user_attrs), others)
+        params = _cells(trial.params, names)
+        rows.append([trial.number, estimate, *difference, *scores, *params])
     error = "± is the standard error of the fold mean, std / √folds, as if folds were independent."
     if of.how_sure != "std / √folds":
         error = f"± is the standard error, {of.how_sure}."
@@ -127,10 +124,9 @@ def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
     if intervals:
         error += " Differences are paired by folds, with their intervals at level 0.95."
     return (
-        f"## Best: trial {best_trial.number}, {metric} {estimates[0]}\n\n"
+        f"## Best: trial {best_trial.number}, {metric} {rows[0][1]}\n\n"
         f"{_table(head, rows)}\n\n"
-        f"{error} {luck}"
-        f"{''.join(edges)}"
+        f"{error} {luck}{''.join(edges)}"
     )
 
 

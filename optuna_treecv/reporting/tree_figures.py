@@ -71,9 +71,8 @@ def plot_tree_agreement(
     )
     figure.update_xaxes(title_text="depth", rangemode="tozero")
     figure.update_yaxes(title_text="rows in shared nodes, %", range=[0, 104])
-    subtitle = (
-        f"{objective._cross_validation.n_folds} folds; nodes that a fold shares are searched once"
-    )
+    n_folds = objective._cross_validation.n_folds
+    subtitle = f"{n_folds} folds; nodes that a fold shares are searched once"
     return finish(figure, "Agreement of the folds' trees", subtitle)
 
 
