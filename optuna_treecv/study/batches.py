@@ -50,8 +50,7 @@ class Batches:
         self.size = size
         self.leases = leases
         # Jobs that were made before their trials, by their points. They go with their study.
-        self.ahead: WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Run]]
-        self.ahead = WeakKeyDictionary()
+        self.ahead = WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Run]]()
         self._precomputed: WeakSet[Run] = WeakSet()  # whose results may wait for their trials
         self._n_inside = 0
         # The calls worth waiting for: those inside, of which there are never more, and those that

@@ -348,9 +348,8 @@ def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
     trials have as attributes. So the scores of most trials are never read.
     """
     best = contest.trials[0]
-    stds: list[Any] = [
-        facts_of_trial(one.user_attrs).get("std_test_score") for one in (best, trial)
-    ]
+    facts = [facts_of_trial(one.user_attrs) for one in (best, trial)]
+    stds: list[Any] = [one.get("std_test_score") for one in facts]
     if best.number in contest.rows and trial.number in contest.rows:
         return True
     if contest.n_folds < 2 or not all(map(is_number, stds)):

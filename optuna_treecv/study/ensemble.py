@@ -76,11 +76,8 @@ def averaged_method(run: Run) -> str:
     method, metric = "predict" if run.request.classes is None else "predict_proba", metric_of(run)
     is_predictor = is_regressor(run.estimator) or run.request.classes is not None
     asked = {metric.methods} if isinstance(metric.methods, str) else set(metric.methods or ())
-    if (
-        not is_predictor
-        or run.request.cross_validation.n_targets > 1
-        or not asked & {"predict", method}
-    ):
+    has_one_target = run.request.cross_validation.n_targets <= 1
+    if not (is_predictor and has_one_target and asked & {"predict", method}):
         raise ValueError(
             "ensemble needs a classifier or a regressor of one target, and a score of its "
             f"{method}, got {name_of(run.estimator)} and {run.request.scoring.name!r}."
@@ -166,10 +163,8 @@ class Candidates:
         n_tests = self._responses.shape[1] if self._are_rows else _ROWS_PER_FOLD
         n_losses = min(len(self._responses), _BEST) * self._size * n_tests
         n_draws = int(np.clip(_MOST_LOSSES // n_losses, _FEWEST_DRAWS, _MOST_DRAWS))
-        elsewhere = []
-        for draws, lacking in draws_of_units(
-            len(losses.shares), n_draws, run.request.settings.seed
-        ):
+        elsewhere, seed = [], run.request.settings.seed
+        for draws, lacking in draws_of_units(len(losses.shares), n_draws, seed):
             for draw, lacks in zip(draws, lacking, strict=True):
                 parts = self.losses(self.select(draw)[1][None]).parts[0]
                 elsewhere.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))

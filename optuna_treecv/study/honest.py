@@ -391,9 +391,8 @@ def interval_around(
         half = quantile * standard_error(losses, candidate)
         low, high = better - half, worse + half
     low, high = sorted([sign_of(run) * low, sign_of(run) * high])
-    target = (
-        f"{models_in_words(run.request.cross_validation.tested(run.method_name))}, those of {of}"
-    )
+    tested = run.request.cross_validation.tested(run.method_name)
+    target = f"{models_in_words(tested)}, those of {of}"
     if losses.by == "blocks":
         target = f"{target}, in the periods that they were tested on"
     return within(Interval(low, high, "bootstrap", target, level), run.request.score_range)

@@ -254,10 +254,8 @@ class TreeCVObjective:
     def score_directions(self) -> dict[str, str]:
         """The direction of each score by its name, "minimize" or "maximize"."""
         scoring = self._run_at(None).request.scoring
-        return {
-            name: metric.direction
-            for name, metric in zip(scoring.names, scoring.metrics, strict=True)
-        }
+        directions = [metric.direction for metric in scoring.metrics]
+        return dict(zip(scoring.names, directions, strict=True))
 
     @property
     def param_distributions(self) -> dict[str, BaseDistribution]:
@@ -337,12 +335,9 @@ class TreeCVObjective:
             As for a call.
         """
         self._study_check.directions(getattr(trial, "study", None), self.directions)
-        race = None
+        race, listener = None, partial(_write_progress, trial)
         try:
-            with (
-                self._batches.call(),
-                self._cross_validation.heard_by(partial(_write_progress, trial)),
-            ):
+            with self._batches.call(), self._cross_validation.heard_by(listener):
                 self._choose_report(trial)
                 run = self._run(trial)
                 self._study_check.trial(trial, run)
@@ -366,23 +361,18 @@ class TreeCVObjective:
         except optuna.TrialPruned:
             raise
         except Exception as error:
-            error.add_note(
-                f"This happened in trial {trial.number} with parameters {trial.params}."
-                f"{advice_on(error)}"
-            )
+            where = f"in trial {trial.number} with parameters {trial.params}"
+            error.add_note(f"This happened {where}.{advice_on(error)}")
             raise
-        self._known_scores.note(
-            trial, result, run.request.scoring.first.direction, run.responses()
-        )
+        direction = run.request.scoring.first.direction
+        self._known_scores.note(trial, result, direction, run.responses())
         return result
 
     def _choose_report(self, trial: Any) -> None:
         """Choose, for report="auto", what the pruner of a study needs, in its first trial."""
         with self._report_lock:
-            is_open = (
-                self._report == "auto" and self._cross_validation.settings.why_no_report is None
-            )
-            if is_open and isinstance(trial, optuna.Trial):
+            is_open = self._cross_validation.settings.why_no_report is None
+            if self._report == "auto" and is_open and isinstance(trial, optuna.Trial):
                 self._report_for(trial.study.pruner, self._run(trial))
 
     def check_study(self, study: optuna.Study) -> None:
@@ -889,10 +879,9 @@ class TreeCVObjective:
                 continue
             seen.add(point)
             if point not in ahead:
+                params = dict(zip(names, point, strict=True))
                 try:
-                    ahead[point] = self._run_of_params(
-                        dict(zip(names, point, strict=True)), n_epochs
-                    )
+                    ahead[point] = self._run_of_params(params, n_epochs)
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
             if not ahead[point].precomputed:  # otherwise its results are there

@@ -278,9 +278,8 @@ class Incumbents:
         settings = run.request.settings
         is_early, is_growing, losses = settings.is_early, settings.is_growing, None
         if is_early or run.request.has_row_scores:
-            losses = RaceLosses(
-                run.request.scoring.first, pruner.loss_range, pruner.futility is None
-            )
+            metric, needs_bounds = run.request.scoring.first, pruner.futility is None
+            losses = RaceLosses(metric, pruner.loss_range, needs_bounds)
         early: Early = "mean" if settings.report in ("blocks", "folds") else "last"
 
         best = self._best(trial.study, lambda best: _incumbent_of(best, run_of(best), losses))

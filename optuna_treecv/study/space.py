@@ -464,9 +464,7 @@ def _from_scipy(name: str, frozen: Any) -> BaseDistribution:
 
 def _full_grids(param_grid: Any, estimator: Any) -> list[Grid]:
     """Return ``param_grid`` as grids of the same parameters."""
-    is_list = (
-        isinstance(param_grid, Sequence) and len(param_grid) and not isinstance(param_grid, str)
-    )
+    is_list = isinstance(param_grid, Sequence) and param_grid and not isinstance(param_grid, str)
     grids: list[Grid] = []
     for grid in param_grid if is_list else [param_grid]:
         if not isinstance(grid, Mapping):
@@ -613,6 +611,10 @@ def _code(trial: Any, name: str, axis: Axis) -> Any:
 
 # Grids: their points, and a sampler of them.
 
+# How often points have failed; of the first trials, as far as all of them are over, the point if
+# it failed, else None; and the points that none of these has completed.
+_Seen = tuple[Counter[int | None], list[int | None], set[int | None]]
+
 
 class GridSampler(optuna.samplers.GridSampler):
     """Optuna's grid sampler, for grids of hundreds of points and for unions of grids.
@@ -631,11 +633,7 @@ class GridSampler(optuna.samplers.GridSampler):
     """
 
     def __init__(self, grids: Sequence[Grid], seed: int | None = None) -> None:
-        # How often points have failed; of the first trials, as far as all of them are over, the
-        # point if it failed, else None; and the points that none of these has completed.
-        self._seen: WeakKeyDictionary[
-            optuna.Study, tuple[Counter[int | None], list[int | None], set[int | None]]
-        ] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[optuna.Study, _Seen] = WeakKeyDictionary()
         if len(grids) == 1:
             super().__init__(grids[0], seed)
             self._as_text = repr(self._search_space)
@@ -704,9 +702,7 @@ class GridSampler(optuna.samplers.GridSampler):
         failed = open_points & points[TrialState.FAIL].union(over) - running
         return open_points - failed - running, failed, running
 
-    def _seen_in(
-        self, study: optuna.Study
-    ) -> tuple[Counter[int | None], list[int | None], set[int | None]]:
+    def _seen_in(self, study: optuna.Study) -> _Seen:
         """Return what was seen of a study so far."""
         seen = self._seen.get(study)
         if seen is None:  # another thread must not see the set before it is full

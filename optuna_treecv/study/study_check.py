@@ -256,14 +256,10 @@ def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report:
     if isinstance(pruner, optuna.pruners.NopPruner):
         return None
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
-    # A function may make estimators that do not grow, too.
-    if (
-        run.plan.capabilities.early_reports == "trees"
-        and not is_paired
-        and run.request.cross_validation.search.ends
-    ):
-        return "trees"
+    is_growing = run.plan.capabilities.early_reports == "trees"
     searched = {name.rpartition("__")[2] for name in run.request.cross_validation.search.ends}
+    if is_growing and searched and not is_paired:  # a function may make others that do not grow
+        return "trees"
     in_one_pass = run.plan.n_epochs <= 1 and "n_epochs" not in searched
     in_one_pass &= not run.request.data.is_placed
     if run.plan.name == "treecv" and in_one_pass and run.request.has_row_scores:
@@ -283,9 +279,8 @@ def _misfit(pruner: optuna.pruners.BasePruner, report: str | None) -> str | None
             f"makes reports of {single} each, so that chance prunes good trials; use "
             f"pruner=objective.pruner() or report={other!r}."
         )
-    if report in ("mean", "progressive", "trees") and isinstance(
-        pruner, optuna.pruners.WilcoxonPruner
-    ):
+    is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
+    if report in ("mean", "progressive", "trees") and is_paired:
         other = "blocks" if report == "progressive" else "folds"
         return (
             f"{name} needs reports that do not depend on each other, but those of "
