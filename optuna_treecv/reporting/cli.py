@@ -64,7 +64,6 @@ def _parser() -> argparse.ArgumentParser:
         "explain",
         help="say what a study has found, how sure that is, what it cost, and what to try next",
     )
-    explain.set_defaults(run=_explain, html=None)
     report = commands.add_parser("report", help="write the same with all figures as an HTML page")
     report.add_argument(
         "--html",
@@ -72,8 +71,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="the page, such as report.html; plotly.min.js is written beside it",
     )
-    report.set_defaults(run=_explain)
     for one in (explain, report):
+        one.set_defaults(run=_explain, html=None)
         one.add_argument("storage", help="the study's Optuna storage: a URL, or a SQLite file")
         one.add_argument(
             "--study-name", metavar="NAME", help="needed if the storage has several studies"
