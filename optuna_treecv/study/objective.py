@@ -340,8 +340,8 @@ class TreeCVObjective:
             with self._batches.call(), self._cross_validation.heard_by(listener):
                 self._choose_report(trial)
                 run = self._run(trial)
-                self._study_check.trial(trial, run)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
+                    self._study_check.trial(trial, run)
                     is_in_grid = self._space.grids is not None
                     race = self._race(trial, run)
                     if race is not None and race.compares_folds:
@@ -941,8 +941,7 @@ class TreeCVObjective:
         if race is not None and run.precomputed:
             race.early = None  # its final score needs no forecast
         try:
-            should_prune = self._study_check.should_prune
-            progressive = evaluate_reporting(trial, run, should_prune, race)
+            evaluate_reporting(trial, run, self._study_check.should_prune, race)
             if run.why_no_early_report:
                 self._cross_validation.warn_once(
                     "first pass",
@@ -952,9 +951,7 @@ class TreeCVObjective:
                     ),
                 )
             if race is not None:
-                rows = None if progressive is None else progressive.values
-                incumbent = race.incumbent(run.result().mean, rows)
-                self._incumbents.note(trial.study, incumbent)
+                self._incumbents.note(trial.study, race.incumbent(run.result().mean))
         except optuna.TrialPruned:
             record_trial(trial, run, self._database)
             run.precomputed.clear()  # the exception's traceback refers to the run for a while

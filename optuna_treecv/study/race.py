@@ -120,6 +120,7 @@ class Race(Watch):
 
     def __post_init__(self) -> None:
         self.takes_rows = self.losses is not None
+        self._first_pass: RowScores | None = None
         self._nested: np.ndarray | None = None
         self._folds: np.ndarray | None = None
         self._parts: list[np.ndarray] = []
@@ -128,17 +129,11 @@ class Race(Watch):
         self._grown = 0, 0.0  # the trees at the last report, and its value
         self._largest_weight = 0.0
 
-    def incumbent(self, value: float, progressive: np.ndarray | None) -> Incumbent:
-        """Return this trial, which is complete, for others to be compared with.
-
-        ``progressive`` are the scores of the rows of its first pass; None where it was compared on
-        folds.
-        """
-        if progressive is None:
-            rows = np.concatenate(self._parts) if self._parts else None
-        else:
-            assert self.losses is not None
-            rows = self.losses.of(progressive)
+    def incumbent(self, value: float) -> Incumbent:
+        """Return this trial, which is complete, for others to be compared with."""
+        rows = np.concatenate(self._parts) if self._parts else None
+        if self._first_pass is not None and self.losses is not None:
+            rows = self.losses.of(self._first_pass.values)
         return Incumbent(self.trial.number, value, rows, self._nested, self._folds)
 
     def before_report(self, step: int, scores: RowScores, rows: slice) -> None:
@@ -150,13 +145,15 @@ class Race(Watch):
             if self.best is not None:
                 sums = sums_of(differences_of(self._nested, self.best.nested), scores.weights)
                 comparison = compared(scores.n_rows, sums, None, early=self.early)
-        elif self.best is not None:
-            for end in scores.marks:
-                if self._n_rows < end <= scores.n_rows:
-                    part = slice(self._n_rows, end)
-                    weights = None if scores.weights is None else scores.weights[part]
-                    self._add(self.losses.of(scores.values[part]), weights)
-            comparison = self._comparison(rows.start, rows.stop)
+        else:
+            self._first_pass = scores
+            if self.best is not None:
+                for end in scores.marks:
+                    if self._n_rows < end <= scores.n_rows:
+                        part = slice(self._n_rows, end)
+                        weights = None if scores.weights is None else scores.weights[part]
+                        self._add(self.losses.of(scores.values[part]), weights)
+                comparison = self._comparison(rows.start, rows.stop)
         self.pruner.tell(self.trial, step, comparison)
 
     def before_part(self, part: int, run: Run) -> None:
@@ -369,8 +366,8 @@ def _part_losses(
 
 def evaluate_reporting(
     trial: Any, run: Run, should_prune: Callable[[Any], bool], race: Race | None
-) -> RowScores | None:
-    """Evaluate a run and report as its settings say; return the scores of the first pass, if any.
+) -> None:
+    """Evaluate a run and report as its settings say.
 
     Parameters
     ----------
@@ -387,10 +384,10 @@ def evaluate_reporting(
         If the pruner prunes the trial. Parts that have begun are completed.
     """
     settings = run.request.settings
-    is_early, is_growing, progressive = settings.is_early, settings.is_growing, None
+    is_early, is_growing = settings.is_early, settings.is_growing
     if run.why_no_early_report:
         run.complete()
-        return None
+        return
     n_folds = run.request.cross_validation.n_folds
     watch = (race or Watch()) if is_growing else Watch() if is_early else None
     with closing(run.events(watch)) as events:
@@ -404,7 +401,6 @@ def evaluate_reporting(
                     rows, done = slice(0, early.n_rows), f"after {NESTED_FOLDS} folds"
                 else:
                     rows, done = early.tail, f"at step {event.step} of the {LAST_STEP} of a pass"
-                    progressive = early
                 if event.step < FIRST_STEP:
                     continue
                 if race is not None:
@@ -435,7 +431,6 @@ def evaluate_reporting(
     if is_early:
         n_passes = run.cost.n_needed / run.request.data.n_rows
         _report(trial, run.result().mean, int(np.ceil(LAST_STEP * n_passes)))
-    return progressive
 
 
 def _report(trial: Any, value: float, step: int) -> None:

@@ -92,14 +92,12 @@ class StudyCheck:
 
         Parameters
         ----------
-        trial : optuna.trial.Trial, FixedTrial or FrozenTrial
+        trial : optuna.trial.Trial
             A trial that has suggested its parameters.
         run : Run
             Its run.
         """
-        study = getattr(trial, "study", None)
-        if study is None:
-            return
+        study = trial.study
         with self._lock:
             facts = self._known.get(study)
             if facts is None:
