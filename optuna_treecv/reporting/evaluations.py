@@ -231,13 +231,9 @@ class Evaluations:
         store; callbacks are in it. It is left out if trials overlap, failed or are not in the
         store.
         """
-        spans = sorted(
-            (trial.datetime_start, trial.datetime_complete)
-            for trial in self.trials.values()
-            if trial.datetime_start and trial.datetime_complete
+        spans: list[tuple[Any, Any]] = sorted(  # all finished trials have both
+            (trial.datetime_start, trial.datetime_complete) for trial in self.trials.values()
         )
-        if not spans:
-            return f"{_duration(0.0)} from the first start to the last end"
         seconds = (max(end for _, end in spans) - spans[0][0]).total_seconds()
         clock = f"{_duration(seconds)} from the first start to the last end"
         gaps = [(b[0] - a[1]).total_seconds() for a, b in zip(spans, spans[1:], strict=False)]

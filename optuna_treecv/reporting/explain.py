@@ -1,5 +1,6 @@
 """A study in the terminal: its note as plain text."""
 
+from itertools import groupby
 import re
 from typing import Any
 
@@ -29,23 +30,21 @@ def study_of(storage: str, name: str | None) -> optuna.Study:
 
 def explained(study: optuna.Study, store: Any) -> str:
     """Return what a study has found, as text: its note with columns one below the other."""
-    lines = _plain_lines(note_of(Evaluations(study, store)))
-    tables: dict[int, list[list[str]]] = {}  # by the number of their first line
-    first = 0
-    for number, line in enumerate(lines):
-        if line.startswith("|"):
-            first = number if not lines[number - 1].startswith("|") else first
-            row = [one.strip().removesuffix("&emsp;") for one in line.split("|")[1:-1]]
-            tables.setdefault(first, []).append(row)
-    for begin, rows in tables.items():
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for number, row in enumerate(rows):
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            lines[begin + number] = "  ".join(cells).rstrip()
-        lines[begin + 1] = "  ".join("-" * width for width in widths)
-        if not lines[begin]:  # a table without a head
-            lines[begin + 1] = ""
+    lines: list[str] = []
+    note = _plain_lines(note_of(Evaluations(study, store)))
+    for is_table, block in groupby(note, key=lambda line: line.startswith("|")):
+        of_block = list(block)
+        lines += _aligned(of_block) if is_table else of_block
     return re.sub("\n{3,}", "\n\n", "\n".join(lines))
+
+
+def _aligned(table: list[str]) -> list[str]:
+    """Return the lines of a Markdown table with columns of equal width; its head may be empty."""
+    rows = [[c.strip().removesuffix("&emsp;") for c in line.split("|")[1:-1]] for line in table]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines[1] = "  ".join("-" * width for width in widths) if lines[0] else ""
+    return lines
 
 
 def _plain_lines(note: str) -> list[str]:
@@ -54,7 +53,6 @@ def _plain_lines(note: str) -> list[str]:
     for line in note.splitlines():
         is_code ^= line.startswith("```")
         parts: list[str] = re.split(r"(`+[^`].*?`+)", line)
-        plain = [re.sub(r"\*\*([^*]+)\*\*", r"\1", one) for one in parts[::2]]
-        parts[::2] = plain
+        parts[::2] = [re.sub(r"\*\*([^*]+)\*\*", r"\1", one) for one in parts[::2]]
         lines.append(line if is_code else "".join(parts))
     return lines
