@@ -20,7 +20,6 @@ from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
-from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.study.attributes import facts_of_study
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import runs_of_trial
@@ -321,7 +320,8 @@ def paired_differences(
 
 def number_of_trials(argument: str, value: Any) -> int:
     """Return an argument that counts trials as an int."""
-    if not is_integer(value) or value < 1:
+    is_integer = isinstance(value, int | np.integer)
+    if not is_integer or isinstance(value, bool | np.timedelta64) or value < 1:
         raise ValueError(f"{argument} must be a number of trials, 1 or more, got {value!r}.")
     return int(value)
 

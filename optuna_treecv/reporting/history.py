@@ -9,7 +9,6 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
-from typing import NamedTuple
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
 
 # Scores that are read in one query.
 _MOST_SCORES_AT_ONCE = 2**20
+
+# Some evaluations, the number of scores of each, and the folds and the scores of all of them.
+_Block = tuple[list[dict[str, Any]], list[int], np.ndarray, np.ndarray]
 
 #: An optuna.Study, or an object with the name and the trials of one.
 AnyStudy = Any
@@ -137,11 +139,11 @@ def load_fold_scores(
     with _opened(store) as database:
         table = _evaluations(database, study_name, study, runs)
         blocks = list(_read_blocks(database, table))
-    lengths = [length for block in blocks for length in block.lengths]
-    folds = np.concatenate([np.empty(0, np.int32), *(block.folds for block in blocks)])
-    scores = np.concatenate([np.empty(0), *(block.scores for block in blocks)])
+    lengths = [length for _, of_block, _, _ in blocks for length in of_block]
+    folds = np.concatenate([np.empty(0, np.int32), *(folds for _, _, folds, _ in blocks)])
+    scores = np.concatenate([np.empty(0), *(scores for _, _, _, scores in blocks)])
     del blocks
-    return _frame(pandas, table, _Block(table, lengths, folds, scores))
+    return _frame(pandas, table, (table, lengths, folds, scores))
 
 
 def iter_fold_scores(
@@ -196,15 +198,6 @@ def iter_fold_scores(
             yield _frame(pandas, table, block)
 
 
-class _Block(NamedTuple):
-    """Some evaluations, how many scores each has, and the scores of all of them."""
-
-    rows: list[dict[str, Any]]
-    lengths: list[int]
-    folds: np.ndarray
-    scores: np.ndarray
-
-
 def _evaluations(
     database: Database,
     study_name: str | None,
@@ -240,7 +233,7 @@ def _read_blocks(database: Database, table: list[dict[str, Any]]) -> Iterator[_B
         read = database.read(partial(read_scores, store=database, n_scores=n_scores))
         folds, scores = zip(*(read.get(row["run"], none) for row in rows), strict=True)
         lengths = list(map(len, scores))
-        yield _Block(rows, lengths, np.concatenate(folds, dtype=np.int32), np.concatenate(scores))
+        yield rows, lengths, np.concatenate(folds, dtype=np.int32), np.concatenate(scores)
 
 
 def _frame(pandas: Any, table: list[dict[str, Any]], block: _Block) -> DataFrame:
