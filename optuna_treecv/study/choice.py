@@ -41,6 +41,9 @@ from optuna_treecv.study.known_scores import KnownScores
 #: Which direction of a parameter makes a model simpler: see ``select``.
 Simpler = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, Any]], float]
 
+#: (trial) -> the run of a trial, which need not be evaluated.
+RunOf = Callable[[FrozenTrial], Run]
+
 #: The rules of choice that users may name besides a callable.
 RULES = ("best", "one_se")
 
@@ -464,18 +467,14 @@ def _few(numbers: Sequence[int]) -> str:
 
 
 def contest_of(
-    study: Any,
-    run_of: Callable[[FrozenTrial], Run],
-    known_scores: KnownScores,
-    number: int | None = None,
+    study: Any, run_of: RunOf, known_scores: KnownScores, number: int | None
 ) -> Contest:
     """Return the trials of a study and their scores.
 
     Parameters
     ----------
     study : optuna.Study
-    run_of : callable
-        (trial) -> the run of a trial, which need not be evaluated.
+    run_of : RunOf
     known_scores : KnownScores
     number : int or None
         That of the value by which trials are compared, of a study of several.

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 from typing import Any
-from typing import Literal
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +64,9 @@ _BYTES_AT_ONCE = 2**25
 
 #: Trials and their outputs, one for each, in the order of ``Tested.rows``.
 Found = tuple[list[FrozenTrial], list[np.ndarray]]
+
+#: (trials, method) -> those whose outputs are known, and these.
+Find = Callable[[list[FrozenTrial], str], Found]
 
 #: Takes the means of candidates, (n_draws, n_candidates), smaller ones being better, and the
 #: draws, (n_draws, n_units), and returns the candidates that are chosen, (n_draws,).
@@ -438,12 +440,7 @@ def in_order(trials: list[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def correction_of(
-    contest: Contest,
-    run: Run,
-    find: Callable[[list[FrozenTrial], str], Found],
-    rule: Literal["best", "one_se"],
-    simpler: Any,
-    level: float = 0.95,
+    contest: Contest, run: Run, find: Find, rule: Any, simpler: Any, level: float
 ) -> Correction:
     """Return what the corrected score of the trial that a rule chooses follows from.
 
@@ -452,12 +449,11 @@ def correction_of(
     contest : Contest
     run : Run
         That of the best trial.
-    find : callable
-        (trials, method) -> those whose outputs are known, and these.
+    find : Find
     rule : {"best", "one_se"}
     simpler : dict of str to {"larger", "smaller"}, "n_updates", callable or None
         For "one_se".
-    level : float, default=0.95
+    level : float
     """
     check_choice("rule", rule, RULES)
     choice = choice_of(contest, rule, simpler, level)
@@ -528,11 +524,7 @@ def _note_of_left_out(numbers: list[int]) -> str:
 
 
 def _losses(
-    contest: Contest,
-    run: Run,
-    tested: Tested,
-    trials: list[FrozenTrial],
-    find: Callable[[list[FrozenTrial], str], Found],
+    contest: Contest, run: Run, tested: Tested, trials: list[FrozenTrial], find: Find
 ) -> tuple[list[FrozenTrial], Losses]:
     """Return those of the trials whose losses are known, and these."""
     metric, method = metric_of(run), method_of(run)

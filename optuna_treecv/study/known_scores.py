@@ -34,6 +34,8 @@ MOST_BYTES = 2**28
 _MOST_READ_BYTES = 2**28
 
 _Name = tuple[int, datetime | None]
+_Outputs = Mapping[str, np.ndarray]
+_NO_OUTPUTS: _Outputs = MappingProxyType({})
 
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
 # The cost of a trial, whatever the number of its scores.
@@ -58,7 +60,7 @@ class Held(NamedTuple):
     value: float
     folds: np.ndarray
     rows: np.ndarray | None = None
-    outputs: Mapping[str, np.ndarray] = MappingProxyType({})
+    outputs: _Outputs = _NO_OUTPUTS
 
     @property
     def n_bytes(self) -> int:
@@ -95,11 +97,7 @@ class KnownScores:
         self.n_bytes = 0
 
     def note(
-        self,
-        trial: Any,
-        result: CVResult,
-        direction: str,
-        outputs: Mapping[str, np.ndarray] = MappingProxyType({}),
+        self, trial: Any, result: CVResult, direction: str, outputs: _Outputs = _NO_OUTPUTS
     ) -> None:
         """Hold a complete trial's scores and outputs, unless its mean is infinite."""
         if not np.isfinite(result.mean):

@@ -22,13 +22,13 @@ from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import nadeau_bengio
 from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import evaluate_batch
-from optuna_treecv.core.run import Run
 from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.crossval.engines import runs_for
 from optuna_treecv.crossval.inner_folds import by_pairs
 from optuna_treecv.crossval.inner_folds import with_pairs
 from optuna_treecv.crossval.inner_folds import without_fold
 from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.choice import RunOf
 
 T = TypeVar("T")
 
@@ -83,26 +83,20 @@ class Nested(HasInterval):
         return "\n".join(lines)[:-1] + ")"
 
 
-def nested_of(
-    contest: Contest,
-    cross_validation: CrossValidation,
-    run_of: Callable[[FrozenTrial], Run],
-    level: float,
-) -> Nested:
+def nested_of(contest: Contest, run_of: RunOf, level: float) -> Nested:
     """Return the score of choosing among the distinct params of complete trials.
 
     Parameters
     ----------
     contest : Contest
-    cross_validation : CrossValidation
-    run_of : callable
-        (trial) -> the run of a trial, which need not be evaluated.
+    run_of : RunOf
     level : float
         That of the interval.
     """
     by_number = sorted(contest.trials, key=lambda trial: trial.number)
     trials = [*{_key(one): one for one in by_number[::-1]}.values()][::-1]
     runs = [run_of(trial) for trial in trials]
+    cross_validation = runs[0].request.cross_validation
     known = contest.folds_of(trials)
     own = {i: known[trial.number] for i, trial in enumerate(trials) if trial.number in known}
     n_repeats, n_folds = cross_validation.n_repeats, cross_validation.n_folds
@@ -144,8 +138,7 @@ def nested_of(
 def nested_again(
     study: optuna.Study,
     contest: Contest,
-    cross_validation: CrossValidation,
-    run_of: Callable[[FrozenTrial], Run],
+    run_of: RunOf,
     objective_on: Callable[[CrossValidation], Any],
     level: float,
 ) -> Nested:
@@ -158,9 +151,7 @@ def nested_again(
     ----------
     study : optuna.Study
     contest : Contest
-    cross_validation : CrossValidation
-    run_of : callable
-        (trial) -> the run of a trial, which need not be evaluated.
+    run_of : RunOf
     objective_on : callable
         (cross_validation) -> the same objective on other rows and folds.
     level : float
@@ -169,6 +160,7 @@ def nested_again(
     own = {_key(trial): known[trial.number] for trial in contest.trials if trial.number in known}
     scores, params, n_trials = [], [], len(study.get_trials(deepcopy=False))
     sampler = deepcopy(study.sampler)  # one for all folds, so that each gets other points
+    cross_validation = run_of(contest.trials[0]).request.cross_validation
     folds = [*np.ndindex(cross_validation.n_repeats, cross_validation.n_folds)]
     for place, (number, fold) in enumerate(_logged(folds, "folds")):
         objective = objective_on(without_fold(cross_validation, number, fold))

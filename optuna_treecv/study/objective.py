@@ -635,12 +635,7 @@ class TreeCVObjective:
         return honest_of(correction, run, level)
 
     def _correction(
-        self,
-        study: optuna.Study,
-        rule: Literal["best", "one_se"],
-        simpler: Simpler | None,
-        level: float = 0.95,
-        score: str | None = None,
+        self, study: Any, rule: Any, simpler: Any, level: float = 0.95, score: str | None = None
     ) -> tuple[Correction, Run]:
         """Return what ``honest`` follows from, and the run of the best trial."""
         scoring = self._cross_validation.settings.scored_by
@@ -1021,9 +1016,9 @@ class TreeCVObjective:
         check_folds(self._run_of(contest.trials[0]))
         if resample:
             on = partial(TreeCVObjective, self._space, report=None, batch_size=self._batches.size)
-            nested = nested_again(study, contest, self._cross_validation, self._run_of, on, level)
+            nested = nested_again(study, contest, self._run_of, on, level)
         else:
-            nested = nested_of(contest, self._cross_validation, self._run_of, level)
+            nested = nested_of(contest, self._run_of, level)
         return replace(nested, params=[*map(self.values_of, nested.params)])
 
 

@@ -34,6 +34,7 @@ from optuna_treecv.core.row_scores import NESTED_FOLDS
 from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.core.run import Run
+from optuna_treecv.study.choice import RunOf
 from optuna_treecv.study.racing import compared
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import differences_of
@@ -253,13 +254,7 @@ class Incumbents:
         self._held: WeakKeyDictionary[optuna.Study, dict[int, Incumbent]] = WeakKeyDictionary()
         self._lock = RLock()
 
-    def race(
-        self,
-        trial: optuna.Trial,
-        run: Run,
-        pruner: RacingPruner,
-        run_of: Callable[[FrozenTrial], Run],
-    ) -> Race:
+    def race(self, trial: optuna.Trial, run: Run, pruner: RacingPruner, run_of: RunOf) -> Race:
         """Return the comparison of a trial with the best one that is completed now.
 
         Parameters
@@ -268,9 +263,9 @@ class Incumbents:
         run : Run
             The trial's.
         pruner : RacingPruner
-        run_of : callable
-            Makes the run of a trial that another worker has made, or an earlier process. It is
-            evaluated again, where its results are not kept.
+        run_of : RunOf
+            For a trial that another worker has made, or an earlier process. It is evaluated again,
+            where its results are not kept.
         """
         settings = run.request.settings
         is_early, is_growing, losses = settings.is_early, settings.is_growing, None
