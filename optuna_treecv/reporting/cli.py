@@ -207,5 +207,4 @@ def _print_table(head: tuple[str, ...], rows: Iterable[Iterable[object]]) -> Non
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     print()
     for name, *numbers in cells:
-        right = (number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True))
-        print(f"{name.ljust(widths[0])}  {'  '.join(right)}")
+        print(name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:]), sep="  ")

@@ -155,12 +155,8 @@ class Evaluations:
         if not len(best):
             return {}
         frame = load_fold_scores(self.store, study=self.study, runs=list(best["run"]))
-        scores = dict(iter(frame.groupby("run", observed=True)["score"]))
-        return {
-            row.trial_number: scores[row.run].to_numpy(float)
-            for row in best.itertuples()
-            if row.run in scores
-        }
+        scores = dict(iter(frame.groupby("trial_number")["score"]))
+        return {n: scores[n].to_numpy(float) for n in best["trial_number"] if n in scores}
 
     def contest(self) -> Contest | None:
         """Return the trials to choose from with their fold scores; None if there are none.

@@ -201,23 +201,21 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
         for row in best.itertuples()
     }
     # The number, the mean and the standard error below each other, for a narrow card.
-    in_lines = {
-        n: name.replace(": ", "<br>").replace(" ± ", "<br>± ") for n, name in names.items()
-    }
+    lines = {n: name.replace(": ", "<br>").replace(" ± ", "<br>± ") for n, name in names.items()}
     subtitle = "trial: mean ± standard error, std / √folds"
     if len(values) <= 10 and n_folds >= 50:
         title = "Differences to the best trial, fold by fold"
         differences = paired_differences(best, scores)
         if not differences:
             return _message(title, of, "No second trial has the same folds.")
-        figure = _draw_differences(differences, in_lines, next(iter(scores)), of.metric)
+        figure = _draw_differences(differences, lines, next(iter(scores)), of.metric)
         subtitle = "± standard error of the difference, std of the differences / √folds"
         if n_other := len(best) - 1 - len(differences):
             subtitle += f"; {n_other} of the best {len(best)} trials have other rows or folds"
     elif n_folds > MAX_POINTS:
         figure = _draw_quantiles(scores, names, values, of.metric)
     else:
-        figure = _draw_boxes(scores, in_lines, of.metric)
+        figure = _draw_boxes(scores, lines, of.metric)
         subtitle += "; dotted: the mean"
     return _finish(figure, title, subtitle, of)
 
@@ -396,10 +394,8 @@ def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
     done, saved = frame["n_updates"].to_numpy(), of.saved_updates
     this, alone = {"color": BLUE}, {"color": GREEN, "dash": "dash"}
     scratch = {"color": ORANGE, "dash": "dot"}
-    lines = [
-        (1, "this study", this, "s", frame["seconds"].to_numpy(float)),
-        (2, "this study", this, "row updates", done),
-    ]
+    seconds = frame["seconds"].to_numpy(float)
+    lines = [(1, "this study", this, "s", seconds), (2, "this study", this, "row updates", done)]
     if saved is not None and saved.any():
         lines.append((2, "without sharing", alone, "row updates", done + saved))
     lines.append((2, "k trainings from scratch", scratch, "row updates", of.updates_from_scratch))

@@ -65,8 +65,8 @@ def note_of(of: Evaluations) -> str:
         _choice(compared),
         _pareto(front),
         _use(of, compared, front),
+        f"### What was evaluated\n\n{_facts(of)}",
     ]
-    parts.append(f"### What was evaluated\n\n{_facts(of)}")
     return "\n\n".join(part for part in parts if part)
 
 
