@@ -328,9 +328,7 @@ def differences_from_best(
         )
     folds = contest.folds_of(trials)
     candidates = []
-    for trial in trials:
-        if trial.number not in folds:
-            continue
+    for trial in [trial for trial in trials if trial.number in folds]:
         of_trial = folds[trial.number]
         if trial.number in contest.rows and best.number in contest.rows:
             assert contest.shares is not None
@@ -372,11 +370,9 @@ def _interval(contest: Contest, trial: FrozenTrial, level: float) -> Interval | 
     interval = within(interval, contest.score_range)
     if len(contest.trials) == 1:
         return interval
-    return replace(
-        interval,
-        note=f"It was chosen among {len(contest.trials):,} trials on the same folds, so its mean "
-        "looks better than it is.",
-    )
+    trials = f"{len(contest.trials):,} trials on the same folds"
+    note = f"It was chosen among {trials}, so its mean looks better than it is."
+    return replace(interval, note=note)
 
 
 def order_of(
@@ -417,17 +413,16 @@ def known_direction(searched: Sequence[str]) -> dict[str, str] | None:
 def _directions(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
     """Return ``simpler``, or what it is by default."""
     if simpler is None:
-        direction = known_direction(searched)
-        if direction is None:
-            if not searched:
-                raise ValueError("rule must be 'best' if no parameter was searched, got 'one_se'.")
-            names = ", ".join(map(repr, searched))
-            raise ValueError(
-                "simpler must say which values make a model simpler for rule='one_se', because "
-                f"{names} {'was' if len(searched) < 2 else 'were'} searched; for example "
-                f"simpler={{{searched[0]!r}: 'larger'}}."
-            )
-        return direction
+        if (direction := known_direction(searched)) is not None:
+            return direction
+        if not searched:
+            raise ValueError("rule must be 'best' if no parameter was searched, got 'one_se'.")
+        names = ", ".join(map(repr, searched))
+        raise ValueError(
+            "simpler must say which values make a model simpler for rule='one_se', because "
+            f"{names} {'was' if len(searched) < 2 else 'were'} searched; for example "
+            f"simpler={{{searched[0]!r}: 'larger'}}."
+        )
     are_known = isinstance(simpler, Mapping) and len(simpler) > 0
     if not are_known or any(one not in ("larger", "smaller") for one in simpler.values()):
         raise ValueError(

@@ -126,21 +126,14 @@ class KnownScores:
 
         Of the store they are at most 256 MiB, of the first ones.
         """
-        of_trials: dict[int, np.ndarray] = {}
-        missing = []
-        for trial in trials:
-            held = self.find(trial)
-            if held is not None and len(held.folds) == n_splits:
-                of_trials[trial.number] = held.folds
-            else:
-                missing.append(trial)
+        held = {trial.number: self.find(trial) for trial in trials}
+        known = {n: one.folds for n, one in held.items() if one and len(one.folds) == n_splits}
+        missing = [trial for trial in trials if trial.number not in known]
         most = max(1, _MOST_READ_BYTES // (8 * n_splits))
         runs = {
-            run: trial.number
-            for trial in missing[:most]
-            for run in runs_of_trial(trial.user_attrs)[:1]
+            run: one.number for one in missing[:most] for run in runs_of_trial(one.user_attrs)[:1]
         }
-        return of_trials | {number: scores for number, _, scores in self._read(runs, n_splits)}
+        return known | {number: scores for number, _, scores in self._read(runs, n_splits)}
 
     def rows_of(self, trials: Sequence[FrozenTrial]) -> dict[int, np.ndarray]:
         """Return the scores of the rows of trials, which no store keeps."""

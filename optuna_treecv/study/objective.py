@@ -171,9 +171,8 @@ class TreeCVObjective:
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: what trials will do."""
-        rows: dict[str, object] = {
-            f"searched: {name}": one for name, one in self.param_distributions.items()
-        }
+        searched = self.param_distributions.items()
+        rows: dict[str, object] = {f"searched: {name}": one for name, one in searched}
         rows["direction"] = ", ".join(self.directions)
         with suppress(ValueError):  # where a callable makes the estimators, nothing is known yet
             what, *steps = self.explain().splitlines()
@@ -796,23 +795,22 @@ class TreeCVObjective:
         if isinstance(study, optuna.trial.FrozenTrial):
             if rule != "best":
                 raise ValueError(f"rule must be 'best' where study is a trial, got {rule!r}.")
-            trial, argument = study, "study must be a trial of this objective: it"
-        elif isinstance(study, optuna.Study):
-            if len(study.directions) > 1:
-                raise ValueError(
-                    "study must have one objective for a best trial; choose one of "
-                    "study.best_trials, the Pareto front, and give that."
-                )
-            try:
-                trial = study.best_trial
-            except ValueError as error:
-                raise ValueError("study must have a complete trial, got none.") from error
-            warn_if_mixed(study)
-            if rule != "best":
-                trial = self._choose(self._contest(study), rule, simpler).trial
-            argument = "study must be one of this objective: its best trial"
-        else:
+            return study, self._candidate_of(study, "study must be a trial of this objective: it")
+        if not isinstance(study, optuna.Study):
             raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
+        if len(study.directions) > 1:
+            raise ValueError(
+                "study must have one objective for a best trial; choose one of study.best_trials, "
+                "the Pareto front, and give that."
+            )
+        try:
+            trial = study.best_trial
+        except ValueError as error:
+            raise ValueError("study must have a complete trial, got none.") from error
+        warn_if_mixed(study)
+        if rule != "best":
+            trial = self._choose(self._contest(study), rule, simpler).trial
+        argument = "study must be one of this objective: its best trial"
         return trial, self._candidate_of(trial, argument)
 
     def _choose(self, contest: Contest, rule: Any, simpler: Any, level: float = 0.95) -> Choice:
@@ -1179,8 +1177,8 @@ def treecv_objective(
     if space.grids is not None:
         grid = {name: tuple(axis.values) for name, axis in axes.items()}
     search = Search({name: axis.ends for name, axis in axes.items()}, grid, keep_outputs)
-    models_in = _make_cache(cache, models)
-    cross_validation = CrossValidation.of(X, y, checked, shown, models_in, with_others, search)
+    made_cache = _make_cache(cache, models)
+    cross_validation = CrossValidation.of(X, y, checked, shown, made_cache, with_others, search)
     if axes:
         argument = "param_distributions" if space.grids is None else "param_grid"
         if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):

@@ -217,15 +217,12 @@ class Race(Watch):
             assert best is not None
             others.append(best[rows])
 
-        lost = []
-        for number, one in enumerate(losses):
-            for other in others:
-                sums = sums_of(differences_of(one, other), weights)
-                comparison = compared(len(one), sums, width, largest, _LOOKS)
-                if comparison is not None and loses(self.pruner, step, comparison):
-                    lost.append(number)
-                    break
-        return lost
+        def has_lost(one: np.ndarray, other: np.ndarray) -> bool:
+            sums = sums_of(differences_of(one, other), weights)
+            comparison = compared(len(one), sums, width, largest, _LOOKS)
+            return comparison is not None and loses(self.pruner, step, comparison)
+
+        return [n for n, one in enumerate(losses) if any(has_lost(one, other) for other in others)]
 
     def _add(self, losses: np.ndarray, weights: np.ndarray | None) -> None:
         """Add the differences of further rows to the sums over all rows so far."""

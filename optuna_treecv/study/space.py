@@ -314,7 +314,7 @@ class Space:
     def candidate(self, params: Mapping[str, Any] | None) -> Candidate:
         """Return the estimator at values that a user gives, or as given where these are None."""
         if params is not None:
-            return self._at_values(params, "params")
+            return self._at_values(params, "params", may_have_more=False, n_epochs=None)
         if self.example is None:
             raise ValueError("params must be given where a callable makes the estimator.")
         return clone(self.example), 1 if self._has_epochs else None
@@ -331,11 +331,7 @@ class Space:
         return self._at_values(trial.params, argument, not self.axes, n_epochs)
 
     def _at_values(
-        self,
-        values: Mapping[str, Any],
-        argument: str,
-        may_have_more: bool = False,
-        n_epochs: int | None = None,
+        self, values: Mapping[str, Any], argument: str, may_have_more: bool, n_epochs: int | None
     ) -> Candidate:
         """Return the estimator at the values, or codes of values, of an argument."""
         if self.axes:
