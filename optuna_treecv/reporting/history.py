@@ -79,7 +79,7 @@ def load_evaluations(
     """
     pandas = import_pandas("load_evaluations")
     with _opened(store) as database:
-        table = _evaluations(database, study_name, study)
+        table = _evaluations(database, study_name, study, None)
     frame = pandas.DataFrame(table, columns=COLUMNS)
     frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
     # The resolution of times depends on the database.
@@ -199,10 +199,7 @@ def iter_fold_scores(
 
 
 def _evaluations(
-    database: Database,
-    study_name: str | None,
-    study: AnyStudy,
-    runs: Collection[str] | None = None,
+    database: Database, study_name: str | None, study: AnyStudy, runs: Collection[str] | None
 ) -> list[dict[str, Any]]:
     """Return the rows of the evaluations that are asked for, the oldest first."""
     names = _as_runs("runs", runs)
