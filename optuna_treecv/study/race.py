@@ -418,7 +418,6 @@ def evaluate_reporting(
                 _report(trial, mean_and_std(scores)[0], event)
                 done = f"after {n_before} of {run.book.scores.shape[1]} folds"
             if has_lost or (not run.is_complete and should_prune(trial)):
-                events.close()
                 raise optuna.TrialPruned(f"pruned {done}")
     if is_early:
         n_passes = run.cost.n_needed / run.request.data.n_rows

@@ -104,10 +104,9 @@ class StudyCheck:
                 self._known[study] = self._noted(study, run)
         if facts is None:
             differences = list(self.differences(study, run))
-            for difference in differences:
-                warn_caller(difference)
-            if (why := _misfit(study.pruner, self.cross_validation.settings.report)) is not None:
-                warn_caller(why)
+            misfits = _misfits(study.pruner, self.cross_validation.settings.report)
+            for sentence in (*differences, *misfits):
+                warn_caller(sentence)
             facts = self._known[study] if not differences else {}
         if facts.get("is_fitted") == run.plan.capabilities.is_incremental:
             with self._lock:
@@ -265,14 +264,14 @@ def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report:
     return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
 
 
-def _misfit(pruner: optuna.pruners.BasePruner, report: str | None) -> str | None:
-    """Return why a pruner does not fit the reports, as a sentence; None if it does."""
+def _misfits(pruner: optuna.pruners.BasePruner, report: str | None) -> Iterator[str]:
+    """Yield why a pruner does not fit the reports, as a sentence; nothing if it does."""
     pruner = _innermost(pruner)
     name = type(pruner).__name__
     if report in ("folds", "blocks") and isinstance(pruner, _OF_RUNNING_MEANS):
         single = "one part of the folds" if report == "folds" else "one block of rows"
         other = "mean" if report == "folds" else "progressive"
-        return (
+        yield (
             f"{name} takes each report for a score of the whole trial, but report={report!r} "
             f"makes reports of {single} each, so that chance prunes good trials; use "
             f"pruner=objective.pruner() or report={other!r}."
@@ -280,12 +279,11 @@ def _misfit(pruner: optuna.pruners.BasePruner, report: str | None) -> str | None
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
     if report in ("mean", "progressive", "trees") and is_paired:
         other = "blocks" if report == "progressive" else "folds"
-        return (
+        yield (
             f"{name} needs reports that do not depend on each other, but those of "
             f"report={report!r} are means over the same rows; use pruner=objective.pruner() or "
             f"report={other!r}."
         )
-    return None
 
 
 def _innermost(pruner: optuna.pruners.BasePruner) -> Any:
