@@ -82,10 +82,8 @@ def load_evaluations(
         table = _evaluations(database, study_name, study, None)
     frame = pandas.DataFrame(table, columns=COLUMNS)
     frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
-    # The resolution of times depends on the database.
-    frame["created_at"] = pandas.to_datetime(frame["created_at"], utc=True).astype(
-        "datetime64[us, UTC]"
-    )
+    times = pandas.to_datetime(frame["created_at"], utc=True)
+    frame["created_at"] = times.astype("datetime64[us, UTC]")  # in all databases alike
     parameters = pandas.DataFrame([row["parameters"] for row in table], index=frame.index)
     return frame.drop(columns="parameters").join(parameters.add_prefix("params_"))
 
@@ -297,14 +295,12 @@ def forget(
         raise ValueError(
             "forget must be told which evaluations: keep_runs, study_name or before, got none."
         )
-    kept = _as_runs("keep_runs", keep_runs)
+    kept = _as_runs("keep_runs", keep_runs) or ()
     _check_study_name(study_name)
     if before is not None and not isinstance(before, datetime):
         raise ValueError(f"before must be a datetime.datetime, got {before!r}.")
     with _opened(store) as database:
-        return delete_evaluations(
-            database, keep_runs=kept or (), study_name=study_name, before=before
-        )
+        return delete_evaluations(database, keep_runs=kept, study_name=study_name, before=before)
 
 
 def _as_runs(argument: str, runs: Any) -> set[str] | None:

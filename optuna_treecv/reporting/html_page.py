@@ -71,9 +71,8 @@ def _render_block(block: str) -> str:
     if block.startswith("|"):
         head, _, *rows = [[_render_cell(cell) for cell in line.split("|")[1:-1]] for line in lines]
         head_row = [_render_row("th", head)] if any(head) else []
-        return "\n".join(
-            ["<table>", *head_row, *(_render_row("td", row) for row in rows), "</table>"]
-        )
+        html_rows = [_render_row("td", row) for row in rows]
+        return "\n".join(["<table>", *head_row, *html_rows, "</table>"])
     if block.startswith("* "):
         items = (f"<li>{_render_text(line.removeprefix('* '))}</li>" for line in lines)
         return "\n".join(["<ul>", *items, "</ul>"])
