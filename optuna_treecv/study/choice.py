@@ -269,13 +269,11 @@ def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice
             "'one_se'; row_losses=True in the objective compares trials over rows."
         )
     best = contest.trials[0]
-    if rule == "best" and best.number not in contest.folds_of([best]):
-        candidates, left_out = [Candidate(best, None)], contest.trials
-    else:
+    candidates, left_out = [Candidate(best, None)], contest.trials
+    if rule != "best" or best.number in contest.folds_of([best]):
         near = [trial for trial in contest.trials[1:] if _may_be_near(contest, trial, level)]
-        compared = differences_from_best(contest, near, level)
-        candidates = [Candidate(best, None), *compared]
-        numbers = {one.trial.number for one in compared}
+        candidates += differences_from_best(contest, near, level)
+        numbers = {one.trial.number for one in candidates}
         left_out = [trial for trial in near if trial.number not in numbers]
     differences = [(one.trial.number, one.difference) for one in candidates if one.difference]
     within = [n for n, one in differences if abs(one.mean) <= _TIE * one.std_error]

@@ -214,10 +214,8 @@ def _losses_by_blocks(of_tests: np.ndarray, tested: Tested) -> Losses | None:
     of_blocks = shares.sum(axis=2)
     blocks = parts.sum(axis=(1, 2, 3))[:, None, None] * of_blocks
     blocks += sqrt(n_blocks / (n_blocks - 1)) * quarters.sum(axis=3)
-    flat = len(parts), n_strata, n_blocks * _QUARTERS
-    return Losses(
-        blocks.reshape(len(parts), -1), of_blocks.ravel(), "blocks", quarters.reshape(flat)
-    )
+    blocks, quarters = blocks.reshape(len(parts), -1), quarters.reshape(len(parts), n_strata, -1)
+    return Losses(blocks, of_blocks.ravel(), "blocks", quarters)
 
 
 def why_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:

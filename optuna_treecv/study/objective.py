@@ -518,8 +518,7 @@ class TreeCVObjective:
             )
         if kind == "refit":
             return run_for(self._cross_validation, *candidate, is_scored=False).fit()
-        average = "kind must be 'refit'"
-        run = run_for(self._cross_validation, *candidate, wants_average=average)
+        run = run_for(self._cross_validation, *candidate, wants_average="kind must be 'refit'")
         return run.finish().kfold_estimator()
 
     def predict_oof(

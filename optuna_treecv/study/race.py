@@ -389,10 +389,9 @@ def evaluate_reporting(
             if isinstance(event, RowProgress):
                 early, has_lost = event.scores, event.has_lost
                 begin, n_before = n_before, early.n_rows
+                rows, done = early.tail, f"at step {event.step} of the {LAST_STEP} of a pass"
                 if event.step == NESTED_STEP:
                     rows, done = slice(0, early.n_rows), f"after {NESTED_FOLDS} folds"
-                else:
-                    rows, done = early.tail, f"at step {event.step} of the {LAST_STEP} of a pass"
                 if event.step < FIRST_STEP:
                     continue
                 if race is not None:
