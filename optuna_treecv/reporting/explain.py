@@ -7,6 +7,7 @@ from typing import Any
 import optuna
 
 from optuna_treecv.reporting.evaluations import Evaluations
+from optuna_treecv.reporting.note import cells_of
 from optuna_treecv.reporting.note import note_of
 
 
@@ -40,7 +41,7 @@ def explained(study: optuna.Study, store: Any) -> str:
 
 def _aligned(table: list[str]) -> list[str]:
     """Return the lines of a Markdown table with columns of equal width; its head may be empty."""
-    rows = [[c.strip().removesuffix("&emsp;") for c in line.split("|")[1:-1]] for line in table]
+    rows = [cells_of(line) for line in table]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     lines[1] = "  ".join("-" * width for width in widths) if lines[0] else ""

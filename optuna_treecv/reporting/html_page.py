@@ -8,6 +8,7 @@ from typing import Any
 import optuna
 
 from optuna_treecv.reporting.evaluations import Evaluations
+from optuna_treecv.reporting.note import cells_of
 from optuna_treecv.reporting.note import note_of
 
 _STYLE = """
@@ -69,7 +70,7 @@ def _render_block(block: str) -> str:
         marks, text = block.split(" ", 1)
         return f"<h{len(marks)}>{_render_text(text)}</h{len(marks)}>"
     if block.startswith("|"):
-        head, _, *rows = [[_render_cell(cell) for cell in line.split("|")[1:-1]] for line in lines]
+        head, _, *rows = [[_render_text(cell) for cell in cells_of(line)] for line in lines]
         head_row = [_render_row("th", head)] if any(head) else []
         html_rows = [_render_row("td", row) for row in rows]
         return "\n".join(["<table>", *head_row, *html_rows, "</table>"])
@@ -84,10 +85,6 @@ def _render_block(block: str) -> str:
 
 def _render_row(tag: str, cells: list[str]) -> str:
     return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
-
-
-def _render_cell(cell: str) -> str:
-    return _render_text(cell.strip().removesuffix("&emsp;"))
 
 
 def _render_text(text: str) -> str:

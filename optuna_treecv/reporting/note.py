@@ -297,6 +297,11 @@ def _line(text: Any) -> str:
     return " ".join(str(text).split())
 
 
+def cells_of(line: str) -> list[str]:
+    """Return the cells of a line of a table."""
+    return [cell.strip().removesuffix("&emsp;") for cell in line.split("|")[1:-1]]
+
+
 def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
     """Return a Markdown table.
 
