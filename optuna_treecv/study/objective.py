@@ -120,9 +120,10 @@ class _Planned(NamedTuple):
         Numbers of ``free_parameters`` may differ while they are positive and finite. Others
         decide, such as ``alpha=0`` of ``Ridge``, which has no exact folds, or an infinite ``C``.
         """
-        return n_epochs == self.n_epochs and self._decide(params) == self._decide(self.params)
+        own = self._pick_decisive(self.params)
+        return n_epochs == self.n_epochs and self._pick_decisive(params) == own
 
-    def _decide(self, params: dict[str, Any]) -> dict[str, Any]:
+    def _pick_decisive(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return the params that decide on the plan, with their types."""
         free = self.run.plan.capabilities.free_parameters
         return {
@@ -370,8 +371,8 @@ class TreeCVObjective:
     def _choose_report(self, trial: Any) -> None:
         """Choose, for report="auto", what the pruner of a study needs, in its first trial."""
         with self._report_lock:
-            is_open = self._cross_validation.settings.why_no_report is None
-            if self._report == "auto" and is_open and isinstance(trial, optuna.Trial):
+            may_report = self._cross_validation.settings.why_no_report is None
+            if self._report == "auto" and may_report and isinstance(trial, optuna.Trial):
                 self._report_for(trial.study.pruner, self._run(trial))
 
     def check_study(self, study: optuna.Study) -> None:
