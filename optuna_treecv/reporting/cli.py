@@ -14,6 +14,7 @@ import sys
 
 import optuna
 from optuna.exceptions import OptunaError
+from optuna.storages import RDBStorage
 
 from optuna_treecv.reporting.explain import explained
 from optuna_treecv.reporting.explain import study_of
@@ -120,7 +121,7 @@ def _bytes(text: str) -> int:
 
 
 def _explain(options: argparse.Namespace) -> None:
-    with _studies_of(_url(options.storage)) as storage:
+    with _opened(options.storage) as storage:
         study = study_of(storage, options.study_name)
     with closing(Database(_url(options.store), create=False)) as store:
         if options.html is None:
@@ -162,10 +163,9 @@ def _forget_unnamed(database: Database, storage: str) -> int:
     rows = database.read(lambda connection: read_evaluations(connection, database))
     recorded = {row["run"]: row["study_name"] for row in rows}
     runs: set[str] = set()  # that trials of the storage name; it is only read
-    with _studies_of(_url(storage)) as url:
-        rdb = optuna.storages.RDBStorage(url, skip_table_creation=True)
-        for name in optuna.get_all_study_names(rdb):
-            runs.update(runs_of(optuna.load_study(study_name=name, storage=rdb)))
+    with _opened(storage) as opened:
+        for name in optuna.get_all_study_names(opened):
+            runs.update(runs_of(optuna.load_study(study_name=name, storage=opened)))
     if recorded and not runs & recorded.keys():
         # With the wrong storage, the whole history would be deleted.
         raise ValueError(
@@ -178,12 +178,12 @@ def _forget_unnamed(database: Database, storage: str) -> int:
 
 
 @contextmanager
-def _studies_of(storage: str) -> Iterator[str]:
-    """Yield the URL of an Optuna storage; what is wrong with it is said in one sentence."""
+def _opened(storage: str) -> Iterator[RDBStorage]:
+    """Yield an Optuna storage; errors become one sentence."""
     try:
-        if is_missing(storage):
+        if is_missing(_url(storage)):
             raise FileNotFoundError("there is no such file")
-        yield storage
+        yield RDBStorage(_url(storage), skip_table_creation=True)
     except (DatabaseError, OSError, ImportError, RuntimeError, OptunaError) as error:
         # The cause of Optuna's own errors is more specific than their message.
         cause = error.__cause__ if isinstance(error, OptunaError) else None

@@ -5,13 +5,14 @@ import re
 from typing import Any
 
 import optuna
+from optuna.storages import RDBStorage
 
 from optuna_treecv.reporting.evaluations import Evaluations
 from optuna_treecv.reporting.note import cells_of
 from optuna_treecv.reporting.note import note_of
 
 
-def study_of(storage: str, name: str | None) -> optuna.Study:
+def study_of(storage: RDBStorage, name: str | None) -> optuna.Study:
     """Return the study of this name in an Optuna storage, or its only one.
 
     Raises
@@ -19,14 +20,13 @@ def study_of(storage: str, name: str | None) -> optuna.Study:
     ValueError
         If there is none, or it is not said which.
     """
-    rdb = optuna.storages.RDBStorage(storage, skip_table_creation=True)
-    names = optuna.get_all_study_names(rdb)
+    names = optuna.get_all_study_names(storage)
     if name is None and len(names) == 1:
         (name,) = names
     if name not in names:
         which = ", ".join(map(repr, names)) or "none, since the storage is empty"
         raise ValueError(f"--study-name must be the name of a study: {which}, got {name!r}")
-    return optuna.load_study(study_name=name, storage=rdb)
+    return optuna.load_study(study_name=name, storage=storage)
 
 
 def explained(study: optuna.Study, store: Any) -> str:
