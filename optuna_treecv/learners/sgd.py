@@ -59,21 +59,9 @@ class AveragedSGD(LinearEstimator):
 
     def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> SGD:
         """Return the kernel with this estimator's settings over padded rows."""
-        return SGD(
-            X,
-            y,
-            n_classes,
-            self.loss,
-            getattr(self, "epsilon", 0.0),
-            self.alpha,
-            self._eta,
-            0.0 if self.learning_rate == "constant" else self.power_t,
-            self.radius,
-            min(self.batch_size, MOST_ROWS),
-            bool(self.average),
-            min(self.average_start, MOST_ROWS),
-            self.average == "linear",
-        )
+        epsilon, power_t, is_mean, start, is_linear = self._alike()
+        steps = self.alpha, self._eta, power_t, self.radius, min(self.batch_size, MOST_ROWS)
+        return SGD(X, y, n_classes, self.loss, epsilon, *steps, is_mean, start, is_linear)
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
@@ -87,18 +75,21 @@ class AveragedSGD(LinearEstimator):
         self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
     ) -> SGDLanes:
         """Return the kernel for several values of ``lane_parameters``."""
-        return SGDLanes(
-            X,
-            y,
-            n_classes,
-            self.loss,
-            getattr(self, "epsilon", 0.0),
-            0.0 if self.learning_rate == "constant" else self.power_t,
-            bool(self.average),
-            min(self.average_start, MOST_ROWS),
-            [(one.alpha, one._eta, one.radius) for one in estimators],
-            self.average == "linear",
-        )
+        epsilon, power_t, is_mean, start, is_linear = self._alike()
+        values = [(one.alpha, one._eta, one.radius) for one in estimators]
+        rows = X, y, n_classes
+        return SGDLanes(*rows, self.loss, epsilon, power_t, is_mean, start, values, is_linear)
+
+    def _alike(self) -> tuple[float, float, bool, int, bool]:
+        """Return what is the same on all lanes.
+
+        Epsilon, the power of the step size, whether the model is a mean, the number of rows before
+        it begins, and whether its weights are linear.
+        """
+        epsilon = getattr(self, "epsilon", 0.0)
+        power_t = 0.0 if self.learning_rate == "constant" else self.power_t
+        start, is_linear = min(self.average_start, MOST_ROWS), self.average == "linear"
+        return epsilon, power_t, bool(self.average), start, is_linear
 
 
 @dataclass(repr=False, eq=False)
