@@ -110,6 +110,8 @@ class Family(ABC):
     maps_dense_rows : bool
         Whether steps that do something else in each fold need dense rows.
     n_points : int
+    n_distinct : int
+        The first points, which are computed; the others have the same models.
     """
 
     parameters: tuple[str, ...]
@@ -124,10 +126,11 @@ class Family(ABC):
         scaler: StandardScaler | None,
         n_jobs: int,
     ) -> None:
-        self.n_points, self.rows = len(estimators), rows
+        self.n_points = self.n_distinct = len(estimators)
         #: (rows) -> the same bound to other rows, in one thread.
         self.make = partial(type(self), estimators, scaler=scaler, n_jobs=1)
-        self._rows, self._scaler, self._n_jobs = rows, scaler, n_jobs
+        self.rows = self._rows = rows
+        self._scaler, self._n_jobs = scaler, n_jobs
         self._bind(estimators)
 
     @abstractmethod
@@ -204,8 +207,6 @@ class MomentFamily(Family):
 
     Attributes
     ----------
-    n_distinct : int
-        The first points, which are computed; the others have the same models.
     n_outputs : int
         How many numbers a model says of a row.
     source : Source
@@ -226,15 +227,8 @@ class MomentFamily(Family):
     rows_at_once = BLOCK
     has_ones = False
 
-    def __init__(
-        self,
-        estimators: Sequence[Any],
-        rows: PreparedRows,
-        scaler: StandardScaler | None,
-        n_jobs: int,
-    ) -> None:
-        self.n_distinct = len(estimators)
-        super().__init__(estimators, rows, scaler, n_jobs)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.source.make = self.make
         self.size = sum(map(prod, self.shapes))
 
