@@ -502,7 +502,7 @@ BREAKAGES = [
     ),
     Breakage(
         "newton: a column of one number keeps the coefficient of all rows",
-        "    is_free[:, : constants.shape[1]] = np.isnan(constants)\n",
+        "        is_free[:, :, : self._rows.n_features] = np.isnan(self._constants(columns))\n",
         "",
         "test_newton::test_a_column_of_one_number_in_the_training_rows_has_no_coefficient",
     ),

@@ -174,8 +174,6 @@ class GLMFolds(Family):
         columns, totals = spread_in_sets(self._rows, sets)
         (objective,) = self._objectives(no_folds, sets, columns)
         penalties = self._penalties(columns, totals, objective)
-        is_free = np.ones(objective.width, bool)
-        is_free[: self._rows.n_features] = np.isnan(self._constants(columns)[0])
         changes = self._changes(columns, totals, objective)
         model = np.zeros((objective.n_outputs, objective.width))
         if objective.has_intercept:
@@ -183,11 +181,9 @@ class GLMFolds(Family):
         outputs = np.empty((self.n_points, n_rows, objective.n_outputs))
         is_lost = np.zeros(n_rows, bool)
         order = np.argsort(-penalties.of_columns.sum(axis=(1, 2)), kind="stable")
-        near = points_near(
-            objective, penalties[order, -1], np.tile(is_free, objective.n_outputs), model
-        )
+        near = points_near(objective, penalties[order, -1], model)
         for point, (model, *_) in zip(order, near, strict=True):
-            left_out = RowsOutOfModels(objective, penalties[point], is_free, changes)
+            left_out = RowsOutOfModels(objective, penalties[point], changes)
             left_out.descend(model)
             outputs[point], are_lost = left_out.outputs()
             is_lost |= are_lost
@@ -300,8 +296,10 @@ class GLMFolds(Family):
             of_columns = np.pad(of_columns, ((0, 0), (0, 0), (0, 1)))
             intercepts, _, squares = self._intercepts(columns, objective)
             of_intercepts = np.sqrt(strengths / squares[:, None]) * intercepts
+        is_free = np.ones(of_columns.shape, bool)
+        is_free[:, :, : self._rows.n_features] = np.isnan(self._constants(columns))
         of_sums = len(objective.targets) / n**2 if n > 1 else 0.0
-        return LanePenalties(of_columns, of_intercepts, of_sums)
+        return LanePenalties(of_columns, of_intercepts, np.tile(is_free, n), of_sums)
 
     def _moves(self, columns: Spread) -> tuple[np.ndarray, np.ndarray]:
         """Return what steps subtract from columns in each set, and by what they divide them."""

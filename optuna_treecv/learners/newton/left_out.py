@@ -61,8 +61,6 @@ class RowsOutOfModels:
         Without folds.
     penalty : LanePenalties
         That of all rows.
-    is_free : ndarray of shape (width,), bool
-        Whether a column may have a coefficient.
     changes : callable or None
         (row numbers, rows) -> the parts (n_rows, width) by which the penalties of columns grow if
         each row is left out; None: 0.
@@ -72,11 +70,9 @@ class RowsOutOfModels:
         self,
         objective: Objective,
         penalty: LanePenalties,
-        is_free: np.ndarray,
         changes: Callable[[RowNumbers, np.ndarray], np.ndarray] | None,
     ) -> None:
         self._objective, self._penalty, self._changes = objective, penalty, changes
-        self._is_free = is_free
         n_rows, n, rows = len(objective.targets), objective.n_outputs, objective.rows
         self._weights = np.ones(n_rows) if rows.weights is None else rows.weights.astype(float)
         if objective.class_weights is not None:
@@ -146,8 +142,7 @@ class RowsOutOfModels:
             self._model, self._slope = model, slope
             self._hessian = hessian.reshape(slope.size, -1)
             self._penalty.add_to(self._hessian[None])
-            is_free = np.tile(self._is_free, (1, len(model)))
-            (metric,) = metrics_of(self._hessian[None].copy(), is_free)
+            (metric,) = metrics_of(self._hessian[None].copy(), self._penalty.is_free)
             self._inverse = metric.steps(np.eye(slope.size))
             step = (self._inverse @ slope.ravel()).reshape(model.shape)
             self._decrement = float(np.sum(step * slope))

@@ -515,15 +515,19 @@ class LanePenalties:
     ----------
     of_columns, of_intercepts : ndarray of shape (n_lanes, width)
         a and b.
+    is_free : ndarray of shape (n_lanes, n_outputs * width), bool
+        Whether a coefficient may be other than where it starts.
     of_sums : float
     """
 
     of_columns: np.ndarray
     of_intercepts: np.ndarray
-    of_sums: float = 0.0
+    is_free: np.ndarray
+    of_sums: float
 
     def __getitem__(self, lanes: Any) -> LanePenalties:
-        return LanePenalties(self.of_columns[lanes], self.of_intercepts[lanes], self.of_sums)
+        columns, intercepts = self.of_columns[lanes], self.of_intercepts[lanes]
+        return LanePenalties(columns, intercepts, self.is_free[lanes], self.of_sums)
 
     @property
     def diagonals(self) -> np.ndarray:

@@ -140,11 +140,9 @@ def solve(
     n_points, n_sets, d = penalties.of_columns.shape
     k, n, n_rows = n_sets - 1, objective.n_outputs, len(objective.rows.X)
     shares, n_groups = objective.sets.shares, objective.sets.shares.shape[1]
-    is_free, numbers = np.ones((n_sets, d), bool), np.zeros((n_sets, d))
-    is_free[:, : constants.shape[1]] = np.isnan(constants)
+    numbers = np.zeros((n_sets, d))
     if objective.has_intercept:  # it has the part of the columns that are left out
         numbers[:, :-1] = np.nan_to_num((constants - objective.centre) / objective.scale)
-    is_free = np.tile(is_free, n)
     # Where a metric for each fold takes longer than further passes, folds share one.
     n_numbers = (n * d) ** 2
     n_metrics = 1 if n_numbers > _ROWS_PER_NUMBER * n_rows else k
@@ -165,7 +163,7 @@ def solve(
 
         def kept_point(start: np.ndarray, width: float, is_cold: bool) -> Point:
             def fill(kept: np.ndarray) -> None:
-                (point,) = points_near(objective, of_all, is_free[k], start, is_cold)
+                (point,) = points_near(objective, of_all, start, is_cold)
                 for part, memory in zip(point, np.split(kept, ends[:-1]), strict=True):
                     memory[:] = part.ravel()
 
@@ -182,20 +180,19 @@ def solve(
         points = order[begin : begin + points_at_once]
         of_folds = penalties[np.repeat(points, k), np.tile(np.arange(k), len(points))]
         is_cold = begin == 0 or len(points) > 1
-        of_points = new or points_near(
-            objective, penalties[points, -1], is_free[k], model, is_cold
-        )
+        of_points = new or points_near(objective, penalties[points, -1], model, is_cold)
         model = of_points[-1][0]
         every_start, every_slope, metrics = [], [], list[Metric]()
         for i, (common, of_groups, hessians) in enumerate(of_points):
-            start = np.where(is_free[:k].reshape(k, n, d), common, 0)
+            start = np.where(of_folds.is_free[:k].reshape(k, n, d), common, 0)
             start[:, :, -1] += numbers[:k] @ common.T
             every_start.append(start)
             every_slope.append(shares[:k] @ of_groups.reshape(n_groups, -1))
             totals = shares[with_metric] @ hessians.reshape(n_groups, -1)
             totals = totals.reshape(-1, n * d, n * d)
             of_folds[i * k : i * k + len(totals)].add_to(totals)
-            metrics += k // n_metrics * metrics_of(totals, is_free[with_metric])
+            is_free = penalties.is_free[points[i], with_metric]
+            metrics += k // n_metrics * metrics_of(totals, is_free)
         starts = np.concatenate(every_start)
         slopes = np.concatenate(every_slope).reshape(starts.shape)
         of_folds.add(starts, slopes)
@@ -204,8 +201,8 @@ def solve(
         for first in range(0, len(starts), lanes_at_once):
             some = slice(first, first + lanes_at_once)
             lanes = NewtonDescent(
-                *(objective, set_of[some], of_folds[some], is_free[set_of[some]]),
-                *(starts[some], metrics[some], slopes[some] if are_sums else None),
+                *(objective, set_of[some], of_folds[some], starts[some], metrics[some]),
+                slopes[some] if are_sums else None,
                 are_own=are_sums and n_metrics > 1,
             )
             minima.append(lanes.minima())
@@ -213,30 +210,26 @@ def solve(
     return models
 
 
-def _metric_at(point: Point, penalty: LanePenalties, is_free: np.ndarray) -> Metric:
+def _metric_at(point: Point, penalty: LanePenalties) -> Metric:
     """Return the metric of all rows."""
     total = point[2].sum(axis=0)[None]
     penalty.add_to(total)
-    return metrics_of(total, is_free[None])[0]
+    return metrics_of(total, penalty.is_free)[0]
 
 
 def _step_of(
-    point: Point, penalty: LanePenalties, is_free: np.ndarray, metric: Metric | None = None
+    point: Point, penalty: LanePenalties, metric: Metric | None = None
 ) -> tuple[np.ndarray, float]:
     """Return Newton's step for all rows, and the decrement: half the step times the slope."""
     model, slopes, _ = point
     slope = slopes.sum(axis=0)
     penalty.add(model[None], slope[None])
-    step = (metric or _metric_at(point, penalty, is_free)).steps(slope.reshape(1, -1))
+    step = (metric or _metric_at(point, penalty)).steps(slope.reshape(1, -1))
     return step.reshape(slope.shape), float(step.ravel() @ slope.ravel()) / 2
 
 
 def points_near(
-    objective: Objective,
-    penalties: LanePenalties,
-    is_free: np.ndarray,
-    model: np.ndarray,
-    is_cold: bool = True,
+    objective: Objective, penalties: LanePenalties, model: np.ndarray, is_cold: bool = True
 ) -> list[Point]:
     """Return models of all rows near the minima of several penalties, from a model that is not.
 
@@ -244,67 +237,58 @@ def points_near(
     """
     sample = objective.sample if is_cold else objective
     has_jumps = np.isinf(objective.loss.most_bend)
-    are_few = is_free.size <= _MOST_WITH_OWN_METRICS
+    are_few = penalties.is_free.shape[1] <= _MOST_WITH_OWN_METRICS
     is_rough = is_cold and sample is objective and not has_jumps
     near = _near(objective) * (_ROUGHLY if is_rough else 1)
     points: list[Point] = []
     for i in range(len(penalties.of_columns)):
         penalty = penalties[i : i + 1]
         if points:
-            metric = _metric_at(points[-1], penalty, is_free)
+            metric = _metric_at(points[-1], penalty)
             # A further metric may take longer than the steps that it saves.
             before = points[-2:] if are_few and not has_jumps else points[-1:]
-            model = _predicted(before, penalty, is_free, metric)
+            model = _predicted(before, penalty, metric)
         if points and not are_few:
-            points += _points_from(sample, penalty, is_free, model[None], [metric])
+            points += _points_from(sample, penalty, model[None], [metric])
         else:
-            points.append(_near_minimum(sample, penalty, is_free, model, near))
+            points.append(_near_minimum(sample, penalty, model, near))
     if sample is objective:
         return points
     models = np.array([here[0] for here in points])
-    metrics = [_metric_at(here, penalties[i : i + 1], is_free) for i, here in enumerate(points)]
-    return _points_from(objective, penalties, is_free, models, metrics)
+    metrics = [_metric_at(here, penalties[i : i + 1]) for i, here in enumerate(points)]
+    return _points_from(objective, penalties, models, metrics)
 
 
-def _predicted(
-    points: list[Point], penalty: LanePenalties, is_free: np.ndarray, metric: Metric
-) -> np.ndarray:
+def _predicted(points: list[Point], penalty: LanePenalties, metric: Metric) -> np.ndarray:
     """Return where the next minimum might be, without reading rows.
 
     This is where Newton's step leads with the Hessian halfway, if it goes on changing as between
     the last two points. The metric is that of the last one.
     """
     model, slopes, hessians = points[-1]
-    step = np.nan_to_num(_step_of(points[-1], penalty, is_free, metric)[0])
+    step = np.nan_to_num(_step_of(points[-1], penalty, metric)[0])
     if len(points) > 1:
         moved, changed = model - points[-2][0], hessians - points[-2][2]
         share = -np.sum(step * moved) / max(np.sum(moved * moved), 1e-300)
         halfway = model, slopes, hessians + share / 2 * changed
-        longer, _ = _step_of(halfway, penalty, is_free)
+        longer, _ = _step_of(halfway, penalty)
         step = np.where(np.isfinite(longer), longer, step)
     return model - step
 
 
 def _points_from(
-    objective: Objective,
-    penalties: LanePenalties,
-    is_free: np.ndarray,
-    models: np.ndarray,
-    metrics: list[Metric],
+    objective: Objective, penalties: LanePenalties, models: np.ndarray, metrics: list[Metric]
 ) -> list[Point]:
     """Return models of all rows near the minima, from some with metrics near theirs."""
     of_all, near = np.full(len(models), len(objective.sets.shares) - 1), _near(objective)
-    lanes = NewtonDescent(
-        *(objective, of_all, penalties, np.tile(is_free, (len(models), 1)), models, metrics)
-    )
-    found = lanes.nearly(near)
+    found = NewtonDescent(objective, of_all, penalties, models, metrics).nearly(near)
     found = np.where(np.isfinite(found), found, models)
     points = list(zip(found, *objective.curvature(found, of_all, by_group=True), strict=True))
     for i, here in enumerate(points):
-        decrement = _step_of(here, penalties[i : i + 1], is_free)[1]
+        decrement = _step_of(here, penalties[i : i + 1])[1]
         if not decrement < near:
             start = models[i] if np.isnan(decrement) else here[0]
-            points[i] = _near_minimum(objective, penalties[i : i + 1], is_free, start, near)
+            points[i] = _near_minimum(objective, penalties[i : i + 1], start, near)
     return points
 
 
@@ -316,11 +300,7 @@ def _near(objective: Objective) -> float:
 
 
 def _near_minimum(
-    objective: Objective,
-    penalty: LanePenalties,
-    is_free: np.ndarray,
-    model: np.ndarray,
-    near: float,
+    objective: Objective, penalty: LanePenalties, model: np.ndarray, near: float
 ) -> Point:
     """Return a model whose Newton decrement is below a number, or the smallest that was found."""
     nearest: Point | None = None
@@ -329,7 +309,7 @@ def _near_minimum(
     for _ in range(_MOST_STEPS):
         slopes, hessians = objective.curvature(model[None], of_all, by_group=True)
         here = model, slopes[0], hessians[0]
-        step, decrement = _step_of(here, penalty, is_free)
+        step, decrement = _step_of(here, penalty)
         if np.isnan(decrement) and objective.precision_of_hessians == np.float32:
             objective.precision_of_hessians = np.float64
             continue
@@ -371,8 +351,6 @@ class NewtonDescent:
     set_of : ndarray of shape (n_lanes,)
         The training set of each.
     penalties : LanePenalties
-    is_free : ndarray of shape (n_lanes, n_outputs * width), bool
-        Whether a coefficient may be other than where it starts.
     starts : ndarray of shape (n_lanes, n_outputs, width)
     metrics : list of Metric
         Those at the starts, or near them.
@@ -387,7 +365,6 @@ class NewtonDescent:
         objective: Objective,
         set_of: np.ndarray,
         penalties: LanePenalties,
-        is_free: np.ndarray,
         starts: np.ndarray,
         metrics: list[Metric],
         slopes: np.ndarray | None = None,
@@ -395,7 +372,7 @@ class NewtonDescent:
     ) -> None:
         n_lanes, self._shape, size = len(starts), starts.shape[1:], starts[0].size
         self._objective, self._set_of, self._penalties = objective, set_of, penalties
-        self._is_free, self._metrics = is_free, list(metrics)
+        self._metrics = list(metrics)
         self._models = starts.reshape(n_lanes, size).copy()
         # The last models, their slopes, and the steps from them.
         self._before, self._slopes, self._steps = np.zeros((3, n_lanes, size))
@@ -532,7 +509,7 @@ class NewtonDescent:
         for _, run in groupby(range(len(lanes)), lambda i: id(metrics[i])):
             these = list(run)  # next to each other, with the same metric
             step[these] = metrics[these[0]].steps(step[these])
-        step[~self._is_free[lanes]] = 0
+        step[~self._penalties.is_free[lanes]] = 0
         for i in range(n_pairs):
             beta = shares[i] * np.sum(changes[i] * step, axis=1)
             step += (alphas[i] - beta)[:, None] * steps[i]
@@ -574,7 +551,7 @@ class NewtonDescent:
             there += self._penalties.diagonals[lanes, None]
             of_metrics = [self._metrics[lane].diagonal for lane in lanes]
             is_like = there > _LEAST_LIKENESS * np.reshape(of_metrics, there.shape)
-            is_like |= ~self._is_free[lanes].reshape(there.shape)
+            is_like |= ~self._penalties.is_free[lanes].reshape(there.shape)
             are_alike[others] = np.all(is_like, axis=(1, 2))
         return are_alike
 
@@ -585,7 +562,7 @@ class NewtonDescent:
         for some in np.split(lanes, range(at_once, len(lanes), at_once)):
             _, hessians = self._objective.curvature(self._at(some), self._set_of[some], False)
             self._penalties[some].add_to(hessians[:, 0])
-            metrics = metrics_of(hessians[:, 0], self._is_free[some])
+            metrics = metrics_of(hessians[:, 0], self._penalties.is_free[some])
             for lane, metric in zip(some, metrics, strict=True):
                 self._metrics[lane] = metric
         is_lost = np.array([not np.isfinite(self._metrics[lane].scales[0]) for lane in lanes])
