@@ -142,10 +142,11 @@ def parameters_of(estimator: Any) -> list[tuple[str, Any]]:
     kind: Any = type(estimator)
     # Pipelines have a get_params of their own, which only adds the parameters of their parts.
     if issubclass(kind, BaseEstimator) and kind.get_params.__module__.startswith("sklearn."):
-        return [(name, getattr(estimator, name)) for name in _names_of(kind)]
+        return [(name, getattr(estimator, name)) for name in parameter_names(kind)]
     return sorted(estimator.get_params(deep=False).items())
 
 
 @cache
-def _names_of(kind: type[BaseEstimator]) -> list[str]:
-    return kind._get_param_names()  # sorted
+def parameter_names(kind: type[BaseEstimator]) -> list[str]:
+    """Return the names of the parameters of a class, sorted."""
+    return kind._get_param_names()

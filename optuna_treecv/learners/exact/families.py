@@ -1,8 +1,6 @@
 """Which estimators have exact folds, and the parts of a Pipeline that ends with one."""
 
 from collections.abc import Mapping
-from functools import cache
-from inspect import signature
 from typing import Any
 from typing import NamedTuple
 
@@ -17,6 +15,7 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv.learners.base import parameter_names
 from optuna_treecv.learners.exact.discriminants import LinearDiscriminantFolds
 from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFolds
 from optuna_treecv.learners.exact.family import Facts
@@ -87,20 +86,13 @@ class Parts(NamedTuple):
     @property
     def names(self) -> list[str]:
         """The parameters of the last step that may differ between points."""
-        kind: object = type(self.last)
-        names = _names_of(kind)
-        return [name for name in self.family.parameters if name in names]
+        kind: Any = type(self.last)
+        return [name for name in self.family.parameters if name in parameter_names(kind)]
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The same of the whole estimator."""
         return tuple(self.prefix + name for name in self.names)
-
-
-@cache
-def _names_of(kind: Any) -> frozenset[str]:
-    """Return the names of the parameters of an estimator."""
-    return frozenset(signature(kind).parameters)
 
 
 def parts_of(
