@@ -51,7 +51,6 @@ from optuna_treecv.learners.newton.sets import spread_in_sets
 from optuna_treecv.learners.newton.solver import points_near
 from optuna_treecv.learners.newton.solver import solve
 from optuna_treecv.learners.newton.wide import tested_by_wide_models
-from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.sparse_rows import SparseRows
 
 #: Each fold and value has an inverse Hessian, but in leave-one-out.
@@ -342,23 +341,20 @@ class GLMFolds(Family):
         """Return what the models minimise: of all outputs together, or of each class."""
         has_intercept, classes = self._estimators[0].fit_intercept, self._rows.classes
         of_classes = None if classes is None else self._class_weights(chunks, classes)
-        every: list[tuple[PreparedRows, np.ndarray | None, int | None]] = []
-        if classes is None or len(classes) in (2, self._loss.n_outputs):
-            every.append((self._rows, of_classes, None))
-        else:
-            for code in range(len(classes)):
-                of_class = one_against_the_rest(self._rows, code)
-                # liblinear does not weigh the rest.
-                weights = of_classes
-                if weights is not None:
-                    weights = np.insert(weights[:, [code]], 0, 1, axis=1)
-                every.append((of_class, weights, code))
+        codes: list[int | None] = [None]
+        if classes is not None and len(classes) not in (2, self._loss.n_outputs):
+            codes = [*range(len(classes))]
         objectives = []
-        for rows, weights, number in every:
+        for code in codes:
+            rows, weights = self._rows, of_classes
+            if code is not None:
+                rows = one_against_the_rest(rows, code)
+                if weights is not None:  # liblinear does not weigh the rest
+                    weights = np.insert(weights[:, [code]], 0, 1, axis=1)
             what = rows, sets, self._loss, has_intercept, columns, weights, self._precision
             is_here = rows.first is None
             objectives.append(
-                Objective(*what) if is_here else PlacedObjective(*what, number, chunks)
+                Objective(*what) if is_here else PlacedObjective(*what, code, chunks)
             )
         return objectives
 
