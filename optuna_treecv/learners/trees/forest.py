@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from functools import partial
 from itertools import pairwise
 from math import ceil
@@ -19,6 +19,7 @@ import numpy as np
 from optuna_treecv._kernels.forest import grow
 from optuna_treecv._kernels.pruning import arrange
 from optuna_treecv._kernels.pruning import prune
+from optuna_treecv.learners.exact.moments import in_order
 from optuna_treecv.rows.bins import Binning
 
 #: Stands for max_depth=None.
@@ -67,7 +68,8 @@ class Limits(NamedTuple):
         return cls(depth, estimator.min_samples_split, decrease, float(estimator.ccp_alpha))
 
 
-class BinnedRows(NamedTuple):
+@dataclass(frozen=True)
+class BinnedRows:
     """Rows in bins, in the order of their folds.
 
     Attributes
@@ -92,6 +94,12 @@ class BinnedRows(NamedTuple):
     weights: np.ndarray | None = None
     score_weights: np.ndarray | None = None
     seed: int | None = None
+
+    @cached_property
+    def has_missing(self) -> np.ndarray:
+        """Whether a row has no value of a feature, (n_features,), uint8."""
+        pairs = zip(self.bins, self.binning.n_bins, strict=True)
+        return np.array([np.any(bins == n) for bins, n in pairs], np.uint8)
 
 
 class ForestGrowth(NamedTuple):
@@ -343,8 +351,6 @@ def grow_forest(
         Threads, each of which grows some of the trees together.
     """
     binned, n_rows = growth.rows, int(growth.rows.bounds[-1])
-    min_leaf = _in_rows(growth.min_samples_leaf, growth.n_trained)
-    min_split = min_split_of(limits.min_samples_split, growth.n_trained)
     exponents = exponents_of(growth)
     leaf = np.full(n_rows, -1, np.int32)
     roots = np.empty(1 + growth.n_folds, np.int64)
@@ -352,17 +358,10 @@ def grow_forest(
     tree_numbers = [0, *(1 + fold for fold in folds)]
     most = min(_MOST_TOGETHER, -(-len(tree_numbers) // n_jobs)) if together else 1
     shares = list(_together(exponents, tree_numbers, most))
-    pairs = zip(binned.bins, binned.binning.n_bins, strict=True)
-    has_missing = np.array([np.any(bins == n) for bins, n in pairs], np.uint8)
-    grow_some = partial(_grow, growth, limits, has_missing, min_leaf, min_split)
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     n_records = n_sets = 0
     n_read = n_alone = 0
-    if n_jobs == 1:
-        grown = [grow_some(*share) for share in shares]
-    else:
-        with ThreadPoolExecutor(n_jobs) as pool:
-            grown = list(pool.map(lambda share: grow_some(*share), shares))
+    grown = in_order(n_jobs, partial(_grow, growth, limits), shares)
     for group, ((_, trees), of_share) in enumerate(zip(shares, grown, strict=True)):
         records, sums, sets, ends, n_visits, n_visits_alone = of_share
         groups[trees] = group
@@ -422,15 +421,10 @@ def _together(
 
 
 def _grow(
-    growth: ForestGrowth,
-    limits: Limits,
-    has_missing: np.ndarray,
-    min_leaf: np.ndarray,
-    min_split: np.ndarray,
-    exponents: _Exponents,
-    trees: list[int],
-) -> Any:
+    growth: ForestGrowth, limits: Limits, share: tuple[_Exponents, list[int]]
+) -> tuple[Any, ...]:
     """Grow some trees; return what ``grow`` does, with the ends of rows."""
+    (of_weights, of_targets), trees = share
     first, last = 0, 0
     folds = [tree - 1 for tree in trees if tree > 0]
     if folds:
@@ -443,7 +437,7 @@ def _grow(
     targets = weights = None
     is_entropy = growth.criterion in ("entropy", "log_loss")
     unit = 1 / log(2) if is_entropy else 1.0  # entropy in bits, as in scikit-learn
-    of_weights, of_targets = exponents
+    n_trained = growth.n_trained[trees]
     if rows.weights is not None:
         weights = as_integers(rows.weights, of_weights)
     if not is_class:
@@ -456,13 +450,13 @@ def _grow(
         targets,
         weights,
         rows.binning.n_bins,
-        has_missing,
+        rows.has_missing,
         rows.binning.is_categorical,
         bounds,
         fold_of_tree,
         np.ascontiguousarray(growth.factors[trees]),
-        min_leaf[trees],
-        min_split[trees],
+        _in_rows(growth.min_samples_leaf, n_trained),
+        min_split_of(limits.min_samples_split, n_trained),
         growth.min_weight_fraction_leaf,
         limits.max_depth,
         limits.min_impurity_decrease,
