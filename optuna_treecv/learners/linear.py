@@ -1,7 +1,9 @@
 """The base classes of linear classifiers and regressors."""
 
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
+from typing import Literal
 from typing import Self
 
 import numpy as np
@@ -103,6 +105,7 @@ class LinearEstimator(CompiledEstimator):
         )
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
     """A linear classifier with one output for two classes, else one output per class.
 
@@ -111,6 +114,9 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
     """
 
     _target = "class"
+
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
+    n_epochs: int = 1
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from scratch, in ``n_epochs`` passes.
@@ -260,10 +266,13 @@ class LogisticMixin:
         return self.respond(self._outputs(X), "predict_proba")
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
     """A linear regressor; its only output is the predicted target."""
 
     _target = "number"
+
+    n_epochs: int = 1
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from scratch, in ``n_epochs`` passes.

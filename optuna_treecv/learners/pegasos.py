@@ -1,9 +1,7 @@
 """PEGASOS: the linear support vector machine in one pass."""
 
 from dataclasses import dataclass
-from dataclasses import KW_ONLY
 from typing import Any
-from typing import Literal
 
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
@@ -112,9 +110,6 @@ class PegasosClassifier(LinearClassifier):
     project: bool = False
     shuffle: bool = True
     random_state: Any = None
-    _: KW_ONLY
-    class_weight: dict[Any, float] | Literal["balanced"] | None = None
-    n_epochs: int = 1
 
     def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Pegasos:
         """Return the kernel with this estimator's settings over padded rows and class codes."""

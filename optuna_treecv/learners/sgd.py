@@ -1,7 +1,6 @@
 """Averaged stochastic gradient descent, and least squares as in the TreeCV paper."""
 
 from dataclasses import dataclass
-from dataclasses import KW_ONLY
 from numbers import Integral
 from typing import Any
 from typing import Literal
@@ -217,9 +216,6 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
     fit_intercept: bool = True
     shuffle: bool = True
     random_state: Any = None
-    _: KW_ONLY
-    class_weight: dict[Any, float] | Literal["balanced"] | None = None
-    n_epochs: int = 1
 
 
 @dataclass(repr=False, eq=False)
@@ -341,8 +337,6 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
     fit_intercept: bool = True
     shuffle: bool = True
     random_state: Any = None
-    _: KW_ONLY
-    n_epochs: int = 1
 
 
 @dataclass(repr=False, eq=False)
@@ -437,8 +431,6 @@ class LSQSGDRegressor(AveragedSGD, LinearRegressor):
     average: bool = True
     shuffle: bool = True
     random_state: Any = None
-    _: KW_ONLY
-    n_epochs: int = 1
 
     @property
     def _eta(self) -> float:

@@ -1,7 +1,6 @@
 """Streaming SVRG: variance-reduced gradient descent that reads each row once."""
 
 from dataclasses import dataclass
-from dataclasses import KW_ONLY
 from math import ceil
 from numbers import Integral
 from numbers import Real
@@ -306,9 +305,6 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     fit_intercept: bool = True
     shuffle: bool = True
     random_state: Any = None
-    _: KW_ONLY
-    class_weight: dict[Any, float] | Literal["balanced"] | None = None
-    n_epochs: int = 1
 
 
 @dataclass(repr=False, eq=False)
@@ -443,5 +439,3 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     fit_intercept: bool = True
     shuffle: bool = True
     random_state: Any = None
-    _: KW_ONLY
-    n_epochs: int = 1
