@@ -11,6 +11,7 @@ from scipy.special import softmax
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from optuna_treecv._kernels.lapack import pivoted_cholesky
+from optuna_treecv.learners.exact.family import decisions_of
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.family import MomentFamily
@@ -150,16 +151,12 @@ class LinearDiscriminantFolds(DiscriminantFolds):
 
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or probabilities."""
+        if method != "predict_proba":
+            return decisions_of(outputs, method)
         if outputs.shape[1] == 1:
             decision = outputs[:, 0]
-            if method == "predict":
-                return (decision > 0).astype(np.intp)
-            if method == "decision_function":
-                return decision
             return np.column_stack([1 - expit(decision), expit(decision)])
-        if method == "predict":
-            return largest_class(outputs)
-        return outputs if method == "decision_function" else softmax(outputs, axis=1)
+        return softmax(outputs, axis=1)
 
     def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
         n_rows = moments.counts.sum()

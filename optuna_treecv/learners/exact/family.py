@@ -364,6 +364,13 @@ class MomentFamily(Family):
         return slice(first, last), outputs.transpose(0, 2, 1)
 
 
+def decisions_of(outputs: np.ndarray, method: str) -> np.ndarray:
+    """Return class codes or decision values; of two classes there is one output."""
+    if outputs.shape[1] > 1:
+        return largest_class(outputs) if method == "predict" else outputs
+    return (outputs[:, 0] > 0).astype(np.intp) if method == "predict" else outputs[:, 0]
+
+
 def largest_class(outputs: np.ndarray) -> np.ndarray:
     """Return the first largest output of each row, as ``argmax`` does.
 

@@ -18,8 +18,8 @@ from optuna_treecv.learners.exact.equations import nearly_dependent_error
 from optuna_treecv.learners.exact.equations import no_weight_error
 from optuna_treecv.learners.exact.equations import Penalties
 from optuna_treecv.learners.exact.equations import RidgeRows
+from optuna_treecv.learners.exact.family import decisions_of
 from optuna_treecv.learners.exact.family import Facts
-from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.family import MomentFamily
 from optuna_treecv.learners.exact.family import MOST_COLUMNS
 from optuna_treecv.learners.exact.left_out import RowsOutOfSums
@@ -144,10 +144,8 @@ class RidgeFolds(MomentFamily):
 
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return predictions, class codes or decision values."""
-        if method == "predict" and self._rows.classes is not None:
-            is_binary = outputs.shape[1] == 1
-            return (outputs[:, 0] > 0).astype(np.intp) if is_binary else largest_class(outputs)
-        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+        has_numbers = self._rows.classes is None
+        return decisions_of(outputs, "decision_function" if has_numbers else method)
 
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Test each chunk; single rows and small chunks are left out of all rows."""

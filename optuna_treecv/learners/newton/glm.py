@@ -22,9 +22,9 @@ from sklearn.svm import LinearSVC
 from sklearn.svm import LinearSVR
 
 from optuna_treecv.learners.base import weights_of_classes
+from optuna_treecv.learners.exact.family import decisions_of
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.moments import blocks
 from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.moments import copy_rows
@@ -426,7 +426,7 @@ class LogisticFolds(GLMFolds):
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or probabilities."""
         if method != "predict_proba":
-            return _decisions(outputs, method)
+            return decisions_of(outputs, method)
         if outputs.shape[1] == 1:
             second = 1 / (1 + np.exp(-outputs))
             shares = np.hstack([1 - second, second])  # with the rounding of scikit-learn
@@ -518,7 +518,7 @@ class LinearSVMFolds(GLMFolds):
 
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or numbers."""
-        return outputs[:, 0] if self._rows.classes is None else _decisions(outputs, method)
+        return outputs[:, 0] if self._rows.classes is None else decisions_of(outputs, method)
 
 
 def _why_wide(facts: Facts) -> str:
@@ -557,13 +557,6 @@ def _not_kept(name: str, size: int, make: Callable[[np.ndarray], None]) -> np.nd
     memory = np.empty(size)
     make(memory)
     return memory
-
-
-def _decisions(outputs: np.ndarray, method: str) -> np.ndarray:
-    """Return class codes or decision values."""
-    if outputs.shape[1] > 1:
-        return largest_class(outputs) if method == "predict" else outputs
-    return (outputs[:, 0] > 0).astype(np.intp) if method == "predict" else outputs[:, 0]
 
 
 def _power(estimator: Any) -> float:
