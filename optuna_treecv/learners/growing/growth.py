@@ -20,6 +20,9 @@ _MODULES = {"lightgbm": "lightgbm", "xgboost": "xgboost", "sklearn": "sklearn"}
 #: After so many trees reports are due; at most 16 numbers, each at most 1.5 times the one before.
 BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 
+#: What a leaf takes, about.
+LEAF_BYTES = 100
+
 # A parameter of trees and its value; None: trees are as they were grown.
 Cut = tuple[str, Any] | None
 
@@ -190,6 +193,18 @@ class Growth(ABC):
         ndarray of shape (n_test,) or (n_test, n_classes)
             Labels, as the estimator's own ``predict`` returns them, or numbers.
         """
+
+
+def response_of(numbers: np.ndarray, method: str, classes: np.ndarray | None) -> np.ndarray:
+    """Return a response from a booster's targets, or from its probabilities of classes.
+
+    Of two classes it has the probabilities of the second.
+    """
+    if classes is None:
+        return numbers
+    if numbers.ndim == 1:
+        numbers = np.vstack((1.0 - numbers, numbers)).T
+    return numbers if method == "predict_proba" else classes[numbers.argmax(axis=1)]
 
 
 def kind_of(estimator: Any) -> type[Growth] | None:

@@ -20,7 +20,9 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from optuna_treecv.learners.growing.growth import Cut
 from optuna_treecv.learners.growing.growth import Growth
+from optuna_treecv.learners.growing.growth import LEAF_BYTES
 from optuna_treecv.learners.growing.growth import Prepared
+from optuna_treecv.learners.growing.growth import response_of
 from optuna_treecv.learners.growing.growth import Taken
 
 # Other names of parameters that the estimators themselves take care of.
@@ -47,8 +49,6 @@ _LEAST = (
     *("min_data_in_leaf", "min_data_per_leaf", "min_data", "min_child_samples"),
     "min_samples_leaf",
 )
-
-_LEAF_BYTES = 100
 
 # The rows of a column whose median is taken, and the numbers of sparse rows that are made dense at
 # once.
@@ -170,7 +170,7 @@ class LightGBMGrowth(Growth):
     def nbytes(self) -> int:
         """The bytes that the trees take, about."""
         leaves = self.estimator.num_leaves * (1 if self._classes is None else len(self._classes))
-        return _LEAF_BYTES * leaves * self.n_trees
+        return LEAF_BYTES * leaves * self.n_trees
 
     def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
         """Return what the booster says of the test rows."""
@@ -189,11 +189,7 @@ class LightGBMGrowth(Growth):
             for _ in first.grow(n_trees):
                 pass
             return first.respond(method)
-        if self._classes is None or is_raw:
-            return numbers
-        if numbers.ndim == 1:
-            numbers = np.vstack((1.0 - numbers, numbers)).T
-        return numbers if method == "predict_proba" else self._classes[numbers.argmax(axis=1)]
+        return numbers if is_raw else response_of(numbers, method, self._classes)
 
     def _sum(self, n_kept: int, add: Callable[..., Any]) -> np.ndarray:
         """Return the sum of what the first trees say of the test rows, from that before on."""

@@ -26,12 +26,12 @@ from sklearn.utils import check_array
 from optuna_treecv.learners.growing.growth import BLOCKS
 from optuna_treecv.learners.growing.growth import Cut
 from optuna_treecv.learners.growing.growth import Growth
+from optuna_treecv.learners.growing.growth import LEAF_BYTES
 from optuna_treecv.learners.growing.growth import Taken
 from optuna_treecv.rows.checks import is_integer
 
 # Of trees whose depth is not limited, the depth that is assumed.
 _DEPTH = 12
-_LEAF_BYTES = 100
 _NODE_BYTES = 64
 
 # The least values that scikit-learn takes.
@@ -97,7 +97,7 @@ class BoostedGrowth(WarmGrowth):
         depth = parameters["max_depth"] or _DEPTH
         leaves = parameters["max_leaf_nodes"] or 2 ** min(depth, _DEPTH)
         n_classes = len(getattr(self.fitted, "classes_", (0,)))
-        return _LEAF_BYTES * leaves * n_classes * self.n_trees
+        return LEAF_BYTES * leaves * n_classes * self.n_trees
 
     def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
         """Fit further; where it has ended by itself, the further trees are none."""
@@ -216,7 +216,7 @@ class BaggedGrowth(WarmGrowth):
         trees = [one.tree_ for one in models if hasattr(one, "tree_")]
         n_nodes = sum(one.node_count for one in trees)
         n_values = trees[0].value[0].size if trees else 0
-        others = _LEAF_BYTES * self._n_rows * (len(models) - len(trees))
+        others = LEAF_BYTES * self._n_rows * (len(models) - len(trees))
         leaves = sum(one.nbytes for one in self._leaves)
         return n_nodes * (_NODE_BYTES + 8 * n_values) + others + leaves
 

@@ -16,7 +16,9 @@ from xgboost import XGBRegressor
 
 from optuna_treecv.learners.growing.growth import Cut
 from optuna_treecv.learners.growing.growth import Growth
+from optuna_treecv.learners.growing.growth import LEAF_BYTES
 from optuna_treecv.learners.growing.growth import Prepared
+from optuna_treecv.learners.growing.growth import response_of
 from optuna_treecv.learners.growing.growth import Taken
 
 # The parameters on which the rows depend that boosters are trained on.
@@ -24,8 +26,6 @@ _OF_ROWS = (
     *("max_bin", "missing", "enable_categorical", "feature_types", "feature_weights", "n_jobs"),
     *("tree_method", "device"),
 )
-
-_LEAF_BYTES = 100
 
 # To hand work to a thread takes a tenth of a millisecond.
 _AT_ONCE = 16
@@ -117,7 +117,7 @@ class XGBoostGrowth(Growth):
         """The bytes that the trees take, about."""
         leaves = self.estimator.max_leaves or 2 ** min(self.estimator.max_depth or 6, 12)
         n_classes = 1 if self._classes is None else len(self._classes)
-        return _LEAF_BYTES * leaves * n_classes * self.n_trees
+        return LEAF_BYTES * leaves * n_classes * self.n_trees
 
     def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
         """Update the booster, some trees before the thread is left."""
@@ -149,11 +149,7 @@ class XGBoostGrowth(Growth):
         numbers = self._said.get(n_trees)
         if numbers is None:
             numbers = self._predict(n_trees)
-        if self._classes is None:
-            return numbers
-        if numbers.ndim == 1:
-            numbers = np.vstack((1.0 - numbers, numbers)).T
-        return numbers if method == "predict_proba" else self._classes[numbers.argmax(axis=1)]
+        return response_of(numbers, method, self._classes)
 
 
 KINDS = {XGBClassifier: XGBoostGrowth, XGBRegressor: XGBoostGrowth}
