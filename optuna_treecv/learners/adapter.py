@@ -1,6 +1,7 @@
 """Learners for scikit-learn estimators with ``partial_fit``, and for Pipelines of them."""
 
 from collections.abc import Generator
+from collections.abc import Sequence
 from contextlib import contextmanager
 from contextlib import nullcontext
 import copy
@@ -83,13 +84,9 @@ class Adapter:
         self._takes_raw_rows = before is not None  # whether fitted estimators do
         self.response_methods = response_methods
         self.fresh = seeded(clone(estimator), seed)
-        self._columns: dict[str, slice] = {}
         self._like: Any = None  # some model, for ``with_numbers``
-        self.n_outputs = 0
-        for method in response_methods:
-            begin = self.n_outputs
-            self.n_outputs += n_columns(method, rows.classes, count_targets(rows.targets))
-            self._columns[method] = slice(begin, self.n_outputs)
+        n_targets = count_targets(rows.targets)
+        self._columns, self.n_outputs = lay_out(response_methods, rows.classes, n_targets)
 
     def start(self) -> State:
         return State(clone(self.fresh))
@@ -246,12 +243,19 @@ def n_columns(method: str, classes: np.ndarray | None, n_targets: int) -> int:
     return n_classes if one_per_class else 1
 
 
+def lay_out(
+    methods: Sequence[str], classes: np.ndarray | None, n_targets: int
+) -> tuple[dict[str, slice], int]:
+    """Return the columns of the responses to methods side by side, and their number."""
+    columns, end = {}, 0
+    for method in methods:
+        begin, end = end, end + n_columns(method, classes, n_targets)
+        columns[method] = slice(begin, end)
+    return columns, end
+
+
 def in_columns(
-    response: np.ndarray,
-    method: str,
-    estimator: Any,
-    classes: np.ndarray | None,
-    n_targets: int,
+    response: np.ndarray, method: str, estimator: Any, classes: np.ndarray | None, n_targets: int
 ) -> np.ndarray:
     """Return a response with the columns that scores expect, (n_rows, n_columns).
 

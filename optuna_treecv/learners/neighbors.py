@@ -22,7 +22,7 @@ from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.extmath import row_norms
 
 from optuna_treecv._kernels.nearest import nearest
-from optuna_treecv.learners.adapter import n_columns
+from optuna_treecv.learners.adapter import lay_out
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.moments import Chunks
@@ -30,6 +30,7 @@ from optuna_treecv.learners.exact.moments import in_order
 from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.steps.parts import foreign_code
+from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
@@ -166,12 +167,7 @@ class NeighborFolds(Family):
         self._most, self._classes, self._seed = most, rows.classes, seed
         self._may_recur = may_recur or len(estimators) > 1
         self._models: dict[int, tuple[Any, Any]] = {}
-        self._columns: dict[str, slice] = {}
-        self._width = 0
-        for method in methods:
-            begin, n_targets = self._width, 1 if y.ndim == 1 else y.shape[1]
-            self._width += n_columns(method, rows.classes, n_targets)
-            self._columns[method] = slice(begin, self._width)
+        self._columns, self._width = lay_out(methods, rows.classes, count_targets(y))
         super().__init__(estimators, rows, None, n_jobs)
 
     def _bind(self, estimators: Sequence[Any]) -> None:
