@@ -416,10 +416,7 @@ class LSQSGDRegressor(AveragedSGD, LinearRegressor):
     """
 
     _fixed_parameters = ("average",)
-    _parameter_constraints = {
-        **AveragedSGD._parameter_constraints,
-        "average": ["boolean"],
-    }
+    _parameter_constraints = {**AveragedSGD._parameter_constraints, "average": ["boolean"]}
     lane_parameters = ("step_size", "radius")
     # What this special case leaves out.
     loss, alpha = "squared_error", 0.0

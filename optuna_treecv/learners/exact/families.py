@@ -96,9 +96,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(
-    estimator: Any,
-    families: Mapping[type, type[Family]],
-    foreign: str = "{} is of no family",
+    estimator: Any, families: Mapping[type, type[Family]], foreign: str = "{} is of no family"
 ) -> Parts | str:
     """Return the parts of an estimator, or why it is of none of the families, a clause."""
     before, last, prefix = [], estimator, ""

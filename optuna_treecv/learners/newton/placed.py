@@ -39,8 +39,7 @@ class PlacedObjective(Objective):
         self, models: np.ndarray, set_of: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return sums over training and over test rows, and the weights of the latter."""
-        train, test, totals = self._sums("sums_of_slopes", models, set_of)
-        return train, test, totals
+        return self._sums("sums_of_slopes", models, set_of)
 
     def reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return how far models move the predictors of their training rows at most, (n_lanes,)."""
@@ -54,12 +53,11 @@ class PlacedObjective(Objective):
         self, models: np.ndarray, set_of: np.ndarray, by_group: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the slopes and Hessians of models over training rows."""
-        slopes, hessians = self._sums("curvature", models, set_of, by_group)
-        return slopes, hessians
+        return self._sums("curvature", models, set_of, by_group)
 
-    def _sums(self, method: str, *arguments: Any) -> list[np.ndarray]:
+    def _sums(self, method: str, *arguments: Any) -> Any:
         each = zip(*self._there(method, *arguments), strict=True)
-        return [np.add.reduce(some) for some in each]
+        return tuple(np.add.reduce(some) for some in each)
 
     def _there(self, method: str, *arguments: Any) -> list[Any]:
         """Return what a method says of each block."""

@@ -246,11 +246,7 @@ class FittedSteps:
         return replace(layout, beside=self._is_beside.tobytes()) if self._lies_beside else layout
 
     def learner(
-        self,
-        pipeline: Pipeline,
-        rows: PreparedRows,
-        response_methods: tuple[str, ...],
-        seed: int,
+        self, pipeline: Pipeline, rows: PreparedRows, response_methods: tuple[str, ...], seed: int
     ) -> CompiledLearner | Adapter:
         """Return the learner of a Pipeline with such steps, bound to rows after them."""
         name, last = pipeline.steps[-1]

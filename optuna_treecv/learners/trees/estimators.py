@@ -197,11 +197,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
             return X
         with naming("X"):
             return validate_data(
-                self,
-                X,
-                dtype=[np.float64, np.float32],
-                ensure_all_finite="allow-nan",
-                reset=reset,
+                self, X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", reset=reset
             )
 
     @abstractmethod
