@@ -8,24 +8,19 @@ from numbers import Real
 from typing import Any
 
 from sklearn.naive_bayes import GaussianNB
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
 from optuna_treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.learners.steps.decisions import NAIVE_BAYES
 from optuna_treecv.learners.without_effect import OF_PASSES
 from optuna_treecv.learners.without_effect import trained_parts
 
 # Classes of scikit-learn whose ``fit`` forgets the model and does what ``partial_fit`` does.
 # tests/test_auto_fits.py compares them.
-_SAME = {
-    "BernoulliNB",
-    "CategoricalNB",
-    "ComplementNB",
-    "GaussianNB",
-    "MultinomialNB",
-    "MaxAbsScaler",
-    "MinMaxScaler",
-    "StandardScaler",
-}
+_SAME = {kind.__name__ for kind in (*NAIVE_BAYES, MaxAbsScaler, MinMaxScaler, StandardScaler)}
 # They train the estimators that they hold by the same method.
 _AROUND = {
     "MultiOutputClassifier",
