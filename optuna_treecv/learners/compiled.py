@@ -59,6 +59,9 @@ MOST_ROWS = 2**62
 PaddedRows = np.ndarray | SparseRows
 Targets = np.ndarray | None
 
+#: Both, and the number of classes if the targets are class codes.
+KernelRows = tuple[PaddedRows, Targets, int | None]
+
 #: Parameters that act through the rows and their order, and not through the kernel.
 ACT_THROUGH_ROWS = frozenset({"fit_intercept", "shuffle", "n_epochs"})
 
@@ -107,7 +110,8 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
         """The parameters in which estimators trained side by side may differ.
 
         Where there are some, ``make_lanes`` returns the kernel for several estimators: as
-        ``make_kernel``, from estimators like this one except for the values of these parameters.
+        ``make_kernel``, from rows and estimators like this one except for the values of these
+        parameters.
         """
         return ()
 
@@ -690,7 +694,7 @@ class Lanes(KernelTrainer):
         n_classes = None if rows.classes is None else len(rows.classes)
         settings = [learner.settings for learner in learners]
         self.learners = learners
-        kernel = first.make_lanes(rows.X, rows.y, n_classes, settings)
+        kernel = first.make_lanes((rows.X, rows.y, n_classes), settings)
         kernel.weigh(learners[0].weights, first.is_balanced)
         kernel.leave_room(-(-free_bytes // (kernel.n_outputs * kernel.itemsize)))
         self._free_bytes, self.out_rows = free_bytes, kernel.out_rows

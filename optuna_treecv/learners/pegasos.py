@@ -6,6 +6,7 @@ from typing import Any
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.learners.base import ABOVE_0
+from optuna_treecv.learners.compiled import KernelRows
 from optuna_treecv.learners.compiled import PaddedRows
 from optuna_treecv.learners.compiled import Targets
 from optuna_treecv.learners.linear import LinearClassifier
@@ -115,9 +116,7 @@ class PegasosClassifier(LinearClassifier):
         """Return the kernel with this estimator's settings over padded rows and class codes."""
         return Pegasos(X, y, n_classes, self.alpha, self.average, self.project)
 
-    def make_lanes(
-        self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
-    ) -> PegasosLanes:
+    def make_lanes(self, rows: KernelRows, estimators: list[Any]) -> PegasosLanes:
         """Return the kernel for several values of ``alpha``."""
         alphas = [one.alpha for one in estimators]
-        return PegasosLanes(X, y, n_classes, alphas, self.average, self.project)
+        return PegasosLanes(*rows, alphas, self.average, self.project)

@@ -13,6 +13,7 @@ from optuna_treecv._kernels.sgd import SGD
 from optuna_treecv._kernels.sgd_lanes import SGDLanes
 from optuna_treecv.learners.base import AT_LEAST_0
 from optuna_treecv.learners.base import COUNT
+from optuna_treecv.learners.compiled import KernelRows
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.compiled import PaddedRows
 from optuna_treecv.learners.compiled import Targets
@@ -70,13 +71,10 @@ class AveragedSGD(LinearEstimator):
         """
         return ("alpha", "step_size", "radius") if self.batch_size == 1 else ()
 
-    def make_lanes(
-        self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
-    ) -> SGDLanes:
+    def make_lanes(self, rows: KernelRows, estimators: list[Any]) -> SGDLanes:
         """Return the kernel for several values of ``lane_parameters``."""
         epsilon, power_t, is_mean, start, is_linear = self._alike()
         values = [(one.alpha, one._eta, one.radius) for one in estimators]
-        rows = X, y, n_classes
         return SGDLanes(*rows, self.loss, epsilon, power_t, is_mean, start, values, is_linear)
 
     def _alike(self) -> tuple[float, float, bool, int, bool]:

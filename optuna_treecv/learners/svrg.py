@@ -17,6 +17,7 @@ from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
 from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
 from optuna_treecv.learners.base import COUNT
 from optuna_treecv.learners.compiled import ACT_THROUGH_ROWS
+from optuna_treecv.learners.compiled import KernelRows
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.compiled import PaddedRows
 from optuna_treecv.learners.compiled import Targets
@@ -100,10 +101,9 @@ class StreamingSVRG(LinearEstimator):
         """
         return () if self.settings == "theory" else ("alpha", "step_size")
 
-    def make_lanes(
-        self, X: PaddedRows, y: Targets, n_classes: int | None, estimators: list[Any]
-    ) -> StreamingSVRGLanes:
+    def make_lanes(self, rows: KernelRows, estimators: list[Any]) -> StreamingSVRGLanes:
         """Return the kernel for several values of ``alpha`` and ``step_size``."""
+        X, y, n_classes = rows
         values = [(one.alpha, one._eta) for one in estimators]
         epsilon, stages = getattr(self, "epsilon", 0.0), self._stages()
         return StreamingSVRGLanes(X, y, n_classes, self.loss, epsilon, *stages, self._seed, values)
