@@ -176,14 +176,14 @@ class Objective:
         """The objective on a part of the rows, from whose minimum Newton's method begins.
 
         Rows far from the mean, such as those of rare categories, are all part of it, since their
-        coefficients need most steps. It is the objective itself if there are few rows.
+        coefficients need most steps. It is the objective itself if rows are few, sparse or remote.
         """
         rows, n_rows, d = self.rows, len(self.targets), self.rows.n_features
         n_far = _ROWS_PER_COLUMN * d
         stride = n_rows // (2 * n_far)
         # Where second derivatives jump, Newton's method ends at the minimum, and L-BFGS does not.
-        has_jumps, is_sparse = np.isinf(self.loss.most_bend), isinstance(rows.X, SparseRows)
-        if stride < 2 or has_jumps or is_sparse or len(self.filled):
+        has_jumps, is_array = np.isinf(self.loss.most_bend), isinstance(rows.X, np.ndarray)
+        if stride < 2 or has_jumps or not is_array or len(self.filled):
             return self
         distances = np.empty(n_rows)
         centre = ((self.columns.mean[-1] - self.centre) / self.scale).astype(self.precision)

@@ -30,11 +30,6 @@ class PlacedObjective(Objective):
     code: int | None
     chunks: Chunks
 
-    @property
-    def sample(self) -> PlacedObjective:
-        """The objective itself."""
-        return self
-
     def sums_of_slopes(
         self, models: np.ndarray, set_of: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
