@@ -82,10 +82,8 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
     shuffle: bool
     random_state: Any
     classes_: np.ndarray
-    t_: int
     _state: Any  # the kernel's state, ndarray of bytes; None for an average of models
     _seed: int  # of the kernel's random numbers
-    _trained_as: dict[str, Any]  # what _fixed returned when training began
     _fixed_parameters: tuple[str, ...] = ()  # those that the size or meaning of a state depends on
     _outputs: Any  # method (X) -> outputs from which all predictions follow; not in every family
 

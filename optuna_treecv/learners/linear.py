@@ -46,8 +46,6 @@ class LinearEstimator(CompiledEstimator):
     fit_intercept: bool
     alpha: float
     step_size: float | str
-    coef_: np.ndarray
-    intercept_: np.ndarray
     _target: str  # "class" or "number"
 
     @property

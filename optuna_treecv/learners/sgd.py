@@ -37,7 +37,6 @@ class AveragedSGD(LinearEstimator):
     }
 
     loss: str
-    alpha: float
     learning_rate: str
     power_t: float
     average: bool | str

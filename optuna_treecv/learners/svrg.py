@@ -46,7 +46,6 @@ class StreamingSVRG(LinearEstimator):
         "settings": [StrOptions({"given", "theory"})],
     }
 
-    alpha: float
     initial_batch_size: int
     batch_growth: float
     inner_steps: int | str
@@ -54,8 +53,6 @@ class StreamingSVRG(LinearEstimator):
     schedule: str
     settings: str
     loss: str
-    n_rows_used_: int
-    _theory: tuple[float, int, float, int]
 
     def bound(self, n_seen: int) -> frozenset[str]:
         """Return the parameters that have influenced a state of ``n_seen`` rows.
