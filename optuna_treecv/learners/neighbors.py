@@ -507,8 +507,7 @@ def _nearest_in_any_order(model: Any, X: Any, size: int) -> tuple[np.ndarray, np
 def _nearest(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the distances and the numbers of the nearest training rows."""
     with foreign_code():
-        found: tuple[np.ndarray, np.ndarray] = model.kneighbors(X, size)
-    return found
+        return model.kneighbors(X, size)
 
 
 def _is_tree(model: Any) -> bool:

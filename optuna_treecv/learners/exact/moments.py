@@ -429,8 +429,7 @@ def _collected(
     block: Block, start: int, stop: int, make: Callable[[PreparedRows], Any]
 ) -> Moments:
     with np.errstate(all="ignore"):
-        moments: Moments = make(block.rows).source.collect(slice(start, stop))
-        return moments
+        return make(block.rows).source.collect(slice(start, stop))
 
 
 def views(memory: np.ndarray, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:

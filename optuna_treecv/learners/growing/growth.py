@@ -218,5 +218,4 @@ def kind_of(estimator: Any) -> type[Growth] | None:
             f"estimator must be a classifier or a regressor, got {type(estimator).__name__}, "
             "whose scores need all rows of a query in one fold, and say so by group or qid."
         )
-    kind: type[Growth] | None = module.KINDS.get(type(estimator))
-    return kind
+    return module.KINDS.get(type(estimator))

@@ -125,8 +125,7 @@ class BoostedGrowth(WarmGrowth):
         """The trees of the fit so far."""
         if self.n_trees == 0:
             return 0
-        n_fitted: int = getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
-        return n_fitted
+        return getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
 
     def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
         """Return what the first trees say."""
@@ -254,8 +253,7 @@ class BaggedGrowth(WarmGrowth):
         one = copy(self.fitted)
         one.estimators_, one.n_estimators = self.fitted.estimators_[number : number + 1], 1
         one.estimators_features_ = self.fitted.estimators_features_[number : number + 1]
-        said: np.ndarray = getattr(one, method)(self.taken.test)
-        return said
+        return getattr(one, method)(self.taken.test)
 
     def _said_by_tree(self, number: int, method: str, cut: Cut) -> np.ndarray:
         """Return the values of the leaves of the test rows in a tree as it is, or as it is cut."""

@@ -71,8 +71,7 @@ class XGBoostGrowth(Growth):
     @classmethod
     def patience(cls, estimator: Any) -> int | None:
         """Return ``early_stopping_rounds``."""
-        rounds: int | None = estimator.early_stopping_rounds
-        return rounds
+        return estimator.early_stopping_rounds
 
     @classmethod
     def without_patience(cls, estimator: Any) -> Any:

@@ -59,10 +59,9 @@ class PlacedObjective(Objective):
         what = self.loss, self.has_intercept, self.columns, self.class_weights
         numbers = self.precision, self.precision_of_hessians, self.tolerance
         chunks = self.chunks.n_rows, self.chunks.bounds
-        each: list[Any] = self.rows.X.over(
+        return self.rows.X.over(
             0, len(self.rows.X), _called, self.code, chunks, what, numbers, method, arguments
         )
-        return each
 
 
 def _called(
