@@ -183,14 +183,12 @@ def _spreads_of(rows: PreparedRows, units: list[RowNumbers]) -> list[tuple[Sprea
     """Return the spread of the columns of some units, and their weights."""
     if not isinstance(rows.X, Placement):
         return [_spread_of_unit(rows, part) for part in units]
-    found: list[list[tuple[Spread, float]]] = []
+    found: list[tuple[Spread, float]] = []
     for part in units:
         assert isinstance(part, slice)
-        found.append(rows.X.over(part.start, part.stop, _spread_there))
-    return [
-        (reduce(merge_spreads, [one for one, _ in some]), sum(total for _, total in some))
-        for some in found
-    ]
+        spreads, totals = zip(*rows.X.over(part.start, part.stop, _spread_there), strict=True)
+        found.append((reduce(merge_spreads, spreads), sum(totals)))
+    return found
 
 
 def _spread_there(block: Block, start: int, stop: int) -> tuple[Spread, float]:
