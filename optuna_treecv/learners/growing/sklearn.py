@@ -4,6 +4,7 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from copy import copy
+from functools import cached_property
 from functools import partial
 from itertools import islice
 from math import inf
@@ -44,7 +45,6 @@ class WarmGrowth(Growth):
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
         self.fitted = clone(estimator)
-        self._taken: Taken | None = None
         self._n_rows = 0
 
     @classmethod
@@ -52,16 +52,14 @@ class WarmGrowth(Growth):
         """Return why it must be fitted as a whole."""
         return "warm_start is set" if estimator.warm_start else ""
 
-    @property
+    @cached_property
     def taken(self) -> Taken:
         """The rows of the fold."""
-        if self._taken is None:
-            self._taken = self.take()
-        return self._taken
+        return self.take()
 
     def forget_rows(self) -> None:
         """Forget the rows of the fold."""
-        self._taken = None
+        vars(self).pop("taken", None)
 
     def fit(self, n_trees: int) -> None:
         """Fit it further, to so many trees."""
