@@ -605,13 +605,9 @@ class CompiledLearner(KernelTrainer):
             super().test_then_train(state, rows, out)
             return
         # The kernel tests ranges of rows only, so it tests those between the block's rows too.
-        start, stop = (
-            (rows.start, rows.stop)
-            if isinstance(rows, slice)
-            else (int(rows.min()), int(rows.max()) + 1)
-        )
+        numbers = np.r_[rows]
         of_all = np.empty((len(self.rows.order), self.n_outputs), self.dtype)  # most is untouched
-        self.outputs(state, start, stop, of_all)
+        self.outputs(state, int(numbers.min()), int(numbers.max()) + 1, of_all)
         out[:] = of_all[rows]
         self.update(state, rows)
 

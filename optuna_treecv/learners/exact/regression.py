@@ -82,11 +82,9 @@ class RidgeFolds(MomentFamily):
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
         """Return why an estimator has no exact folds, a clause; "" if it has them."""
-        if getattr(estimator, "class_weight", None) == "balanced":
-            if facts.n_folds >= facts.n_trained:
-                return (
-                    "class_weight='balanced' changes the weights of all rows for each row left out"
-                )
+        is_balanced = getattr(estimator, "class_weight", None) == "balanced"
+        if is_balanced and facts.n_folds >= facts.n_trained:
+            return "class_weight='balanced' changes the weights of all rows for each row left out"
         if facts.n_of_class == 0:
             return "a training set lacks a class"
         if not np.isscalar(estimator.alpha):
