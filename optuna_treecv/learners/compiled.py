@@ -532,13 +532,9 @@ class KernelTrainer:
         start, stop = plan.rows(node)
         is_ordered = plan.random or plan.n_epochs > 1
         kernel = self._kernel
-        memory = Memory(
-            states,
-            aligned_bytes(kernel.model_bytes),
-            aligned_bytes(kernel.log_bytes) if kernel.log_bytes else None,
-            np.empty(plan.n_epochs * (stop - start), np.uint32) if is_ordered else None,
-            sums,
-        )
+        log = aligned_bytes(kernel.log_bytes) if kernel.log_bytes else None
+        order = np.empty(plan.n_epochs * (stop - start), np.uint32) if is_ordered else None
+        memory = Memory(states, aligned_bytes(kernel.model_bytes), log, order, sums)
         return kernel.walk_subtree(plan, node, memory, out.view(np.uint8), kept, least_folds)
 
 

@@ -81,13 +81,9 @@ class LinearEstimator(CompiledEstimator):
 
     def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
         """Return validated X and y; X is converted to the type in which training began."""
-        return self._validated(
-            X,
-            y,
-            accept_sparse="csr" if self._takes_sparse else False,
-            dtype=_FLOATS if first else self.coef_.dtype,
-            reset=first,
-        )
+        form = "csr" if self._takes_sparse else False
+        dtype = _FLOATS if first else self.coef_.dtype
+        return self._validated(X, y, accept_sparse=form, dtype=dtype, reset=first)
 
     def _outputs(self, X: Any) -> np.ndarray:
         """Return X w + intercept, (n_samples, n_outputs)."""

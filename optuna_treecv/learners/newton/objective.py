@@ -199,14 +199,10 @@ class Objective:
         part = np.flatnonzero(weights)
         some_rows = taken(rows, part)
         own = 1 if some_rows.weights is None else some_rows.weights
+        some_rows = replace(some_rows, weights=weights[part] * own)
         sets = Sets.of(Chunks(len(part), np.array([len(part)])))
         of_classes = None if self.class_weights is None else self.class_weights[-1:]
-        return replace(
-            self,
-            rows=replace(some_rows, weights=weights[part] * own),
-            sets=sets,
-            class_weights=of_classes,
-        )
+        return replace(self, rows=some_rows, sets=sets, class_weights=of_classes)
 
     def _features(self, X: Any, number: int = -1) -> Any:
         """Return features and ones, filled in as in the training set of this number."""

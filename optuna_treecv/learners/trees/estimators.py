@@ -115,14 +115,9 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 
     def growth(self, rows: BinnedRows) -> ForestGrowth:
         """Return what trees are grown from."""
-        return ForestGrowth(
-            rows,
-            self._factors(rows),
-            self.criterion,
-            self.min_samples_leaf,
-            float(self.min_weight_fraction_leaf),
-            self.seed(rows.seed),
-        )
+        of_leaves = self.min_samples_leaf, float(self.min_weight_fraction_leaf)
+        factors, seed = self._factors(rows), self.seed(rows.seed)
+        return ForestGrowth(rows, factors, self.criterion, *of_leaves, seed)
 
     def seed(self, default: int | None = None) -> int:
         """Return the seed of ties; ``default`` is that of an evaluation, for random_state=None."""

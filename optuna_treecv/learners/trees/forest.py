@@ -214,16 +214,10 @@ class Forest:
         """
         n = len(self.records)
         reached, is_end = np.empty(n, np.int32), np.empty(n, np.uint8)
-        n_reached = prune(
-            self.records.view(np.uint8),
-            self.sizes,
-            min(limits.max_depth, NO_LIMIT),
-            min_split_of(limits.min_samples_split, self.n_trained),
-            limits.min_impurity_decrease,
-            limits.ccp_alpha,
-            reached,
-            is_end,
-        )
+        depth, split, decrease, alpha = limits
+        depth, min_split = min(depth, NO_LIMIT), min_split_of(split, self.n_trained)
+        nodes = self.records.view(np.uint8)
+        n_reached = prune(nodes, self.sizes, depth, min_split, decrease, alpha, reached, is_end)
         reached = reached[:n_reached]
         return reached, reached[is_end[:n_reached].view(bool)]
 
@@ -394,20 +388,11 @@ def grow_forest(
     if binned.classes is not None:
         masses = sums[:, sums.shape[1] - growth.factors.shape[1] :]
         codes = (masses * growth.factors[records["tree"]]).argmax(axis=1).astype(np.int32)
-    return Forest(
-        records,
-        sums,
-        sets,
-        codes,
-        sizes,
-        place[roots].astype(np.int64),
-        rows,
-        firsts,
-        growth.factors,
-        np.column_stack([np.array(exponents, np.int64), groups]),
-        growth.n_trained,
-        np.array([depth, split, decrease, n_read, n_alone], np.float64),
-    )
+    nodes = records, sums, sets, codes, sizes, place[roots].astype(np.int64)
+    exponents_and_groups = np.column_stack([np.array(exponents, np.int64), groups])
+    of_trees = growth.factors, exponents_and_groups, growth.n_trained
+    numbers = np.array([depth, split, decrease, n_read, n_alone], np.float64)
+    return Forest(*nodes, rows, firsts, *of_trees, numbers)
 
 
 def _together(
@@ -498,14 +483,10 @@ def exponents_of(growth: ForestGrowth) -> list[_Exponents]:
     for tree in range(n_parts):
         trained = np.arange(n_parts) != tree
         trained[0] = True
-        exponents.append(
-            _exponents_of_tree(
-                int(n_rows[trained].sum()),
-                None if weights is None else float(masses[trained].sum()),
-                bool(are_integers[trained].all()),
-                None if targets is None else float(largest[trained].max()),
-            )
-        )
+        n_trained, are_whole = int(n_rows[trained].sum()), bool(are_integers[trained].all())
+        mass = None if weights is None else float(masses[trained].sum())
+        most = None if targets is None else float(largest[trained].max())
+        exponents.append(_exponents_of_tree(n_trained, mass, are_whole, most))
     if targets is not None:
         spread = float(np.median(np.abs(targets - np.median(targets))))
         if spread > 0 and 2.0 ** -exponents[0][1] > 1e-3 * spread:
