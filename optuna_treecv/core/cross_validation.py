@@ -664,6 +664,10 @@ class CrossValidation:
         )
 
 
+#: Its name in pickles of earlier versions.
+Task = CrossValidation
+
+
 def on_cluster(X: Any, y: Any) -> tuple[Any, Any]:
     """Return rows of Dask as they lie on a cluster, if there is a current client of one."""
     distributed = sys.modules.get("distributed")
