@@ -286,11 +286,7 @@ def pad_rows(
     if sparse.issparse(X):
         return _sparse_rows(X, order, intercept, width, missing, beside)
     rows = empty_rows((len(order), width), X.dtype)
-    place = np.empty_like(order)
-    if len(order) == len(X) and inverse(order, place):  # X is read forwards: twice as fast
-        _write_rows(X, intercept, missing, rows, target=place)
-    else:
-        _write_rows(X, intercept, missing, rows, source=order)
+    _write_rows(X, intercept, missing, rows, source=order)
     return rows
 
 
@@ -580,13 +576,8 @@ class Data:
             if len(self.X.shape) == 1:
                 raise ValueError("X must hold numbers for this estimator, got texts.")
             check_columns(self.X.sample if self.is_placed else self.X)
-            is_forwards = self.is_large or self.is_placed
-            X = _as_floats(take_rows(self.X, slice(0, 1)))
-            place = np.empty_like(order)
-            is_in_pieces = not (is_forwards or sparse.issparse(X)) and inverse(order, place)
-            if not (is_forwards or is_in_pieces):
-                X = _as_floats(self.X)
-            if sparse.issparse(X) and not layout.sparse:
+            row = self._first_row()
+            if sparse.issparse(row) and not layout.sparse:
                 raise ValueError(
                     "X must be dense for this estimator, got sparse rows; pass X.toarray(), or "
                     "use an estimator for sparse rows: PegasosClassifier, AveragedSGDClassifier "
@@ -595,30 +586,22 @@ class Data:
             y = targets
             if layout.target == "number":
                 assert targets is not None
-                y = in_type(targets, X.dtype)
+                y = in_type(targets, row.dtype)
             if weights is not None:
-                weights = in_type(weights, X.dtype, "sample_weight")
+                weights = in_type(weights, row.dtype, "sample_weight")
                 if not np.any(weights) and self.numbers is None:
                     raise ValueError(
-                        f"sample_weight must hold a weight above 0 in {X.dtype}, the type of X, "
+                        f"sample_weight must hold a weight above 0 in {row.dtype}, the type of X, "
                         "in which all of them are 0; weights of about 1 would be right."
                     )
-            if self.is_placed:
-                X, first = self._place(layout, order, begins)
-            elif is_forwards:
-                X, file = self._gather_forwards(layout, order, X)
-            elif is_in_pieces:
-                X = self._copied(layout, place, X.dtype)
-            else:
-                X = X.copy() if self._stamp is not None else X  # which reads a file forwards
-                with naming_entries(self.X, self.numbers, self._names):
-                    X = pad_rows(X, order, layout.intercept, layout.missing, layout.beside)
-        elif self.is_placed:
+        X: Any
+        if self.is_placed:
             X, first = self._place(layout, order, begins)
         elif self.is_large:
-            first = _as_floats(take_rows(self.X, slice(0, 1)))
-            X, file = self._gather_forwards(layout, order, first)
-            X = _without_padding(X, self.n_features)
+            X, file = self._gather_forwards(layout, order)
+            X = X if layout.padded else _without_padding(X, self.n_features)
+        elif layout.padded:
+            X = self._padded(layout, order)
         else:
             X = take_rows(self.X, order)
         parts = (X.values, X.columns, X.begins, X.dense) if isinstance(X, SparseRows) else (X,)
@@ -640,9 +623,23 @@ class Data:
             first=first,
         )
 
-    def _copied(self, layout: RowLayout, place: np.ndarray, dtype: Any) -> np.ndarray:
-        """Return padded rows, each in its place, as they are read forwards."""
-        rows = empty_rows((len(place), padded_width(self.n_features + layout.intercept)), dtype)
+    def _first_row(self) -> Any:
+        """Return the first row as floats."""
+        return _as_floats(take_rows(self.X, slice(0, 1)))
+
+    def _padded(self, layout: RowLayout, order: np.ndarray) -> np.ndarray | SparseRows:
+        """Return padded rows in an order; dense ones are read forwards, which is faster."""
+        row = self._first_row()
+        if sparse.issparse(row):
+            X = _as_floats(self.X)
+            X = X.copy() if self._stamp is not None else X  # which reads a file forwards
+            with naming_entries(self.X, self.numbers, self._names):
+                return pad_rows(X, order, layout.intercept, layout.missing, layout.beside)
+        width = padded_width(self.n_features + layout.intercept)
+        rows = empty_rows((len(order), width), row.dtype)
+        place = np.empty_like(order)
+        is_permutation = inverse(order, place)
+        assert is_permutation  # of the rows
         for given, numbers in self._given():
             target = place[numbers[0] : numbers[-1] + 1]
             if self.numbers is not None:
@@ -653,32 +650,29 @@ class Data:
         return rows
 
     def _gather_forwards(
-        self, layout: RowLayout, order: np.ndarray, first: Any
+        self, layout: RowLayout, order: np.ndarray
     ) -> tuple[np.ndarray | SparseRows, RowFile]:
-        """Return padded rows in order, which are too large for memory, in a file.
-
-        ``first`` is the first row as floats.
-        """
+        """Return padded rows in order, which are too large for memory, in a file."""
         keep_nothing()
-        dtype = first.dtype
+        row = self._first_row()
         width = padded_width(self.n_features + layout.intercept)
         pieces = self._pieces(layout)
-        if not sparse.issparse(self.X) and sparse.issparse(first):
-            raise ValueError(
-                "X must be an array or a sparse matrix where it takes more than max_memory, got a "
-                "data frame with sparse columns; X.sparse.to_coo().tocsr() would be right."
-            )
-        if sparse.issparse(self.X):
-            if layout.beside:
+        if not sparse.issparse(self.X):
+            if sparse.issparse(row):
                 raise ValueError(
-                    "max_memory must be None where a step makes dense columns of sparse rows, as "
-                    "a StandardScaler with means does; with_mean=False, for example, would be "
+                    "X must be an array or a sparse matrix where it takes more than max_memory, "
+                    "got a data frame with sparse columns; X.sparse.to_coo().tocsr() would be "
                     "right."
                 )
+            file: RowFile = DenseFile(pieces, order, width, row.dtype, self.room)
+        elif layout.beside:
+            raise ValueError(
+                "max_memory must be None where a step makes dense columns of sparse rows, as a "
+                "StandardScaler with means does; with_mean=False, for example, would be right."
+            )
+        else:
             given, n_more = self.X.indptr, int(layout.intercept)
-            in_file = SparseFile(pieces, order, given, n_more, width, dtype, self.room)
-            return in_file.rows, in_file
-        file = DenseFile(pieces, order, width, dtype, self.room)
+            file = SparseFile(pieces, order, given, n_more, width, row.dtype, self.room)
         return file.rows, file
 
     def _pieces(self, layout: RowLayout) -> Iterator[tuple[int, Any]]:
@@ -928,8 +922,7 @@ def in_type(numbers: np.ndarray, dtype: Any, argument: str = "y") -> np.ndarray:
     """Return targets or weights in the type of the rows, which may be too small for them."""
     with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
         converted = numbers.astype(dtype, copy=False)
-    if converted.dtype == np.float32:
-        assert_all_finite(converted, input_name=argument)
+    assert_all_finite(converted, input_name=argument)
     return converted
 
 
@@ -949,10 +942,6 @@ def times_classes(
     dtype : float64 or float32
         The type of the rows.
     """
-    product = np.array(of_classes)[codes]
     with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
-        if weights is not None:
-            product *= weights
-        product = product.astype(dtype, copy=False)
-    assert_all_finite(product, input_name="class_weight times sample_weight")
-    return product
+        product = np.array(of_classes)[codes] * (1.0 if weights is None else weights)
+    return in_type(product, dtype, "class_weight times sample_weight")

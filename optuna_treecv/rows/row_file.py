@@ -212,11 +212,15 @@ class RowFile(ABC):
 
     Attributes
     ----------
+    rows : ndarray or SparseRows
+        All of them, mapped into memory.
     n_block : int
         The rows of a block.
     n_read : int
         The rows that were read so far, while others were let go of.
     """
+
+    rows: Any
 
     def __init__(self, files: list[MappedFile], n_rows: int, room: Room) -> None:
         assert room.max_bytes is not None
