@@ -5,11 +5,9 @@ This is the only module that imports Dask, which ``optuna-treecv[dask]`` install
 
 from collections import Counter
 from collections.abc import Callable
-from collections.abc import Hashable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from itertools import pairwise
 from os import PathLike
@@ -34,9 +32,12 @@ except ImportError as error:
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.placed import Block
+from optuna_treecv.rows.placed import Call
 from optuna_treecv.rows.placed import Calls
 from optuna_treecv.rows.placed import PlacedRows
 from optuna_treecv.rows.placed import Placement
+from optuna_treecv.rows.sources import features
+from optuna_treecv.rows.sources import without_targets
 from optuna_treecv.sharing.data_digest import data_digest
 from optuna_treecv.sharing.keys import digest
 
@@ -131,19 +132,15 @@ class DaskRows(PlacedRows):
             raise ValueError(f"X must have 2 dimensions, rows and features, got {X.ndim}.")
         self.names = None
         if hasattr(X, "columns"):
-            if isinstance(y, str):
-                if y not in X.columns:
-                    raise ValueError(
-                        f"y must be the name of a column of X, got {y!r}; X has "
-                        f"{', '.join(map(str, X.columns))}."
-                    )
-                X, y = X.drop(columns=[y]), X[y]
+            features(X.columns, y)  # raises if there is no column y
+            X, y = without_targets(X, y)
             self.names = [str(name) for name in X.columns]
         if isinstance(y, str):
             raise ValueError(
                 f"y must be an array where X has no names of columns, got {y!r}; the targets "
                 "would be right."
             )
+        # Delayed blocks of rows as given, and the number of the first row of each.
         self._parts = np.ravel(X.to_delayed()).tolist()
         most = -(-_SAMPLE // len(self._parts))
         facts = [delayed(_facts)(part, most) for part in self._parts]
@@ -187,10 +184,7 @@ class DaskRows(PlacedRows):
         placement = self._placements.get(name)
         if placement is None:
             self._last = None  # the workers may need its memory
-            placement = DaskPlacement(
-                self._client, self._parts, self._begins, order, bounds, prepare
-            )
-            self._placements[name] = placement
+            placement = self._placements[name] = DaskPlacement(self, order, bounds, prepare)
         self._last = placement
         return placement
 
@@ -251,11 +245,8 @@ class DaskPlacement(Placement):
 
     Parameters
     ----------
-    client : distributed.Client
-    parts : list of Delayed
+    rows : DaskRows
         The rows as given.
-    begins : ndarray of shape (n_parts + 1,)
-        The number of the first row of each part.
     order, bounds, prepare
         As in ``PlacedRows.place``.
 
@@ -267,20 +258,18 @@ class DaskPlacement(Placement):
 
     def __init__(
         self,
-        client: Any,
-        parts: list[Any],
-        begins: np.ndarray,
+        rows: DaskRows,
         order: np.ndarray,
         bounds: list[int],
         prepare: Callable[[np.ndarray], Any],
     ) -> None:
         super().__init__(bounds)
-        self._client = client
-        self._parts, self._begins = parts, begins
+        # Not the rows themselves, which know this placement: blocks go as soon as these do.
+        self._client, self._parts, self._begins = rows._client, rows._parts, rows._begins
         self._order, self._prepare = order, prepare
         self._lock = Lock()
         self.n_lost = 0
-        threads = [one for one, n in sorted(_threads_of(client).items()) for _ in range(n)]
+        threads = [one for one, n in sorted(_threads_of(self._client).items()) for _ in range(n)]
         n_blocks = len(bounds) - 1
         self._addresses = [threads[i * len(threads) // n_blocks] for i in range(n_blocks)]
         self._blocks: list[Any] = [None] * n_blocks
@@ -300,7 +289,7 @@ class DaskPlacement(Placement):
         """Return what makes calls on workers."""
         return DaskCalls(self)
 
-    def send(self, call: "_Call") -> Any:
+    def send(self, call: Call) -> Any:
         """Return the future of a call, where its block is."""
         with self._lock:
             call.at, address = self._blocks[call.block], self._addresses[call.block]
@@ -308,7 +297,7 @@ class DaskPlacement(Placement):
             address, call.function, call.at, *call.arguments, priority=call.priority
         )
 
-    def holds(self, call: "_Call") -> bool:
+    def holds(self, call: Call) -> bool:
         """Return whether the block of a call is still where it was sent."""
         with self._lock:
             return self._blocks[call.block] is call.at
@@ -427,17 +416,6 @@ def _is_lost(future: Any) -> bool:
     return future.status in ("cancelled", "lost")
 
 
-@dataclass(eq=False)
-class _Call:
-    name: Hashable
-    block: int
-    priority: float
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    at: Any = None  # the block to which it was sent
-    n_tries: int = 0
-
-
 class DaskCalls(Calls):
     """Calls with blocks on workers; those that are lost with a worker are made again.
 
@@ -448,7 +426,7 @@ class DaskCalls(Calls):
 
     def __init__(self, placement: DaskPlacement) -> None:
         self._placement = placement
-        self._flying: dict[str, tuple[Any, _Call]] = {}
+        self._flying: dict[str, tuple[Any, Call]] = {}
         self._ended: SimpleQueue[Any] = SimpleQueue()
         self._looked = monotonic()
 
@@ -456,15 +434,10 @@ class DaskCalls(Calls):
         self._placement.cancel([future for future, _ in self._flying.values()])
         self._flying.clear()
 
-    def submit(
-        self,
-        name: Hashable,
-        block: int,
-        priority: float,
-        function: Callable[..., Any],
-        *arguments: Any,
-    ) -> None:
-        self._send(_Call(name, block, priority, function, arguments))
+    def submit(self, call: Call) -> None:
+        future = self._placement.send(call)
+        self._flying[future.key] = future, call
+        future.add_done_callback(self._ended.put)
 
     def next(self) -> tuple[Any, Any]:
         while True:
@@ -488,7 +461,7 @@ class DaskCalls(Calls):
             if call.n_tries > _MOST_TRIES:
                 raise ConnectionError(f"a call on a worker was lost {_MOST_TRIES} times.")
             self._placement.look()
-            self._send(call)
+            self.submit(call)
 
     def _look(self) -> None:
         """Make calls again whose blocks were placed anew."""
@@ -498,9 +471,4 @@ class DaskCalls(Calls):
             if not self._placement.holds(call):
                 del self._flying[key]
                 self._placement.cancel([future])
-                self._send(call)
-
-    def _send(self, call: _Call) -> None:
-        future = self._placement.send(call)
-        self._flying[future.key] = future, call
-        future.add_done_callback(self._ended.put)
+                self.submit(call)

@@ -80,9 +80,9 @@ class ShuffledCalls(Calls):
     def __exit__(self, *_):
         self.waiting.clear()
 
-    def submit(self, name, block, priority, function, *arguments):
-        self.placement.rows.asked.append((block, priority))
-        self.waiting.append((name, block, pickle.dumps((function, arguments))))
+    def submit(self, call):
+        self.placement.rows.asked.append((call.block, call.priority))
+        self.waiting.append((call.name, call.block, pickle.dumps((call.function, call.arguments))))
 
     def next(self):
         rows = self.placement.rows

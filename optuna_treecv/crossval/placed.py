@@ -44,6 +44,7 @@ from optuna_treecv.learners.from_estimator import make_learner
 from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.placed import Block
+from optuna_treecv.rows.placed import Call
 from optuna_treecv.rows.placed import Placement
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.scoring.at_leaves import Leaves
@@ -365,7 +366,7 @@ def _walk(trees: Sequence[RemoteTree]) -> Generator[None]:
             for tree in trees:
                 for one, stop, block, priority, (function, *arguments) in tree.calls():
                     flying[number] = tree, one, stop
-                    calls.submit(number, block, priority, function, *arguments)
+                    calls.submit(Call(number, block, function, arguments, priority))
                     number += 1
             if not flying:
                 return
@@ -526,9 +527,9 @@ class RemoteTreePlan(TrainedPlan):
         with placement.calls() as calls:
             for how in ("survey", "replay") if _surveys(learner) else ("update",):
                 for block, (start, stop) in enumerate(pairwise(placement.bounds)):
-                    calls.submit(block, block, 0.0, train, models, state, start, stop, how)
+                    calls.submit(Call(block, block, train, (models, state, start, stop, how)))
                     state = calls.next()[1]
-            calls.submit(-1, block, 0.0, fit, models, state)
+            calls.submit(Call(-1, block, fit, (models, state)))
             fitted = calls.next()[1]
         return self.as_fitted(candidate, fitted)
 

@@ -23,6 +23,7 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.placed import Block
+from optuna_treecv.rows.placed import Call
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import joined
@@ -183,7 +184,8 @@ def _answers(
                 if scored is None or bounds[chunk] < start or bounds[chunk + 1] > stop
             ]
             some, what = models[first:last], scored or ((), None)
-            calls.submit(number, number, 0, test, family.make, some, begins, travels, what)
+            arguments = family.make, some, begins, travels, what
+            calls.submit(Call(number, number, test, arguments))
             sent.append((number, first, travels))
         answers = dict(calls.next() for _ in sent)
     parts: dict[int, list[np.ndarray]] = {}

@@ -8,6 +8,7 @@ from abc import ABC
 from abc import abstractmethod
 from collections.abc import Callable
 from collections.abc import Hashable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -127,7 +128,7 @@ class Placement(ABC):
             for number, (begin, end) in enumerate(pairwise(self.bounds)):
                 first, last = max(start, begin) - begin, min(stop, end) - begin
                 if first < last:
-                    calls.submit(number, number, 0, function, first, last, *arguments)
+                    calls.submit(Call(number, number, function, (first, last, *arguments)))
                     n_calls += 1
             results = dict(calls.next() for _ in range(n_calls))
         return [results[number] for number in sorted(results)]
@@ -135,6 +136,35 @@ class Placement(ABC):
     @abstractmethod
     def calls(self) -> "Calls":
         """Return what makes calls where the blocks are."""
+
+
+@dataclass(eq=False)
+class Call:
+    """A call ``function(block, *arguments)`` where the block is; it may be made several times.
+
+    Attributes
+    ----------
+    name : hashable
+        Tells its result from others.
+    block : int
+        The number of the block.
+    function : callable
+    arguments : tuple
+    priority : float
+        How urgent it is.
+    at : object
+        The block to which it was sent, as the one who makes it notes.
+    n_tries : int
+        How often it was lost, likewise.
+    """
+
+    name: Hashable
+    block: int
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
+    priority: float = 0
+    at: Any = None
+    n_tries: int = 0
 
 
 class Calls(ABC):
@@ -147,15 +177,8 @@ class Calls(ABC):
     def __exit__(self, *_: object) -> None: ...
 
     @abstractmethod
-    def submit(
-        self,
-        name: Hashable,
-        block: int,
-        priority: float,
-        function: Callable[..., Any],
-        *arguments: Any,
-    ) -> None:
-        """Call ``function(block, *arguments)`` there; it may be called several times."""
+    def submit(self, call: Call) -> None:
+        """Begin to make a call."""
 
     @abstractmethod
     def next(self) -> tuple[Any, Any]:

@@ -91,8 +91,8 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
             "y must be an array, a path to a .npy file or, for X with names of columns, one of "
             f"them, got {y!r} for X of type {type(X).__name__}."
         )
-    _features(X.columns, y)
-    return *_without_targets(X, y), None
+    features(X.columns, y)
+    return *without_targets(X, y), None
 
 
 def _at_path(argument: str, path: Path) -> Any:
@@ -210,14 +210,14 @@ def _batches(dataset: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
 def _read(source: _Source, y: Any, room: Room) -> Opened:
     """Read rows into a frame or, if memory does not hold their numbers, into a file."""
     kinds, n_rows, whole, batches, drop = source
-    columns = _features(kinds, y)
+    columns = features(kinds, y)
     types = [kinds[name][1] for name in columns]
     wrong = [name for name in columns if kinds[name][1] is None]
     is_single = not wrong and np.result_type(np.int8, *types) == np.float32
     dtype = np.dtype(np.float32 if is_single else np.float64)
     row_bytes = len(columns) * dtype.itemsize
     if room.holds(n_rows * row_bytes):
-        return *_without_targets(whole(), y), None
+        return *without_targets(whole(), y), None
     if wrong:
         raise ValueError(
             "X must hold numbers where it takes more than max_memory, got type "
@@ -245,7 +245,7 @@ def _read(source: _Source, y: Any, room: Room) -> Opened:
     return X, np.concatenate(labels) if has_name else y, columns
 
 
-def _features(names: Iterable[Any], y: Any) -> list[Any]:
+def features(names: Iterable[Any], y: Any) -> list[Any]:
     """Return the names of columns without that of the targets, which must be one of them."""
     names = list(names)
     if not isinstance(y, str):
@@ -258,7 +258,7 @@ def _features(names: Iterable[Any], y: Any) -> list[Any]:
     return [name for name in names if name != y]
 
 
-def _without_targets(X: Any, y: Any) -> tuple[Any, Any]:
+def without_targets(X: Any, y: Any) -> tuple[Any, Any]:
     """Return a frame without a column, and that column, if y is its name; else both as given."""
     if not isinstance(y, str):
         return X, y
