@@ -48,12 +48,6 @@ _PLACES: list[tuple[Any, str]] = [
 ]
 
 
-def _before(name: str) -> Any:
-    """Return what scikit-learn has under a name."""
-    ours: Any = getattr(stand_ins, name)
-    return ours.stands_for if hasattr(ours, "stands_for") else ours.__wrapped__
-
-
 def install(*, check: bool = False) -> None:
     """Replace scikit-learn's searches and cross-validations by those of this package.
 
@@ -89,7 +83,8 @@ def install(*, check: bool = False) -> None:
 def uninstall() -> None:
     """Restore scikit-learn's searches and cross-validations."""
     for module, name in _PLACES:
-        setattr(module, name, _before(name))
+        ours: Any = getattr(stand_ins, name)
+        setattr(module, name, getattr(ours, "stands_for", None) or ours.__wrapped__)
 
 
 def report() -> str:

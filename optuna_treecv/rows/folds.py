@@ -124,7 +124,7 @@ class Splits:
     @cached_property
     def n_trained(self) -> int:
         """The number of training rows of all splits together."""
-        return sum(len(self.split(i).train_rows()) for i in range(self.n_folds))
+        return int(self.count(np.ones(self.n_rows, bool))[0].sum())
 
     def number(self, chunk: int) -> int:
         """Return the number of the split of a chunk."""
@@ -341,11 +341,6 @@ class FoldPairs(Splits):
             models=models,
         )
 
-    @cached_property
-    def n_trained(self) -> int:
-        """The number of training rows of all splits together."""
-        return int(self.count(np.ones(self.n_rows, bool))[0].sum())
-
     def model(self, chunk: int) -> int:
         """Return the number of the model of a split."""
         return int(self._models_of_splits[chunk])
@@ -396,21 +391,17 @@ def trained_without(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:
         rows = cut.order[begins[0] :]
         tested = sparse.csr_array((np.ones(len(rows)), rows, begins - begins[0]))
         tested.resize(cut.n_folds, cut.n_rows)
-        ones = sparse.csc_array(
-            (np.ones(columns.nnz), columns.indices, columns.indptr), columns.shape
-        )
-        counts = tested @ ones
+        ones = columns.astype(np.float64)
+        ones.data[:] = 1
+        lacks = tested @ ones
         # A training set lacks a column if its chunk has all rows of it.
-        return sparse.csr_array(
-            (counts.data == n_of_column[counts.indices], counts.indices, counts.indptr),
-            counts.shape,
-        )
-    by_row, lacks = columns.tocsr(), []
+        lacks.data = lacks.data == n_of_column[lacks.indices]
+        return lacks
+    by_row = columns.tocsr()
+    is_lacked = np.tile(n_of_column > 0, (cut.n_folds, 1))
     for chunk in range(cut.n_folds):
-        is_lacked = n_of_column > 0
-        is_lacked[by_row[cut.split(chunk).train_rows()].indices] = False
-        lacks.append(is_lacked)
-    return sparse.csr_array(np.array(lacks))
+        is_lacked[chunk, by_row[cut.split(chunk).train_rows()].indices] = False
+    return sparse.csr_array(is_lacked)
 
 
 def even_folds(n_rows: int, n_folds: int, shuffle: bool, seed: int) -> Folds:

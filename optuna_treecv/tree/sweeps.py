@@ -19,6 +19,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from optuna_treecv.rows.row_file import RowFile
@@ -210,53 +211,45 @@ class Sweep(Descent):
 
     def expect(self) -> None:
         """Let the file say how far the rounds are, if that is wanted."""
-        self._file.expect("models are trained", self._rows_to_read)
 
-    def _rows_to_read(self) -> int:
-        """Return how many rows all rounds will read together."""
-        other = Descent(self.plan, self.bounds, lambda _: None, self._ends)
-        for piece, models in self.waiting.items():
-            other.waiting[piece] = [replace(one, state=None) for one in models]
-        return other.n_to_read()
+        def n_to_read() -> int:
+            other = Descent(self.plan, self.bounds, lambda _: None, self._ends)
+            for piece, models in self.waiting.items():
+                other.waiting[piece] = [replace(one, state=None) for one in models]
+            return other.n_to_read()
+
+        self._file.expect("models are trained", n_to_read)
 
     def rounds(self) -> Generator[int]:
         """Read piece after piece until all is tested; yield the row updates of each."""
+        pieces = [*pairwise(self.bounds)]
         try:
-            yield from self._read()
+            for at, following in self.pieces():
+                self._file.hold(*pieces[at], (0, 0) if following == at else pieces[following])
+                n_updates = 0
+                while models := self.waiting.pop(at, []):  # it serves those that come up as well
+                    n_updates += self._serve(models, self.bounds[at + 1])
+                yield n_updates
         finally:
             self._file.release()
 
-    def _read(self) -> Generator[int]:
-        for at, following in self.pieces():
-            is_last = following == at
-            self._file.hold(*self._rows(at), (0, 0) if is_last else self._rows(following))
-            n_updates = 0
-            while models := self.waiting.pop(at, []):  # it serves those that come up as well
-                n_updates += self._serve(models, self.bounds[at + 1])
-            yield n_updates
-
     def _serve(self, models: list[Waiting], stop: int) -> int:
         """Train and test models on the rows up to ``stop``; return the row updates."""
-        calls = [partial(self._test_part, one, stop) for one in models if one.phase is None]
-        parts = [
-            Part(one.state, one.phase, one.start - one.phase.start, end - one.phase.start)
-            for one in models
-            if one.phase is not None
-            for end in [min(stop, one.stop)]
-        ]
-        if self._learner.trains_pairs:
-            pairs = zip(parts[::2], parts[1::2], strict=False)
-            calls += [partial(self._train, *pair) for pair in pairs]
-            parts = parts[len(parts) // 2 * 2 :]
-        calls += [partial(self._train, part) for part in parts]
-        n_updates = sum(self._map(_call, calls))
+        calls: list[Callable[[], int]] = []
+        parts: list[Part] = []
+        for one in models:
+            end, phase = min(stop, one.stop), one.phase
+            if phase is None:
+                calls.append(partial(self._test, one.node, one.state, one.start, end))
+            else:
+                parts.append(Part(one.state, phase, one.start - phase.start, end - phase.start))
+        size = 2 if self._learner.trains_pairs else 1
+        calls += [partial(self._train, *parts[i : i + size]) for i in range(0, len(parts), size)]
+        n_updates = sum(self._map(lambda call: call(), calls))
         for one in models:
             if self.advance(one, min(stop, one.stop)):
                 self.tested.append(one.node)
         return n_updates
-
-    def _test_part(self, one: Waiting, stop: int) -> int:
-        return self._test(one.node, one.state, one.start, min(stop, one.stop))
 
     def _train(self, *parts: Part) -> int:
         if len(parts) == 2:
@@ -264,9 +257,6 @@ class Sweep(Descent):
         else:
             self._learner.update_part(*parts)
         return sum(part.end - part.begin for part in parts)
-
-    def _rows(self, piece: int) -> tuple[int, int]:
-        return self.bounds[piece], self.bounds[piece + 1]
 
 
 def rows_to_read(plan: Partition, n_block: int) -> int:
@@ -291,7 +281,3 @@ def sweep_tree(sweep: Sweep, blocks: Sequence[Node]) -> Generator[tuple[Node, in
         while n_done < len(blocks) and left[n_done] == 0:
             yield blocks[n_done], n_updates
             n_done, n_updates = n_done + 1, 0
-
-
-def _call(one: Callable[[], int]) -> int:
-    return one()

@@ -135,16 +135,16 @@ BREAKAGES = [
     ),
     Breakage(
         "sweep: a model is not trained on the last row of a piece",
-        "Part(one.state, one.phase, one.start - one.phase.start, end - one.phase.start)",
-        "Part(one.state, one.phase, one.start - one.phase.start, end - one.phase.start - 1)",
+        "Part(one.state, phase, one.start - phase.start, end - phase.start)",
+        "Part(one.state, phase, one.start - phase.start, end - phase.start - 1)",
         "test_sweeps::test_every_model_sees_its_rows_in_the_same_order",
     ),
     Breakage(
         "sweep: a reading of a piece serves one model alone",
-        "                n_updates += self._serve(models, self.bounds[at + 1])\n",
-        "                n_updates += self._serve(models[:1], self.bounds[at + 1])\n"
-        "                self.waiting[at] += models[1:]\n"
-        "                break\n",
+        "                    n_updates += self._serve(models, self.bounds[at + 1])\n",
+        "                    n_updates += self._serve(models[:1], self.bounds[at + 1])\n"
+        "                    self.waiting[at] += models[1:]\n"
+        "                    break\n",
         "test_sweeps::test_so_many_readings",
     ),
     Breakage(
