@@ -652,6 +652,19 @@ def test_a_number_beside_a_name_stays_a_number():
     assert found.is_categorical.tolist() == [0, 1, 1]
 
 
+def test_a_missing_category_of_pandas_is_like_none():
+    """A text "<NA>" is a category like any other."""
+    texts, y = ["x", "y", "<NA>", "z"] * 20, np.arange(80.0) % 4
+    tables = [
+        pd.DataFrame({"a": pd.array([gap if text == "z" else text for text in texts], dtype)})
+        for gap, dtype in ((pd.NA, "string"), (None, "object"))
+    ]
+    model = HistTreeRegressor(categorical_features=[0])
+    found = [model.fit(table, y).predict(table) for table in tables]
+    np.testing.assert_array_equal(found[0], y)
+    np.testing.assert_array_equal(found[1], y)
+
+
 def test_too_many_categories():
     X = np.arange(300.0)[:, None]
     with pytest.raises(ValueError, match="X must have at most 255 categories .* got 300"):

@@ -14,6 +14,7 @@ from optuna_treecv._kernels.prepare import fill_bins
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.checks import which_are_missing
 
 #: The most bins of a feature; a further one holds missing values.
 MOST_BINS = 255
@@ -224,7 +225,7 @@ def _column(X: Any, feature: int) -> np.ndarray:
     if values.dtype != object:
         return values
     values = values.copy()
-    values[_is_missing(values)] = None
+    values[which_are_missing(values)] = None
     return values
 
 
@@ -249,16 +250,8 @@ def _without(X: Any, is_categorical: np.ndarray) -> Any:
     return numbers.astype(np.float64)
 
 
-def _is_missing(values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind == "f":
-        return np.isnan(values)
-    if values.dtype != object:
-        return np.zeros(len(values), bool)
-    return np.array([one is None or one != one or str(one) == "<NA>" for one in values], bool)
-
-
 def _categories(values: np.ndarray, feature: int) -> np.ndarray:
-    present = values[~_is_missing(values)]
+    present = values[~which_are_missing(values)]
     if present.dtype == object:
         kinds = {str if isinstance(one, str) else float for one in present}
         if len(kinds) > 1:
@@ -279,7 +272,7 @@ def _codes(values: np.ndarray, categories: np.ndarray) -> np.ndarray:
     """Return the codes of categories; the one behind the last stands for others and missing."""
     n = len(categories)
     codes = np.full(len(values), n, np.uint8)
-    is_present = ~_is_missing(values)
+    is_present = ~which_are_missing(values)
     if n == 0 or not np.any(is_present):
         return codes
     present, inverse = np.unique(values[is_present], return_inverse=True)

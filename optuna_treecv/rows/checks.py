@@ -91,15 +91,18 @@ def check_no_missing(argument: str, values: Any) -> None:
         )
 
 
+def which_are_missing(entries: np.ndarray) -> np.ndarray:
+    """Return which entries are None, NaN, NaT or pandas's NA, as an array of bool."""
+    if entries.dtype.kind != "O":
+        return entries != entries
+    names = {"None", "nan", "NaN", "<NA>", "NaT"}
+    return np.array([not isinstance(one, str) and str(one) in names for one in entries], bool)
+
+
 def first_missing(entries: np.ndarray) -> int | None:
     """Return the first row whose entry is missing; None if none is."""
-    if entries.dtype.kind == "O":
-        for row, entry in enumerate(entries):
-            if str(entry) in ("None", "nan", "<NA>", "NaT") and not isinstance(entry, str):
-                return row
-        return None
-    is_missing = entries != entries
-    return int(np.argmax(is_missing)) if np.any(is_missing) else None
+    rows = np.flatnonzero(which_are_missing(entries))
+    return int(rows[0]) if len(rows) else None
 
 
 @contextmanager
