@@ -36,6 +36,7 @@ from optuna_treecv.rows.placed import Call
 from optuna_treecv.rows.placed import Calls
 from optuna_treecv.rows.placed import PlacedRows
 from optuna_treecv.rows.placed import Placement
+from optuna_treecv.rows.placed import Prepare
 from optuna_treecv.rows.sources import features
 from optuna_treecv.rows.sources import without_targets
 from optuna_treecv.sharing.data_digest import data_digest
@@ -174,11 +175,7 @@ class DaskRows(PlacedRows):
         )
 
     def place(
-        self,
-        order: np.ndarray,
-        bounds: list[int],
-        prepare: Callable[[np.ndarray], Any],
-        name: bytes,
+        self, order: np.ndarray, bounds: list[int], prepare: Prepare, name: bytes
     ) -> "DaskPlacement":
         """Shuffle the rows, unless that was done for the same name."""
         placement = self._placements.get(name)
@@ -257,11 +254,7 @@ class DaskPlacement(Placement):
     """
 
     def __init__(
-        self,
-        rows: DaskRows,
-        order: np.ndarray,
-        bounds: list[int],
-        prepare: Callable[[np.ndarray], Any],
+        self, rows: DaskRows, order: np.ndarray, bounds: list[int], prepare: Prepare
     ) -> None:
         super().__init__(bounds)
         # Not the rows themselves, which know this placement: blocks go as soon as these do.

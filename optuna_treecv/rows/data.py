@@ -349,13 +349,10 @@ def split_columns(
     dense_rows : ndarray of shape (n_rows, n_beside)
         These columns.
     """
-    goes = is_beside[X.indices]
-    n_going = np.append(0, np.cumsum(goes))[X.indptr]  # before each row
-    dense = np.zeros((X.shape[0], int(is_beside.sum())), X.dtype)
-    rows = np.repeat(np.arange(X.shape[0]), np.diff(n_going))
-    dense[rows, (np.cumsum(is_beside) - 1)[X.indices[goes]]] = X.data[goes]
-    kept = X.data[~goes], X.indices[~goes], X.indptr - n_going
-    return sparse.csr_array(kept, shape=X.shape), dense
+    stays = ~is_beside[X.indices]
+    begins = np.append(0, np.cumsum(stays))[X.indptr]
+    rest = sparse.csr_array((X.data[stays], X.indices[stays], begins), shape=X.shape)
+    return rest, X[:, is_beside].toarray()
 
 
 def largest_norm2(X: Any, n_features: int) -> float:
@@ -497,8 +494,8 @@ class Data:
         """The bytes of the rows when they are prepared here, with an intercept."""
         if self.is_placed:
             return 0
-        some = self.X[:1] if sparse.issparse(self.X) else take_rows(self.X, slice(0, 1))
-        itemsize = 4 if getattr(some, "dtype", None) == np.float32 else 8
+        first = take_rows(self.X, slice(0, 1))
+        itemsize = 4 if getattr(first, "dtype", None) == np.float32 else 8
         if sparse.issparse(self.X):
             return int(self.X.nnz + self.n_rows) * (itemsize + 4) + 8 * self.n_rows
         return self.n_rows * padded_width(self.n_features + 1) * itemsize

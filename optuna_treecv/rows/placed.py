@@ -18,6 +18,10 @@ import numpy as np
 
 T = TypeVar("T")
 
+#: (numbers) -> a picklable function that makes ``PreparedRows`` from X of the rows with these
+#: numbers, which ascend, and their order.
+Prepare = Callable[[np.ndarray], Callable[[Any, np.ndarray], Any]]
+
 # How far blocks may be from being equal, as a share of a block.
 _LEEWAY = 0.05
 
@@ -81,11 +85,7 @@ class PlacedRows(ABC):
 
     @abstractmethod
     def place(
-        self,
-        order: np.ndarray,
-        bounds: list[int],
-        prepare: Callable[[np.ndarray], Any],
-        name: bytes,
+        self, order: np.ndarray, bounds: list[int], prepare: Prepare, name: bytes
     ) -> "Placement":
         """Put the rows in an order, and cut them into blocks.
 
@@ -95,8 +95,7 @@ class PlacedRows(ABC):
         bounds : list of int
             The first row of each block in this order, and the number of rows.
         prepare : callable
-            (numbers) -> a picklable function that makes ``PreparedRows`` from X of the rows with
-            these numbers, which ascend, and their order.
+            Makes the function that prepares the rows of a block.
         name : bytes
             Tells the blocks from others of the same rows.
         """
