@@ -105,15 +105,16 @@ def walk_tree(
                 sweep.add(*one)
             yield from sweep_tree(sweep, blocks)
         return
-    if n_jobs > 1:
-        yield from _descend_in_threads(plan, learner, test, blocks, n_jobs, pending)
-        return
     n_updates = 0
     if pending is None:
-        root, n_updates = _root(plan, learner)
-        pending = [root]
-    elif trains_pairs(learner):
+        root, phase = learner.start(), plan.first_phase
+        n_updates = train(learner, root, phase) if phase.n_rows else 0
+        pending = [Pending(plan.root, root)]
+    elif n_jobs == 1 and trains_pairs(learner):
         pending, n_updates = _train_in_pairs(plan, learner, pending)
+    if n_jobs > 1:
+        yield from _descend_in_threads(plan, learner, test, blocks, n_jobs, pending, n_updates)
+        return
     for node, state, parent in pending:
         if parent is not None:
             n_updates = train(learner, state, plan.phase(parent, node))
@@ -202,13 +203,6 @@ def train_both(plan: Partition, learner: PairTrainer, node: Node, left: Any, rig
     return phase.n_updates + other_phase.n_updates
 
 
-def _root(plan: Partition, learner: Trainer) -> tuple[Pending, int]:
-    """Return the root with its state, and the row updates that made it."""
-    state = learner.start()
-    phase = plan.first_phase
-    return Pending(plan.root, state), train(learner, state, phase) if phase.n_rows else 0
-
-
 def _train_in_pairs(
     plan: Partition, learner: PairTrainer, pending: list[Pending]
 ) -> tuple[list[Pending], int]:
@@ -264,9 +258,12 @@ def _descend_in_threads(
     test: TestNode,
     blocks: list[Node],
     n_jobs: int,
-    pending: list[Pending] | None,
+    pending: list[Pending],
+    n_updates: int,
 ) -> Generator[TestedBlock]:
     """Walk down to blocks in several threads.
+
+    ``n_updates`` row updates have made the state of the root, if that is what is pending.
 
     A worker continues with the left child and queues the right one, together with its parent's
     state, or with its own if siblings are trained together. So the largest branches start first,
@@ -300,12 +297,8 @@ def _descend_in_threads(
                     future.set_exception(error)
 
     try:
-        if pending is None:
-            root, n_updates = _root(plan, learner)
-            pool.submit(run, None, plan.root, root.state, n_updates)
-        else:
-            for one in pending[::-1]:  # the largest first
-                pool.submit(run, one.parent, one.node, one.state)
+        for one in pending[::-1]:  # the largest first
+            pool.submit(run, one.parent, one.node, one.state, n_updates)
         for block in blocks:
             yield block, done[block].result()
     finally:
