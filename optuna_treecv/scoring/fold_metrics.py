@@ -3,8 +3,8 @@
 The functions of this module share these arguments:
 
 response : ndarray
-    The response to each row of the model of its fold: finite numbers from one of the metric's
-    ``response_methods``. Predictions of classifiers are class codes, or -1 for a label that is no
+    The response to each row of the model of its fold: finite numbers from the method that the
+    scorer calls. Predictions of classifiers are class codes, or -1 for a label that is no
     class. Decision values for two classes have the shape (n_rows,), probabilities
     (n_rows, n_classes), predictions of several targets (n_rows, n_targets).
 targets : ndarray of shape (n_rows,), or of regressors (n_rows, n_targets)
@@ -17,7 +17,8 @@ begins : ndarray of shape (n_folds,), int64
     rows from its begin on. ``begins[0]`` is 0, and no fold is empty.
 
 A fold for which scikit-learn raises an error gets NaN. Where scikit-learn warns of folds, there is
-one warning for all of them. Its sentence treats rows of weight 0 as absent.
+one warning for all of them. Its sentence treats rows of weight 0 as absent. Callers ignore NumPy's
+warnings, since folds may divide by 0.
 """
 
 from collections.abc import Callable
@@ -43,10 +44,6 @@ class FoldMetric:
 
     Attributes
     ----------
-    name : str
-        The name of scikit-learn's scorer.
-    response_methods : tuple of str
-        The methods of an estimator that give the response; the first that it has is called.
     of_folds : callable
         (response, targets, weights, begins) -> ndarray of shape (n_folds,), float64. Larger scores
         are better. Scores of rows may follow, if they are known.
@@ -59,8 +56,6 @@ class FoldMetric:
         score of a fold is their mean; None for others.
     """
 
-    name: str
-    response_methods: tuple[str, ...]
     of_folds: Callable[..., Array]
     influence: Callable[[Array, Array, Weights], Array]
     of_rows: Callable[[Array, Array], Array] | None = None
@@ -80,10 +75,11 @@ def fold_metric(scorer: Any, classes: Array | None) -> FoldMetric | None:
     FoldMetric or None
         None where the scorer itself must be called.
     """
-    metric = METRICS.get(scorer.name) if scorer.is_registered else None
-    if metric is None or (classes is None) != (metric in _OF_NUMBERS):
+    if not scorer.is_registered:
         return None
-    return metric if classes is None or _is_defined(metric.name, list(classes)) else None
+    if classes is None:
+        return _OF_NUMBERS.get(scorer.name)
+    return _OF_CLASSES.get(scorer.name) if _is_defined(scorer.name, list(classes)) else None
 
 
 def _is_defined(name: str, classes: list[Any]) -> bool:
@@ -135,22 +131,19 @@ def _warn(name: str, what: str, is_concerned: Array, why: str) -> None:
             f"{name} is {what} for {n_concerned} of {len(is_concerned)} fold(s), {why}; fewer or "
             "stratified folds would be right.",
             UndefinedMetricWarning,
-            stacklevel=4,  # the line that called of_folds, behind np.errstate
+            stacklevel=3,  # the line that called of_folds
         )
 
 
 # Metrics that are means of a score of each row
 
 
-@np.errstate(invalid="ignore")
 def _means(values: Array, weights: Array, begins: Array) -> Array:
     """Return sum(w * value) / sum(w) of each fold, NaN where all weights are 0."""
     return _sums(weights * values, begins) / _sums(weights, begins)
 
 
 def _mean_metric(
-    name: str,
-    response_method: str,
     of_rows: Callable[[Array, Array], Array],
     are_undefined: Callable[[Array, Array, Array], Array] | None = None,
 ) -> FoldMetric:
@@ -168,13 +161,12 @@ def _mean_metric(
             means[are_undefined(response, targets, begins)] = np.nan
         return means
 
-    @np.errstate(invalid="ignore")
     def influence(response: Array, targets: Array, weights: Weights) -> Array:
         """Return (score of the row - mean) / sum(w)."""
         scores, weights = of_rows(response, targets), _or_ones(weights, targets)
         return (scores - _means(scores, weights, _ONE_FOLD)) / weights.sum()
 
-    return FoldMetric(name, (response_method,), of_folds, influence, of_rows)
+    return FoldMetric(of_folds, influence, of_rows)
 
 
 def _valid(probabilities: Array) -> Array:
@@ -238,7 +230,6 @@ def _neg_rmse(predicted: Array, y: Array, weights: Weights, begins: Array) -> Ar
 
 
 @_mean_of_columns
-@np.errstate(invalid="ignore")
 def _neg_rmse_influence(predicted: Array, y: Array, weights: Weights) -> Array:
     """Return (MSE - squared error of the row) / (2 RMSE sum(w)), or 0 without any error."""
     weights, squared = _or_ones(weights, y), np.square(predicted - y)
@@ -246,7 +237,6 @@ def _neg_rmse_influence(predicted: Array, y: Array, weights: Weights) -> Array:
     return np.zeros(len(y)) if mse == 0 else (mse - squared) / (2 * np.sqrt(mse) * weights.sum())
 
 
-@np.errstate(divide="ignore", invalid="ignore")
 def _r2(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
     have_one_row = fold_sizes(begins, len(y)) == 1
     are_undefined = have_one_row & _have_weight(weights, begins)
@@ -267,7 +257,6 @@ def _r2_of_columns(predicted: Array, y: Array, weights: Weights, begins: Array) 
 
 
 @_mean_of_columns
-@np.errstate(divide="ignore", invalid="ignore")
 def _r2_influence(predicted: Array, y: Array, weights: Weights) -> Array:
     """Return (SSE / SST * (y - mean)^2 - (y - predicted)^2) / SST.
 
@@ -282,7 +271,6 @@ def _r2_influence(predicted: Array, y: Array, weights: Weights) -> Array:
 # Other metrics of predicted classes
 
 
-@np.errstate(invalid="ignore")
 def _balanced_accuracy(predicted: Array, codes: Array, weights: Weights, begins: Array) -> Array:
     """Return the mean recall of the classes that have weight in a fold."""
     have_weight = _have_weight(weights, begins)
@@ -302,7 +290,6 @@ def _balanced_accuracy(predicted: Array, codes: Array, weights: Weights, begins:
     return recalls.sum(axis=1) / np.count_nonzero(totals, axis=1)
 
 
-@np.errstate(divide="ignore", invalid="ignore")
 def _balanced_accuracy_influence(predicted: Array, codes: Array, weights: Weights) -> Array:
     """Return ([the row is right] - recall) / (weight of its class * number of classes)."""
     weights, is_right = _or_ones(weights, codes), predicted == codes
@@ -312,7 +299,6 @@ def _balanced_accuracy_influence(predicted: Array, codes: Array, weights: Weight
     return np.where(totals[codes] > 0, influence, 0.0)
 
 
-@np.errstate(invalid="ignore")
 def _f1(predicted: Array, codes: Array, weights: Weights, begins: Array) -> Array:
     """Return 2 TP / (positives + predicted positives), or 0 where there are neither."""
     hits, counts = _hits_and_counts(predicted, codes)
@@ -327,7 +313,6 @@ def _f1(predicted: Array, codes: Array, weights: Weights, begins: Array) -> Arra
     return np.where(are_refused, np.nan, scores)
 
 
-@np.errstate(divide="ignore", invalid="ignore")
 def _f1_influence(predicted: Array, codes: Array, weights: Weights) -> Array:
     """Return (2 [true positive] - f1 ([positive] + [predicted])) / (positives + predicted)."""
     hits, counts = _hits_and_counts(predicted, codes)
@@ -394,7 +379,6 @@ def _steps(cumulated: Array, firsts: Array) -> Array:
     return steps
 
 
-@np.errstate(invalid="ignore")
 def _roc_auc(response: Array, codes: Array, weights: Weights, begins: Array) -> Array:
     """Return the area under the curve of true positives over false positives (trapezoids)."""
     scores = np.empty(len(begins))
@@ -407,7 +391,6 @@ def _roc_auc(response: Array, codes: Array, weights: Weights, begins: Array) -> 
     return scores
 
 
-@np.errstate(divide="ignore", invalid="ignore")
 def _roc_auc_influence(response: Array, codes: Array, weights: Weights) -> Array:
     """Return (share of the other class that is ranked right - AUC) / weight of the own class.
 
@@ -424,7 +407,6 @@ def _roc_auc_influence(response: Array, codes: Array, weights: Weights) -> Array
     return np.where(is_positive, of_positive[rank], of_negative[rank])
 
 
-@np.errstate(divide="ignore", invalid="ignore")
 def _average_precision(response: Array, codes: Array, weights: Weights, begins: Array) -> Array:
     """Return the mean precision at the thresholds, weighted by the positives of each."""
     scores = np.empty(len(begins))
@@ -436,7 +418,6 @@ def _average_precision(response: Array, codes: Array, weights: Weights, begins: 
     return np.where(are_empty, 0, scores)
 
 
-@np.errstate(divide="ignore", invalid="ignore")
 def _average_precision_influence(response: Array, codes: Array, weights: Weights) -> Array:
     """Return [positive] (precision - AP) / P plus the effect on precisions.
 
@@ -457,38 +438,27 @@ def _average_precision_influence(response: Array, codes: Array, weights: Weights
     return np.where(is_positive, of_positive[rank], of_negative[rank])
 
 
-_RANKING = ("decision_function", "predict_proba")
-
-_OF_CLASSES = [
-    _mean_metric("accuracy", "predict", lambda predicted, codes: predicted == codes),
-    FoldMetric(
-        "balanced_accuracy", ("predict",), _balanced_accuracy, _balanced_accuracy_influence
+_OF_CLASSES = {
+    "accuracy": _mean_metric(lambda predicted, codes: predicted == codes),
+    "balanced_accuracy": FoldMetric(_balanced_accuracy, _balanced_accuracy_influence),
+    "f1": FoldMetric(_f1, _f1_influence),
+    "neg_log_loss": _mean_metric(_log_likelihood, _lack_a_class),
+    "neg_brier_score": _mean_metric(
+        _neg_brier, lambda p, codes, begins: _lack_a_class(p, codes, begins) & (p.shape[1] > 2)
     ),
-    FoldMetric("f1", ("predict",), _f1, _f1_influence),
-    _mean_metric("neg_log_loss", "predict_proba", _log_likelihood, _lack_a_class),
-    _mean_metric(
-        "neg_brier_score",
-        "predict_proba",
-        _neg_brier,
-        lambda p, codes, begins: _lack_a_class(p, codes, begins) & (p.shape[1] > 2),
+    "roc_auc": FoldMetric(_roc_auc, _roc_auc_influence),
+    "average_precision": FoldMetric(_average_precision, _average_precision_influence),
+}
+_OF_NUMBERS = {
+    "neg_mean_squared_error": _mean_metric(
+        lambda predicted, y: mean_over_targets(-((predicted - y) ** 2))
     ),
-    FoldMetric("roc_auc", _RANKING, _roc_auc, _roc_auc_influence),
-    FoldMetric("average_precision", _RANKING, _average_precision, _average_precision_influence),
-]
-_OF_NUMBERS = [
-    _mean_metric(
-        "neg_mean_squared_error",
-        "predict",
-        lambda predicted, y: mean_over_targets(-((predicted - y) ** 2)),
+    "neg_mean_absolute_error": _mean_metric(
+        lambda predicted, y: mean_over_targets(-abs(predicted - y))
     ),
-    _mean_metric(
-        "neg_mean_absolute_error",
-        "predict",
-        lambda predicted, y: mean_over_targets(-abs(predicted - y)),
-    ),
-    FoldMetric("neg_root_mean_squared_error", ("predict",), _neg_rmse, _neg_rmse_influence),
-    FoldMetric("r2", ("predict",), _r2, _r2_influence),
-]
+    "neg_root_mean_squared_error": FoldMetric(_neg_rmse, _neg_rmse_influence),
+    "r2": FoldMetric(_r2, _r2_influence),
+}
 
 #: The metrics by the names of scikit-learn's scorers.
-METRICS = {metric.name: metric for metric in _OF_CLASSES + _OF_NUMBERS}
+METRICS = _OF_CLASSES | _OF_NUMBERS

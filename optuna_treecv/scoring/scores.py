@@ -539,10 +539,11 @@ def pooled_score(
     if method == "predict" and classes is not None:
         response = response.astype(np.intp)  # class codes, perhaps beside other outputs as floats
     if formula is not None:
-        value = formula.of_folds(response, targets, rows.weights, np.zeros(1, np.int64))[0]
-        if np.isfinite(value):
-            influence = formula.influence(response, targets, rows.weights)
-            return float(value), _length(weights * influence)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = formula.of_folds(response, targets, rows.weights, np.zeros(1, np.int64))[0]
+            if np.isfinite(value):
+                influence = formula.influence(response, targets, rows.weights)
+                return float(value), _length(weights * influence)
     if method == "predict" and classes is not None and np.any(response < 0):
         raise ValueError(
             f"scoring={metric.of.name!r} cannot be pooled for {name_of(estimator)}, which "
