@@ -362,7 +362,7 @@ def test_keeps_what_later_versions_wrote(tmp_path, version):
 def test_a_migration_that_fails_leaves_the_old_store(store_url, monkeypatch):
     make_old(store_url, 1)
 
-    failing = "SELECT * FROM treecv_nothing", MODELS
+    failing = "SELECT * FROM treecv_nothing"
     with monkeypatch.context() as patched:
         patched.setattr(database_module, "MIGRATIONS", [*database_module.MIGRATIONS, failing])
         patched.setattr(database_module, "SCHEMA_VERSION", SCHEMA_VERSION + 1)

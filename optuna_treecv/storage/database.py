@@ -25,9 +25,7 @@ from sqlalchemy import Connection as Connection  # for modules that must not imp
 from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.storage.outages import Outages
 from optuna_treecv.storage.outages import Scope
-from optuna_treecv.storage.tables import LEASES
 from optuna_treecv.storage.tables import METADATA
-from optuna_treecv.storage.tables import MODELS
 from optuna_treecv.storage.tables import SCHEMA
 
 #: The base class of all errors that a database raises.
@@ -68,19 +66,13 @@ _LOCK = int.from_bytes(b"treecv", "big")
 T = TypeVar("T")
 
 
-#: A statement and the table to add then: the first from version 1 to 2, the next from 2 to 3, and
-#: so on. The present tables are still those of these versions. If a later migration changes one of
-#: them, the earlier one must create it as it was.
-MIGRATIONS: list[tuple[str, sa.Table] | None] = [
-    (
-        "ALTER TABLE treecv_evaluations ADD COLUMN n_updates_saved BIGINT DEFAULT 0 NOT NULL",
-        MODELS,
-    ),
+#: The statement that makes the tables of a version those of the next one, the first from version 1
+#: to 2; None: it only added a table. Afterwards, tables that are missing are made as they are now.
+MIGRATIONS = [
+    "ALTER TABLE treecv_evaluations ADD COLUMN n_updates_saved BIGINT DEFAULT 0 NOT NULL",
     None,  # version 3 added the table treecv_claims
-    # Claims last a minute, as leases do, so none is worth copying.
-    ("DROP TABLE IF EXISTS treecv_claims", LEASES),
-    # The keys of models are others than before, so that none would be found.
-    ("DROP TABLE IF EXISTS treecv_models", MODELS),
+    "DROP TABLE IF EXISTS treecv_claims",  # they last a minute, as leases do
+    "DROP TABLE IF EXISTS treecv_models",  # their keys are others now: none would be found
 ]
 SCHEMA_VERSION = 1 + len(MIGRATIONS)
 
@@ -407,14 +399,11 @@ class Database:
         with self._transaction(write=True) as connection:
             _exclude_writers(connection)
             version = self._version(connection)  # again: another process may have changed it
-            if version is None:
-                METADATA.create_all(connection)
-                connection.execute(sa.insert(SCHEMA).values(version=SCHEMA_VERSION))
-                return
-            for statement, table in filter(None, MIGRATIONS[version - 1 :]):
+            for statement in filter(None, MIGRATIONS[version - 1 :] if version else []):
                 connection.execute(sa.text(statement))
-                METADATA.create_all(connection, tables=[table])
-            connection.execute(sa.update(SCHEMA).values(version=SCHEMA_VERSION))
+            METADATA.create_all(connection)
+            connection.execute(sa.delete(SCHEMA))
+            connection.execute(sa.insert(SCHEMA).values(version=SCHEMA_VERSION))
 
     def _read_version(self) -> int | None:
         with self._transaction(write=False, answer_seconds=ANSWER_SECONDS) as connection:
