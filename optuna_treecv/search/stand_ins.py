@@ -280,9 +280,24 @@ class _Kind(ABCMeta):
 
 
 class _StandIn(metaclass=_Kind):
-    """Pickled, it is what it stands in for, so that a model needs no other package."""
+    """Fits by an engine where one promises the same.
+
+    Pickled, it is what it stands in for, so that a model needs no other package.
+    """
 
     stands_for: ClassVar[type]
+
+    def _fit_by_either(self: Any, X: Any, y: Any, params: dict[str, Any]) -> Any:
+        """Fit by ``_by_engine``, or as scikit-learn does."""
+        call = Call(self.stands_for.__name__, name_of(getattr(self, "estimator", self)))
+        return _run(
+            call,
+            partial(self._by_engine, X, y, params),
+            partial(self.stands_for.fit, self, X, y, **params),
+            lambda: self.stands_for.fit(clone(self), X, y, **params),
+            partial(self._compare, call),
+            *(self.cv, getattr(self, "random_state", None)),
+        )
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         if "stands_for" not in vars(type(self)):  # a subclass
@@ -294,15 +309,14 @@ class _StandIn(metaclass=_Kind):
 class _Search(_StandIn):
     def fit(self: Any, X: Any, y: Any = None, **params: Any) -> Any:
         """Search as scikit-learn does, with the same results."""
-        call = Call(self.stands_for.__name__, name_of(self.estimator))
-        return _run(
-            call,
-            partial(self._by_engine, X, y, params),
-            partial(self.stands_for.fit, self, X, y, **params),
-            lambda: self.stands_for.fit(clone(self), X, y, **params),
-            partial(_compared, call),
-            *(self.cv, getattr(self, "random_state", None)),
-        )
+        return self._fit_by_either(X, y, params)
+
+    def _compare(self, call: Call, found: Any, before: Any) -> float:
+        """Return the largest difference of scores; the call gets a remark on the choices."""
+        ours, theirs = (repr(getattr(one, "best_params_", None)) for one in (found, before))
+        if ours != theirs:
+            call.remark = f"best_params_ are {ours}, and by scikit-learn {theirs}"
+        return _largest(found.cv_results_, before.cv_results_, "split")
 
     @_left_if_it_fails()
     def _by_engine(self: Any, X: Any, y: Any, params: dict[str, Any], call: Call) -> Any:
@@ -315,7 +329,7 @@ class _Search(_StandIn):
         params = dict(params)
         groups = params.pop("groups", None)
         weights = _weights(self.estimator, params)
-        _, refit_metric = self._get_scorers()
+        scorers, refit_metric = self._get_scorers()
         X, y = indexable(X, y)
         scores = _scores(self.scoring, self.estimator, y)
         folds = groups, self.cv, self.n_jobs
@@ -323,9 +337,7 @@ class _Search(_StandIn):
         settings = _settings(self.estimator, y, *folds, **options)
         candidates = list(self._drawn())
         keys = [first_key(one, encode) or object() for one in candidates]
-        distinct: dict[Any, Any] = {}
-        for key, candidate in zip(keys, candidates, strict=True):
-            distinct.setdefault(key, candidate)
+        distinct = dict(zip(keys, candidates, strict=True))
         with_params = [
             clone(self.estimator).set_params(**clone(one, safe=False)) for one in distinct.values()
         ]
@@ -355,7 +367,6 @@ class _Search(_StandIn):
             self.refit_time_ = perf_counter() - began
             if hasattr(best, "feature_names_in_"):
                 self.feature_names_in_ = best.feature_names_in_
-        scorers, _ = self._get_scorers()
         self.scorer_ = getattr(scorers, "_scorers", scorers)
         self.cv_results_ = found
         return self
@@ -379,14 +390,6 @@ def _by_split(result: CVResult, scores: SearchScores) -> list[Any]:
         return [float(one) for one in result.test_score]
     columns = [result.scores[name].test_score.tolist() for name in scores.names]
     return [dict(zip(scores.names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _compared(call: Call, found: Any, before: Any) -> float:
-    """Return the largest difference of two searches; the call gets a remark on their choices."""
-    ours, theirs = (repr(getattr(one, "best_params_", None)) for one in (found, before))
-    if ours != theirs:
-        call.remark = f"best_params_ are {ours}, and by scikit-learn {theirs}"
-    return _largest(found.cv_results_, before.cv_results_, "split")
 
 
 def _largest(found: Mapping[str, Any], before: Mapping[str, Any], prefix: str) -> float:
@@ -430,21 +433,18 @@ class RandomizedSearchCV(_Search, model_selection.RandomizedSearchCV):
         return model_selection.ParameterSampler(*of_search, random_state=self.random_state)
 
 
-class _Path(_StandIn):
-    model: ClassVar[type]
-
+class _PenaltySearch(_StandIn):
     def fit(self: Any, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
         """Choose the penalty as scikit-learn does, from models that have converged."""
-        call = Call(self.stands_for.__name__, name_of(self))
         params |= {} if sample_weight is None else {"sample_weight": sample_weight}
-        return _run(
-            call,
-            partial(self._by_engine, X, y, params),
-            partial(self.stands_for.fit, self, X, y, **params),
-            lambda: self.stands_for.fit(clone(self), X, y, **params),
-            lambda found, before: _difference(found.mse_path_, before.mse_path_),
-            self.cv,
-        )
+        return self._fit_by_either(X, y, params)
+
+
+class _Path(_PenaltySearch):
+    model: ClassVar[type]
+
+    def _compare(self, call: Call, found: Any, before: Any) -> float:
+        return _difference(found.mse_path_, before.mse_path_)
 
     @_left_if_it_fails()
     def _by_engine(self: Any, X: Any, y: Any, params: dict[str, Any], call: Call) -> Any:
@@ -504,7 +504,7 @@ class ElasticNetCV(_Path, linear_model.ElasticNetCV):
     model = linear_model.ElasticNet
 
 
-class LogisticRegressionCV(_StandIn, linear_model.LogisticRegressionCV):
+class LogisticRegressionCV(_PenaltySearch, linear_model.LogisticRegressionCV):
     """``sklearn.linear_model.LogisticRegressionCV``.
 
     The models of all folds are solved for together. What follows from them, the scores, the choice
@@ -513,21 +513,11 @@ class LogisticRegressionCV(_StandIn, linear_model.LogisticRegressionCV):
 
     stands_for = linear_model.LogisticRegressionCV
 
-    def fit(self: Any, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
-        """Choose the penalty as scikit-learn does, from models that have converged."""
-        call = Call(self.stands_for.__name__, name_of(self))
-        arguments = X, y, sample_weight
-        return _run(
-            call,
-            partial(self._by_engine, arguments, params),
-            partial(self.stands_for.fit, self, *arguments, **params),
-            lambda: self.stands_for.fit(clone(self), *arguments, **params),
-            lambda found, before: _difference(_all_scores(found), _all_scores(before)),
-            self.cv,
-        )
+    def _compare(self, call: Call, found: Any, before: Any) -> float:
+        return _difference(_all_scores(found), _all_scores(before))
 
     @_left_if_it_fails()
-    def _by_engine(self: Any, arguments: Any, params: dict[str, Any], call: Call) -> Any:
+    def _by_engine(self: Any, X: Any, y: Any, params: dict[str, Any], call: Call) -> Any:
         self._validate_params()
         if hasattr(self.cv, "__next__"):
             raise LeftToSklearn(_ONCE)
@@ -536,7 +526,7 @@ class LogisticRegressionCV(_StandIn, linear_model.LogisticRegressionCV):
             _log_reg_scoring_path=_Paths(self, call),
             Parallel=lambda **options: Parallel(**{**options, "n_jobs": 1}),
         )
-        fit(self, *arguments, **params)
+        fit(self, X, y, **params)
         return self
 
 
