@@ -586,12 +586,12 @@ def test_a_loss_between_0_and_1_is_no_count(monkeypatch, report):
     def doubled(predicted, y):
         return 2 * clipped(predicted, y)
 
-    of_numbers = [*metrics.FOR_REGRESSORS]
+    of_numbers = [*metrics.LOSSES_FOR["regressor"]]
     of_numbers += [
         metrics.Loss("clipped", "predict", clipped, row_range=(0.0, 1.0)),
         metrics.Loss("doubled", "predict", doubled, row_range=(0.0, 2.0)),
     ]
-    monkeypatch.setattr(metrics, "FOR_REGRESSORS", of_numbers)
+    monkeypatch.setitem(metrics.LOSSES_FOR, "regressor", of_numbers)
     monkeypatch.setattr(metrics, "LOSSES", {loss.name: loss for loss in of_numbers})
     rng = np.random.default_rng(0)
     X = rng.normal(size=(160, 3))

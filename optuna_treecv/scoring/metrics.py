@@ -20,7 +20,6 @@ from scipy.special import xlogy
 from sklearn import metrics
 from sklearn.base import BaseEstimator
 from sklearn.base import is_classifier
-from sklearn.base import is_clusterer
 from sklearn.base import is_regressor
 from sklearn.metrics import get_scorer
 from sklearn.metrics import get_scorer_names
@@ -123,21 +122,23 @@ def _squared_distance(distance: np.ndarray, _: Any) -> np.ndarray:
     return np.square(distance.astype(np.float64))
 
 
-FOR_CLASSIFIERS = [
-    Loss("error", "predict", _error, if_diverged=1.0, row_range=(0.0, 1.0), is_zero_one=True),
-    Loss("hinge", "decision_function", _hinge),
-    Loss("log_loss", "predict_proba", _log_loss),
-]
-FOR_REGRESSORS = [
-    Loss("squared_error", "predict", _squared_error),
-    Loss("absolute_error", "predict", _absolute_error),
-]
-FOR_CLUSTERERS = [Loss("squared_distance", "distance", _squared_distance)]
-FOR_DENSITIES = [Loss("neg_log_density", "score_samples", _neg_log_density)]
-
-LOSSES = {
-    loss.name: loss for loss in FOR_CLASSIFIERS + FOR_REGRESSORS + FOR_CLUSTERERS + FOR_DENSITIES
+#: The losses for each type of estimator, by its name in the tags of scikit-learn. The first one is
+#: the default, as in Table 1 of the TreeCV paper.
+LOSSES_FOR = {
+    "classifier": [
+        Loss("error", "predict", _error, if_diverged=1.0, row_range=(0.0, 1.0), is_zero_one=True),
+        Loss("hinge", "decision_function", _hinge),
+        Loss("log_loss", "predict_proba", _log_loss),
+    ],
+    "regressor": [
+        Loss("squared_error", "predict", _squared_error),
+        Loss("absolute_error", "predict", _absolute_error),
+    ],
+    "clusterer": [Loss("squared_distance", "distance", _squared_distance)],
+    "density_estimator": [Loss("neg_log_density", "score_samples", _neg_log_density)],
 }
+
+LOSSES = {loss.name: loss for losses in LOSSES_FOR.values() for loss in losses}
 
 
 _SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
@@ -751,34 +752,26 @@ def _metric(scoring: Any) -> Metric:
 
 
 def scoring_for(scoring: Scoring | None, estimator: Any, is_pooled: bool = False) -> Scoring:
-    """Return the given scoring if it fits the estimator.
-
-    For None return the default loss, as in Table 1 of the TreeCV paper.
-    """
-    if is_classifier(estimator):
-        kind, losses = "a classifier", FOR_CLASSIFIERS
-    elif is_regressor(estimator):
-        kind, losses = "a regressor", FOR_REGRESSORS
-    elif is_clusterer(estimator):
-        kind, losses = "a clusterer", FOR_CLUSTERERS
-    elif get_tags(estimator).estimator_type == "density_estimator":
-        kind, losses = "a density estimator", FOR_DENSITIES
-    else:
-        kind, losses = "an estimator of no such type", FOR_CLUSTERERS + FOR_DENSITIES
-        if scoring is None:
+    """Return the given scoring if it fits the estimator; for None, the default loss."""
+    kind = get_tags(estimator).estimator_type
+    losses = LOSSES_FOR.get(kind)
+    if scoring is None:
+        if losses is None:
             raise ValueError(
                 f"scoring must be given for {name_of(estimator)}, which is neither "
                 "classifier, regressor, clusterer nor density estimator; a scorer(estimator, X, "
                 "y) would be right."
             )
-    if scoring is None:
         default: Metric = Pooled(losses[0]) if is_pooled else losses[0]
         return Scoring((default.name,), (default,))
+    if losses is None:
+        kind, losses = "", LOSSES_FOR["clusterer"] + LOSSES_FOR["density_estimator"]
     for metric in scoring.metrics:
         of: Any = metric.of if isinstance(metric, Pooled) else metric
         if isinstance(of, Loss) and of not in losses:
             names = ", ".join(loss.name for loss in losses)
+            what = f"a {kind.replace('_', ' ')}" if kind else "an estimator of no such type"
             raise ValueError(
-                f"scoring={of.name!r} is not for {kind} such as {name_of(estimator)}; use {names}."
+                f"scoring={of.name!r} is not for {what} such as {name_of(estimator)}; use {names}."
             )
     return scoring

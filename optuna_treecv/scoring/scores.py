@@ -17,7 +17,6 @@ import numpy as np
 
 from optuna_treecv.learners.names import name_of
 from optuna_treecv.scoring.fold_metrics import fold_metric
-from optuna_treecv.scoring.fold_metrics import FoldMetric
 from optuna_treecv.scoring.metrics import fold_sizes
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
@@ -180,51 +179,50 @@ def by_loss(loss: Loss, rows: TestedRows) -> FoldScores:
     return FoldScores(scores, diverged, spread)
 
 
-def by_metric(
-    metric: FoldMetric,
+def by_scorer(
     scorer: Scorer,
-    method: str,
     rows: TestedRows,
     estimator: Any,
     classes: np.ndarray | None,
+    known: np.ndarray | None = None,
 ) -> FoldScores:
-    """Return the score of each fold by a metric.
+    """Return the score of each fold by a scorer.
 
     Parameters
     ----------
-    metric : FoldMetric
-        Gives the same scores as the scorer, for all folds at once.
     scorer : Scorer
-    method : str
-        The response that the scorer asks of the estimator.
     rows : TestedRows
     estimator : estimator
         One of the kind that was tested.
     classes : ndarray or None
         The sorted classes of all rows.
+    known : ndarray of shape (n_folds,) or None
+        The scores, if the scorer was called already.
 
     Raises
     ------
     ValueError
         If the score is not defined on a fold, and the scorer has no ``error_score``.
     """
+    formula = fold_metric(scorer, classes) if known is None else None
+    if formula is None:
+        scores = scores_of_called(scorer, rows, estimator, classes) if known is None else known
+        return FoldScores(scores, scores == scorer.if_diverged, None)
     diverged = rows.diverged()
     targets: Any = rows.targets
     begins = rows.all_begins()
-    response = rows.response(method)
+    response = rows.response(response_of(scorer, estimator))
     with np.errstate(all="ignore"):
-        of_rows = [] if metric.of_rows is None else [metric.of_rows(response, targets)]
-        scores = metric.of_folds(response, targets, rows.weights, begins, *of_rows)
+        of_rows = [] if formula.of_rows is None else [formula.of_rows(response, targets)]
+        scores = formula.of_folds(response, targets, rows.weights, begins, *of_rows)
     missing = np.isnan(scores) & ~diverged
     if np.any(missing):
         if scorer.error_score is None:
             n_rows = fold_sizes(begins, len(rows))[np.argmax(missing)]
             raise undefined(scorer, "NaN", estimator, int(n_rows))
         scores[missing] = scores_of_called(scorer, rows, estimator, classes, missing)[missing]
-    spread = None
-    for each in of_rows:
-        with np.errstate(all="ignore"):
-            spread = _spread(scorer, each, scores, rows)
+    with np.errstate(all="ignore"):
+        spread = _spread(scorer, of_rows[0], scores, rows) if of_rows else None
     diverged |= np.isinf(scores)
     scores[diverged] = scorer.if_diverged
     return FoldScores(scores, diverged, spread)
@@ -351,18 +349,12 @@ def scores_of_folds(
     diverged = np.zeros(rows.n_folds, bool)
     spreads = None if rows.begins is None else unknown_spreads(*scores.shape)
     for i, metric in enumerate(metrics):
-        if i in called:
-            of_metric = FoldScores(called[i], called[i] == metric.if_diverged, None)
-        elif isinstance(metric, Loss):
+        if isinstance(metric, Loss):
             of_metric = by_loss(metric, rows)
         elif isinstance(metric, Pooled):
             of_metric = FoldScores(scores[i], rows.diverged(), None)
-        elif (formula := fold_metric(metric, classes)) is not None:
-            method = response_of(metric, estimator)
-            of_metric = by_metric(formula, metric, method, rows, estimator, classes)
         else:
-            of_scorer = scores_of_called(metric, rows, estimator, classes)
-            of_metric = FoldScores(of_scorer, of_scorer == metric.if_diverged, None)
+            of_metric = by_scorer(metric, rows, estimator, classes, called.get(i))
         scores[i] = of_metric.scores
         diverged |= of_metric.diverged
         if of_metric.spreads is not None and spreads is not None:
@@ -566,7 +558,7 @@ def _jackknife(score: Any, rows: TestedRows) -> float:
     if n_groups == 1:
         return np.nan
     group_of_fold = np.arange(rows.n_folds) * n_groups // rows.n_folds
-    group_of_row = group_of_fold if rows.begins is None else rows.rows_of(group_of_fold)
+    group_of_row = rows.rows_of(group_of_fold)
     try:
         replicates = np.array([score(group_of_row != group) for group in range(n_groups)])
     except ValueError:  # it is undefined without a group
