@@ -323,7 +323,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         self._check_refit(scores)
         seed = draw_seed(self.random_state)
         points = self._points(seed)
-        build = partial(self._objective, X, y, groups, sample_weight, params, seed, points)
+        given = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
+        given |= {"params": params or None, "random_state": seed}
+        build = partial(self._objective, given, points)
         objective = build(scores)
         if self._is_one_se:
             check_one_se(objective, self.simpler)
@@ -363,7 +365,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             self.cv_results_ = results
             if self._refits or not scores.is_multiple:
                 name = scores.names[optimized]
-                self.best_index_ = self._best_index(rows, results, objective, study, name)
+                self.best_index_ = self._best_index(rows, objective, name)
                 self.best_params_ = results["params"][self.best_index_]
                 if not callable(self.refit):
                     self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
@@ -477,17 +479,9 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         return scores.names.index(refit) if refit in scores.names and scores.is_multiple else 0
 
     def _objective(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        sample_weight: Any,
-        params: dict[str, Any],
-        seed: int,
-        points: Points | None,
-        scores: SearchScores,
+        self, given: dict[str, Any], points: Points | None, scores: SearchScores
     ) -> TreeCVObjective:
-        """Return the objective."""
+        """Return the objective; ``given`` are arguments that ``fit`` has got, and the seed."""
         estimator, space = self.estimator, {}
         if self.error_score != "raise":
             scores = scores.with_error_score(float(self.error_score))
@@ -504,17 +498,13 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             **space,
             **{name: getattr(self, name) for name in as_given},
             "cv": 5 if self.cv is None else self.cv,
-            "groups": groups,
             "method": "fit" if self.return_train_score else self.method,
             "scoring": scores.with_train if self.return_train_score else scores.requested,
-            "sample_weight": sample_weight,
-            "params": params or None,
-            "random_state": seed,
             "keep_outputs": "auto" if self.ensemble is None else "all",
         }
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
-        objective = treecv_objective(estimator, X, y, **options)
+        objective = treecv_objective(estimator, **given, **options)
         if self.error_score != "raise":
             objective._try_all_folds()
         pruner = self.pruner if self.study is None else self.study.pruner
@@ -555,11 +545,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         """Return the points of a grid, or of a sample of one; None if a sampler suggests them."""
         if self.param_grid is not None:
             return Points(self.param_grid, self.estimator)
-        if (
-            not is_sampled(self.param_distributions)
-            or self.sampler is not None
-            or self.study is not None
-        ):
+        has_sampler = self.sampler is not None or self.study is not None
+        if has_sampler or not is_sampled(self.param_distributions):
             return None
         drawn = self.random_state if is_integer(self.random_state) else seed
         return Points(self.param_distributions, self.estimator, self._n_trials or _TRIALS, drawn)
@@ -635,17 +622,10 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         hasattr(self, "honest_score_")  # computes it, so that no pickle holds the losses of rows
         return super().__getstate__()
 
-    def _best_index(
-        self,
-        rows: list[Row],
-        results: dict[str, Any],
-        objective: TreeCVObjective,
-        study: optuna.Study,
-        name: str,
-    ) -> int:
+    def _best_index(self, rows: list[Row], objective: TreeCVObjective, name: str) -> int:
         """Return the row of the best trial."""
         if callable(self.refit):
-            index = self.refit(results)
+            index = self.refit(self.cv_results_)
             if not isinstance(index, Integral):
                 raise TypeError(
                     f"refit must return an integer; the best_index_ returned is not an integer: "
@@ -659,8 +639,8 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             return int(index)
         if self._is_one_se:
             numbers = [row.trial.number for row in rows]
-            return row_by_one_se(objective, study, numbers, self.simpler)
-        return int(results[f"rank_test_{name}"].argmin())
+            return row_by_one_se(objective, self.study_, numbers, self.simpler)
+        return int(self.cv_results_[f"rank_test_{name}"].argmin())
 
     # --- Protocol of scikit-learn ---
 

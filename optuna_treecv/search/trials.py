@@ -433,10 +433,8 @@ class FitTasks:
     @contextmanager
     def trial(self, n_splits: int) -> Generator[None]:
         """Return a context in which the splits of one trial are evaluated."""
-        if not self._is_heard:
-            yield
-            return
-        tasks = [self._inner.subcontext("candidate-split-evaluation") for _ in range(n_splits)]
+        n_tasks = n_splits if self._is_heard else 0
+        tasks = [self._inner.subcontext("candidate-split-evaluation") for _ in range(n_tasks)]
         for task in tasks:
             task.call_on_fit_task_begin(**self._data)
         try:
@@ -448,13 +446,12 @@ class FitTasks:
     @contextmanager
     def within(self, name: str, **options: Any) -> Generator[None]:
         """Return a context in which a task inside the search runs; an error does not end it."""
-        if not self._is_heard:
-            yield
-            return
-        self._inner = self._root.subcontext(name, **options)
-        self._inner.call_on_fit_task_begin(**self._data)
+        if self._is_heard:
+            self._inner = self._root.subcontext(name, **options)
+            self._inner.call_on_fit_task_begin(**self._data)
         yield
-        self._inner.call_on_fit_task_end(**self._data)
+        if self._is_heard:
+            self._inner.call_on_fit_task_end(**self._data)
 
     def __enter__(self) -> Self:
         if self._is_heard:

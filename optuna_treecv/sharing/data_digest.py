@@ -29,20 +29,8 @@ from optuna_treecv.sharing.keys import NoKey
 _BLOCK_BYTES = 2**19
 
 # Objects whose ``repr`` has all of their content.
-_REPR = {
-    bool,
-    int,
-    float,
-    complex,
-    bytes,
-    Decimal,
-    Fraction,
-    UUID,
-    date,
-    datetime,
-    time,
-    timedelta,
-}
+_DATES = {date, datetime, time, timedelta}
+_REPR = {bool, int, float, complex, bytes, Decimal, Fraction, UUID} | _DATES
 _REPR_OF_PANDAS = ("Timestamp", "Timedelta")
 
 
