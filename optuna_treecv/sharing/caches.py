@@ -6,6 +6,7 @@ The keys of models end with the lengths of their arrays in bytes, for stores.
 from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from heapq import heappop
 from heapq import heappush
 from itertools import count
@@ -140,10 +141,7 @@ class ModelCache:
         seconds : float
             The time to make it again.
         """
-        block = _Block(array, seconds)
-        with self._lock:
-            self._place(key, array, block)
-            self._admit(block)
+        self._admit([(key, array)], _Block(array, seconds))
 
     def forget(self, key: Hashable) -> None:
         """Drop what is kept under a key, so that something else can take its place.
@@ -188,11 +186,8 @@ class ModelCache:
         seconds : list of float
             The time to make each of these rows again, in the order of the keys.
         """
-        block = _Block(arrays, sum(seconds))
-        with self._lock:
-            for i, of_row in keys.items():
-                self._place(of_row, arrays[i], block)
-            self._admit(block)
+        rows = [(key, arrays[i]) for i, key in keys.items()]
+        self._admit(rows, _Block(arrays, sum(seconds)))
 
     def claim(self, key: Hashable) -> Any:
         """Return an array, or claim the right to make it.
@@ -241,31 +236,30 @@ class ModelCache:
             self._touch(block)
         return array
 
-    def _place(self, key: Hashable, array: Any, block: _Block) -> None:
-        """Make a block findable under a key, unless the same array is there already."""
-        if key not in self._kept:
-            self._kept[key] = array, block
-            block.keys.append(key)
-            block.n_bytes += _PLACE_BYTES
-
     def _touch(self, block: _Block) -> None:
         block.priority = self._level + block.seconds / block.n_bytes, next(self._ticks)
 
-    def _admit(self, block: _Block) -> None:
-        """Add a block, and drop blocks, perhaps this one, until all fit."""
-        self.n_bytes += block.n_bytes
-        if not block.keys or block.n_bytes > self.max_bytes:
-            self._drop(block)
-            return
-        self._touch(block)
-        heappush(self._next_to_go, (block.priority, block))
-        while self.n_bytes > self.max_bytes:
-            priority, least = heappop(self._next_to_go)
-            if least.priority > priority:  # it has been used since
-                heappush(self._next_to_go, (least.priority, least))
-            elif least.keys:  # otherwise it is forgotten
-                self._level = priority[0]
-                self._drop(least)
+    def _admit(self, arrays: Sequence[tuple[Hashable, Any]], block: _Block) -> None:
+        """Add the arrays of a block by their keys, and drop blocks, perhaps it, until all fit."""
+        with self._lock:
+            for key, array in arrays:
+                if key not in self._kept:  # otherwise the same array is there already
+                    self._kept[key] = array, block
+                    block.keys.append(key)
+                    block.n_bytes += _PLACE_BYTES
+            self.n_bytes += block.n_bytes
+            if not block.keys or block.n_bytes > self.max_bytes:
+                self._drop(block)
+                return
+            self._touch(block)
+            heappush(self._next_to_go, (block.priority, block))
+            while self.n_bytes > self.max_bytes:
+                priority, least = heappop(self._next_to_go)
+                if least.priority > priority:  # it has been used since
+                    heappush(self._next_to_go, (least.priority, least))
+                elif least.keys:  # otherwise it is forgotten
+                    self._level = priority[0]
+                    self._drop(least)
 
     def _drop(self, block: _Block) -> None:
         self.n_bytes -= block.n_bytes

@@ -280,7 +280,7 @@ class SharedLearner:
         return state
 
     def _make(self, model: LazyModel, before: LazyModel, key: Key) -> np.ndarray:
-        """Train a model, or wait for the thread that is training it."""
+        """Train a model on the rows of its phase and keep it, or wait for the thread that does."""
         base = self._state(before)
         state = self._cache.claim(key)  # only now: the owner of a claim must not wait
         if state is not None:
@@ -290,20 +290,15 @@ class SharedLearner:
             state = model.state
             if state is None:  # it may have been made without being kept, for lack of room
                 state = self._learner.snapshot(base)
-                self._train(model, state, key)
+                prefix, began = model.prefix, perf_counter()
+                self._learner.update_part(Part(state, prefix.phase, model.begin, prefix.end))
+                seconds = perf_counter() - began
+                self._count(prefix.end - model.begin)
+                self._cache.keep(key, _frozen(state), seconds)
                 model.state = state
             return state
         finally:
             self._cache.release(key)
-
-    def _train(self, model: LazyModel, state: np.ndarray, key: Key) -> None:
-        """Train the state before a model on the rows of its phase, and keep it."""
-        prefix = model.prefix
-        began = perf_counter()
-        self._learner.update_part(Part(state, prefix.phase, model.begin, prefix.end))
-        seconds = perf_counter() - began
-        self._count(prefix.end - model.begin)
-        self._cache.keep(key, _frozen(state), seconds)
 
     def _count(self, n_updates: int) -> None:
         with self._counting:
