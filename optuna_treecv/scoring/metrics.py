@@ -474,7 +474,7 @@ def response_of(metric: Any, estimator: Any) -> str:
 
 
 class StandIn(BaseEstimator):
-    """An estimator that gives known predictions to scorers of ``make_scorer``.
+    """An estimator that gives the predictions of tested rows to scorers of ``make_scorer``.
 
     Parameters
     ----------
@@ -505,34 +505,27 @@ class StandIn(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def scored(
-        self,
-        scorer: Scorer,
-        response: np.ndarray,
-        targets: np.ndarray | None,
-        weights: np.ndarray | None,
-        is_pooled: bool = False,
-    ) -> float:
-        """Return the score of rows.
+    def scored(self, scorer: Scorer, rows: Any, part: Any, is_pooled: bool = False) -> float:
+        """Return the score of some rows.
 
         Parameters
         ----------
         scorer : Scorer
-        response : ndarray of shape (n_rows, ...)
-            Class codes in place of labels.
-        targets : ndarray of shape (n_rows, ...) or None
-            Class codes or numbers.
-        weights : ndarray of shape (n_rows,) or None
+        rows : TestedRows
+        part : slice or ndarray
+            Which of them.
         is_pooled : bool
             Whether the rows are those of all folds.
         """
         classes = self._classes
-        self._answer = response
-        if self._method == "predict" and classes is not None:
-            self._answer = classes[response.astype(np.intp)]
-        y = targets if classes is None or targets is None else classes[targets]
-        params = {} if weights is None else {"sample_weight": weights}
-        X = np.empty((len(response), 0))
+        self._answer = rows.response(self._method)[part]
+        y = None if rows.targets is None else rows.targets[part]
+        if classes is not None:  # both are class codes
+            y = None if y is None else classes[y]
+            if self._method == "predict":
+                self._answer = classes[self._answer.astype(np.intp)]
+        params = {} if rows.weights is None else {"sample_weight": rows.weights[part]}
+        X = np.empty((len(self._answer), 0))
         return score_of(scorer, self, X, y, classes, params, is_pooled=is_pooled)
 
 

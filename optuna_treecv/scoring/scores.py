@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass
 from dataclasses import field
 from functools import cached_property
+from functools import partial
 from typing import Any
 from typing import NamedTuple
 
@@ -373,19 +374,12 @@ def scores_of_called(
 
     With ``folds``, (n_folds,) of bool, only those of some folds are computed.
     """
-    method = response_of(scorer, estimator)
-    stand_in = StandIn(estimator, classes, method)
+    stand_in = StandIn(estimator, classes, response_of(scorer, estimator))
     begins = rows.all_begins()
     ends = np.append(begins[1:], len(rows))
     scores = np.where(rows.diverged(), scorer.if_diverged, np.nan)
     for fold in np.flatnonzero(np.isnan(scores) if folds is None else folds):
-        part = slice(begins[fold], ends[fold])
-        scores[fold] = stand_in.scored(
-            scorer,
-            rows.response(method)[part],
-            None if rows.targets is None else rows.targets[part],
-            None if rows.weights is None else rows.weights[part],
-        )
+        scores[fold] = stand_in.scored(scorer, rows, slice(begins[fold], ends[fold]))
     return scores
 
 
@@ -542,13 +536,7 @@ def pooled_score(
             "predicts a label that is no class of y, or none; 'error' would be right."
         )
     stand_in = StandIn(estimator, classes, method)
-
-    def score(part: Any) -> float:
-        y = None if targets is None else targets[part]
-        weights = None if rows.weights is None else rows.weights[part]
-        assert isinstance(metric.of, Scorer)
-        return stand_in.scored(metric.of, response[part], y, weights, is_pooled=True)
-
+    score = partial(stand_in.scored, metric.of, rows, is_pooled=True)
     return score(slice(None)), _jackknife(score, rows)
 
 
