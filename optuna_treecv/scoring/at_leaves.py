@@ -71,10 +71,6 @@ class Leaves:
         self._at_leaves = {i: np.empty(self.plan.n_folds) for i in self.at_leaf}
         enough = (one for i, one in enumerate(self.metrics) if i not in self.at_leaf)
         self._methods = {response_of(one, self.estimator) for one in enough}
-        self._targets, self._weights = (
-            of_rows if of_rows is None or self.at_rows is None else of_rows[self.at_rows]
-            for of_rows in (rows.targets, rows.score_weights)
-        )
 
     def test_leaf(self, fold: Node, state: Any) -> None:
         """Keep the outputs of a fold's model, and call the scorers that need the model itself."""
@@ -96,7 +92,9 @@ class Leaves:
         X, y = learner.score_rows(low, high)
         if tested is not None:
             X, y = take_rows(X, tested - low), None if y is None else y[tested - low]
-        weights = {} if self._weights is None else {"sample_weight": self._weights[start:stop]}
+        weights = {}
+        if (of_rows := learner.rows.score_weights) is not None:
+            weights["sample_weight"] = of_rows[self._part(start, stop)]
         for i in self.at_leaf:
             scorer, score = self.metrics[i], self.metrics[i].if_diverged
             if fitted is not None:
@@ -122,18 +120,16 @@ class Leaves:
     def tested(self, folds: Node) -> TestedRows:
         """Return the rows of tested folds and the outputs for them; none where none are kept."""
         start, stop = self.plan.rows(folds)
-        each = folds.n_folds == stop - start
-        outputs = np.empty((stop - start, 0))
+        outputs, methods = np.empty((stop - start, 0)), set[str]()
         if self.outputs is not None:
-            outputs = self.outputs.array[start:stop]
-        return TestedRows(
-            outputs,
-            self.learner.respond,
-            None if self._targets is None else self._targets[start:stop],
-            None if self._weights is None else self._weights[start:stop],
-            None if each else self.plan.begins(folds) - start,
-            self._methods if self.outputs is not None else (),
-        )
+            outputs, methods = self.outputs.array[start:stop], self._methods
+        begins = None if folds.n_folds == stop - start else self.plan.begins(folds) - start
+        part, respond = self._part(start, stop), self.learner.respond
+        return TestedRows.of(self.learner.rows, part, outputs, respond, begins, methods)
+
+    def _part(self, start: int, stop: int) -> Any:
+        """Return the prepared rows behind some rows of the plan."""
+        return slice(start, stop) if self.at_rows is None else self.at_rows[start:stop]
 
 
 #: The bytes of the count in an ``ArrayThenCount``.

@@ -65,11 +65,12 @@ class TestedRows:
         outputs: np.ndarray,
         respond: Callable[[np.ndarray, str], np.ndarray],
         begins: np.ndarray | None,
+        methods: Collection[str] | None = None,
     ) -> "TestedRows":
         """Return the numbers ``part`` of prepared rows, with their targets and weights."""
         targets = None if rows.targets is None else rows.targets[part]
         weights = None if rows.score_weights is None else rows.score_weights[part]
-        return cls(outputs, respond, targets, weights, begins)
+        return cls(outputs, respond, targets, weights, begins, methods)
 
     @cached_property
     def are_finite(self) -> bool:
