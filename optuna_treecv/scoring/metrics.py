@@ -275,19 +275,16 @@ _ACCURACIES = (
 )
 
 
+# The class of scorers that ``make_scorer`` makes.
+_MADE = type(get_scorer("accuracy"))
+
+
 def registered_scorer(name: str) -> Scorer:
     """Return a scorer of scikit-learn by its name."""
-    scorer = get_scorer(name)
-    return Scorer(
-        name,
-        scorer,
-        is_registered=True,
-        is_made=True,
-        methods=getattr(scorer, "_response_method", None),
-        is_mean=_is_mean(scorer),
-        row_range=(0.0, 1.0) if name == "accuracy" else None,
-        is_zero_one=name == "accuracy",
-    )
+    scorer = replace(own_scorer(get_scorer(name)), name=name, is_registered=True)
+    if name != "accuracy":
+        return scorer
+    return replace(scorer, row_range=(0.0, 1.0), is_zero_one=True)
 
 
 def takes(score: Callable[..., Any], n_arguments: int) -> bool:
@@ -309,9 +306,9 @@ def own_scorer(score: Callable[..., Any]) -> Scorer:
     ValueError
         If it is a metric, which takes labels and predictions.
     """
-    if not takes(score, 3):
+    is_made = isinstance(score, _MADE)
+    if not is_made and not takes(score, 3):
         raise ValueError(f"{_SCORER_EXPECTED}, got {score!r}; {_SCORER_ADVICE}.")
-    is_made = isinstance(score, type(get_scorer("accuracy")))
     name = getattr(score, "__name__", "scorer")
     methods = getattr(score, "_response_method", None) if is_made else None
     return Scorer(name, score, is_made=is_made, methods=methods, is_mean=_is_mean(score))
@@ -681,17 +678,15 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
         return None
     if isinstance(scoring, Mapping):
         by_name = dict(scoring)
-    elif isinstance(scoring, list | tuple):
-        listed = [_metric(one) for one in scoring]
+    else:
+        is_list = isinstance(scoring, list | tuple)
+        listed = [_metric(one) for one in (scoring if is_list else [scoring])]
         by_name = {metric.name: metric for metric in listed}
         if len(by_name) < len(listed):
             raise ValueError(
                 f"scoring must hold different names, got {[metric.name for metric in listed]}; a "
                 "dict of names to scorers would be right."
             )
-    else:
-        metric = _metric(scoring)
-        by_name = {metric.name: metric}
     if not by_name or not all(isinstance(name, str) for name in by_name):
         raise ValueError(f"scoring must hold one or more scores by name, got {scoring!r}.")
     metrics = [pooled(one) if is_pooled else _metric(one) for one in by_name.values()]
