@@ -17,22 +17,24 @@ cdef extern from "vec8.h" nogil:
     double distance8(const void *a, const void *b, Py_ssize_t width) noexcept
     double if_below8(double c, double x, double limit) noexcept
 
-    void dots8(
+    # Compute a . b and c . d; neither waits for the other.
+    void two_dots "dots8"(
         const void *a, const void *b, const void *c, const void *d, Py_ssize_t width, void *ab, void *cd
     ) noexcept
 
-    void steps8(
+    # Compute y += c x and v += d u, and then y . a and v . b, while y and v are in registers.
+    void two_steps "steps8"(
         double c,
         const void *x,
-        void *y,
+        void *y,                # INOUT
         const void *a,
         double d,
         const void *u,
-        void *v,
+        void *v,                # INOUT
         const void *b,
         Py_ssize_t width,
-        void *ya,
-        void *vb,
+        void *ya,               # OUT
+        void *vb,               # OUT
     ) noexcept
 
     double stepped8(double c, const void *x, const void *y, double f, const void *a, Py_ssize_t width) noexcept
@@ -57,36 +59,6 @@ cdef inline Weight dot(const Weight *w, const floating *x, Py_ssize_t width) noe
     """Return w . x in the summation order of ``vec8.h``; ``width`` is a multiple of 8."""
     if floating is float or Weight is double:
         return <Weight> dot8(w, x, width)
-
-
-cdef inline void two_dots(
-    const floating *a,
-    const floating *b,
-    const floating *c,
-    const floating *d,
-    Py_ssize_t width,
-    floating *ab,               # OUT
-    floating *cd,               # OUT
-) noexcept nogil:
-    """Compute a . b and c . d; neither waits for the other."""
-    dots8(a, b, c, d, width, ab, cd)
-
-
-cdef inline void two_steps(
-    floating c,
-    const floating *x,
-    floating *y,                # INOUT
-    const floating *a,
-    floating d,
-    const floating *u,
-    floating *v,                # INOUT
-    const floating *b,
-    Py_ssize_t width,
-    floating *ya,               # OUT
-    floating *vb,               # OUT
-) noexcept nogil:
-    """Compute y += c x and v += d u, and then y . a and v . b, while y and v are in registers."""
-    steps8(c, x, y, a, d, u, v, b, width, ya, vb)
 
 
 cdef inline floating stepped(
