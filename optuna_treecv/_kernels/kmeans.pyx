@@ -99,23 +99,6 @@ cdef inlined train_dense_on(
             centre[j] += part * (x[j] - centre[j])
 
 
-cdef inlined read_centres(
-    const Learner *learner,
-    const unsigned char *state,
-    const floating *centres,    # IN, where they lie in the state
-    floating *out,              # OUT, (n_clusters, width)
-) noexcept nogil:
-    """Write the centres; the first centre stands in for each that does not exist yet."""
-    cdef Py_ssize_t n_centres = n_centres_in(learner, state)
-    cdef Py_ssize_t c
-    for c in range(n_clusters_of(learner)):
-        memcpy(
-            out + c * learner.width,
-            centres + (c if c < n_centres else 0) * learner.width,
-            learner.width * sizeof(floating),
-        )
-
-
 cdef inlined test_on(
     const Learner *learner,
     const unsigned char *state,
@@ -133,10 +116,13 @@ cdef inlined test_on(
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
-    if learner.itemsize == 8:
-        read_centres(learner, state, <const double *> vectors_of(learner, state), <double *> model)
-    else:
-        read_centres(learner, state, <const float *> vectors_of(learner, state), <float *> model)
+    """Write the centres; the first centre stands in for each that does not exist yet."""
+    cdef const unsigned char *centres = <const unsigned char *> vectors_of(learner, state)
+    cdef Py_ssize_t a_centre = learner.width * learner.itemsize
+    cdef Py_ssize_t n_centres = n_centres_in(learner, state)
+    cdef Py_ssize_t c
+    for c in range(n_clusters_of(learner)):
+        memcpy(<unsigned char *> model + c * a_centre, centres + (c if c < n_centres else 0) * a_centre, a_centre)
 
 
 cdef dispatched test(
