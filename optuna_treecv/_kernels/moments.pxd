@@ -69,7 +69,8 @@ cdef struct Columns:
     Py_ssize_t n_levels
 
 
-# In a state: the count, and a vector of each kind, the last three if values may be missing.
+# In a state: the count, and a vector of each kind, the last three if values may be missing. Columns of sparse rows
+# have the count, mean, M2 and factor only.
 cdef struct Moments:
     int64_t *count
     double *mean                # (width,)
@@ -93,10 +94,6 @@ cdef class Blocks:
 
 cdef double [:, ::1] flags_of(const unsigned char [::1] centred, const unsigned char [::1] scaled, Py_ssize_t width)
 cdef void fill_with_ones(void *numbers, Py_ssize_t n, Py_ssize_t itemsize) noexcept nogil
-cdef void begin_moments(const Columns *columns, unsigned char *at) noexcept nogil
-cdef int64_t write_moments(
-    const Columns *columns, const unsigned char *at, double [::1] mean, double [::1] M2, double [::1] known_mean
-) except -1
 
 
 cdef inline Py_ssize_t moments_bytes(const Columns *columns) noexcept nogil:

@@ -1,4 +1,4 @@
-"""The moments of blocks of dense rows, and those in a state before the first row and after the last."""
+"""The moments of blocks of dense rows."""
 
 import numpy as np
 
@@ -132,26 +132,3 @@ cdef void fill_with_ones(void *numbers, Py_ssize_t n, Py_ssize_t itemsize) noexc
             (<double *> numbers)[j] = 1
         else:
             (<float *> numbers)[j] = 1
-
-
-cdef void begin_moments(const Columns *columns, unsigned char *at) noexcept nogil:
-    """Write the moments before the first row, in which rows are seen as they are, into zeros."""
-    fill_with_ones(moments_at(columns, at).factor, columns.width, columns.itemsize)
-
-
-cdef int64_t write_moments(
-    const Columns *columns,
-    const unsigned char *at,
-    double [::1] mean,          # OUT, (n_columns,), without those that are padding
-    double [::1] M2,            # OUT, (n_columns,)
-    double [::1] known_mean,    # OUT, (n_columns,)
-) except -1:
-    """Write the moments of columns; return the number of rows in them."""
-    cdef Moments moments = moments_at(columns, at)
-    cdef Py_ssize_t n_columns = mean.shape[0]
-    if n_columns > columns.width or not M2.shape[0] == known_mean.shape[0] == n_columns:
-        raise ValueError("mean, M2 and known_mean must have room for each column.")
-    memcpy(&mean[0], moments.mean, 8 * n_columns)
-    memcpy(&M2[0], moments.M2, 8 * n_columns)
-    memcpy(&known_mean[0], moments.known_mean if columns.imputes else moments.mean, 8 * n_columns)
-    return moments.count[0]

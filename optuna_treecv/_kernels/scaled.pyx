@@ -26,7 +26,6 @@ from optuna_treecv._kernels.kernel cimport Kernel
 from optuna_treecv._kernels.moments cimport Blocks
 from optuna_treecv._kernels.moments cimport Columns
 from optuna_treecv._kernels.moments cimport Moments
-from optuna_treecv._kernels.moments cimport begin_moments
 from optuna_treecv._kernels.moments cimport fill_with_ones
 from optuna_treecv._kernels.moments cimport flags_of
 from optuna_treecv._kernels.moments cimport merge
@@ -35,7 +34,6 @@ from optuna_treecv._kernels.moments cimport moments_bytes
 from optuna_treecv._kernels.moments cimport scale_factor
 from optuna_treecv._kernels.moments cimport see_row
 from optuna_treecv._kernels.moments cimport survey_dense
-from optuna_treecv._kernels.moments cimport write_moments
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport n_nonzeros
@@ -66,14 +64,6 @@ cdef struct Settings:
     const double *scaled        # (width,), 1 if a column of the sparse rows is divided by its scale, else 0; or NULL
 
 
-# Of the columns of sparse rows, if any is scaled or there are no others: the count, and a vector of each kind.
-cdef struct SparseMoments:
-    int64_t *count
-    double *mean                # (width,)
-    double *M2                  # (width,)
-    void *factor                # (width,), what a value is multiplied by, in the type of the rows
-
-
 # Rows as the kernel behind reads them: scaled, with their targets and weights beside them.
 cdef struct Room:
     double values[ROOM]
@@ -92,10 +82,10 @@ cdef inline unsigned char *dense_part(const Learner *learner, const unsigned cha
     return <unsigned char *> state + settings_of(learner).behind.state_bytes
 
 
-cdef inline SparseMoments sparse_part(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return where the moments of the columns of sparse rows are."""
+cdef inline Moments sparse_part(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Return where the moments of the columns of sparse rows are, if any is scaled or there are no others."""
     cdef unsigned char *at = dense_part(learner, state) + moments_bytes(&settings_of(learner).dense)
-    cdef SparseMoments moments
+    cdef Moments moments
     moments.count = <int64_t *> at
     moments.mean = <double *> (at + 64)
     moments.M2 = moments.mean + learner.width
@@ -140,7 +130,7 @@ cdef inlined sum_deviations(
 cdef inlined survey_sparse(
     const Learner *learner,
     Span span,
-    const SparseMoments *moments,       # INOUT
+    const Moments *moments,     # INOUT
     floating *factor,           # OUT, (width,)
 ) noexcept nogil:
     """Merge the moments of new sparse rows, and find what values are multiplied by."""
@@ -169,7 +159,7 @@ cdef dispatched survey(
     const Learner *learner, Span span, unsigned char *state
 ) noexcept nogil:
     cdef const Settings *settings = settings_of(learner)
-    cdef SparseMoments moments
+    cdef Moments moments
     if settings.n_dense > 0:
         survey_dense(&settings.dense, span, dense_part(learner, state))
     if settings.scaled != NULL:
@@ -470,9 +460,12 @@ cdef class Scaled(Kernel):
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row, in which rows are seen as they are."""
+        cdef Moments moments
         Kernel.start(self, state)
         self.behind.start(state[: self.behind.state_bytes])
-        begin_moments(&self.own.dense, dense_part(&self.learner, &state[0]))
+        if self.own.n_dense > 0:
+            moments = moments_at(&self.own.dense, dense_part(&self.learner, &state[0]))
+            fill_with_ones(moments.factor, self.own.dense.width, self.itemsize)
         if self.own.scaled != NULL:
             fill_with_ones(sparse_part(&self.learner, &state[0]).factor, self.learner.width, self.itemsize)
 
@@ -484,9 +477,9 @@ cdef class Scaled(Kernel):
         double [::1] known_mean,                     # OUT, (n_features,), of the values that are not missing
     ) -> int:
         """Write the moments of the columns that a state holds; return the number of rows in them."""
-        cdef SparseMoments moments
+        cdef Moments moments
+        cdef const double *known
         cdef int64_t n_rows = 0
-        cdef double [:, ::1] of_dense = np.empty((3, self.own.n_dense))
         cdef Py_ssize_t i, j
         self.check_state(state)
         if not mean.shape[0] == M2.shape[0] == known_mean.shape[0] == self.n_features:
@@ -499,10 +492,10 @@ cdef class Scaled(Kernel):
             for j in range(self.n_features):
                 mean[j], M2[j], known_mean[j] = moments.mean[j], moments.M2[j], moments.mean[j]
         if self.own.n_dense > 0:
-            n_rows = write_moments(
-                &self.own.dense, dense_part(&self.learner, &state[0]), of_dense[0], of_dense[1], of_dense[2]
-            )
+            moments = moments_at(&self.own.dense, dense_part(&self.learner, &state[0]))
+            n_rows = moments.count[0]
+            known = moments.known_mean if self.own.dense.imputes else moments.mean
             for i in range(self.own.n_dense):
                 j = self.numbers[i]
-                mean[j], M2[j], known_mean[j] = of_dense[0, i], of_dense[1, i], of_dense[2, i]
+                mean[j], M2[j], known_mean[j] = moments.mean[i], moments.M2[i], known[i]
         return n_rows
