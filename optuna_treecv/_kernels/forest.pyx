@@ -31,6 +31,7 @@ from optuna_treecv._kernels.forest_nodes cimport Branch
 from optuna_treecv._kernels.forest_nodes cimport drop_node
 from optuna_treecv._kernels.forest_nodes cimport Forest
 from optuna_treecv._kernels.forest_nodes cimport make_node
+from optuna_treecv._kernels.forest_nodes cimport make_rows
 from optuna_treecv._kernels.forest_nodes cimport make_single
 from optuna_treecv._kernels.forest_nodes cimport Node
 from optuna_treecv._kernels.forest_nodes cimport part_of
@@ -346,13 +347,8 @@ cdef bint move_rows(Forest *forest, const Branch *branch, Node *left, Node *righ
     cdef int32_t shift = 0
     if node.n_branches > 1:
         shift = node.begin
-        rows = <Rows *> allocate(forest, sizeof(Rows))
+        rows = make_rows(forest, node.end - node.begin)
         if rows == NULL:
-            return False
-        rows.n_users = 0
-        rows.of = <int32_t *> allocate(forest, (node.end - node.begin) * 4)
-        if rows.of == NULL:
-            PyMem_RawFree(rows)
             return False
     cut = partition(forest, node, &node.splits[branch.members[0]], rows.of, shift, left.bounds, right.bounds)
     left.rows = right.rows = rows
@@ -423,15 +419,11 @@ cdef Node *make_root(Forest *forest, const int64_t *bounds, uint64_t seed, Count
     cdef int64_t *sums
     if root == NULL:
         return NULL
-    root.rows = <Rows *> allocate(forest, sizeof(Rows))
+    root.rows = make_rows(forest, forest.n_rows)
     if root.rows == NULL:
         drop_node(root)
         return NULL
     root.rows.n_users = 1
-    root.rows.of = <int32_t *> allocate(forest, forest.n_rows * 4)
-    if forest.failed:
-        drop_node(root)
-        return NULL
     for i in range(forest.n_rows):
         root.rows.of[i] = <int32_t> i
     root.begin, root.end, root.depth, root.path = 0, <int32_t> forest.n_rows, 0, seed
@@ -564,22 +556,14 @@ def grow(
     size = forest.search.size
     for i in range(MOST_BINS):
         forest.all_bins[i] = <uint8_t> i
-    slots = np.zeros(n_features + 1, np.int64)
-    np.cumsum(np.add(n_bins, has_missing), out=slots[1:])
-    cdef int64_t [::1] slots_view = slots
+    cdef int64_t [::1] slots_view = np.append(0, np.cumsum(np.add(n_bins, has_missing), dtype=np.int64))
     forest.slots = &slots_view[0]
     forest.any_categorical = np.any(is_categorical)
     # Room for one node at a time.
-    row_room = np.empty((2, n_rows), np.int32)
-    cdef int32_t [:, ::1] row_view = row_room
+    cdef int32_t [:, ::1] row_view = np.empty((2, n_rows), np.int32)
     forest.moved, forest.class_of = &row_view[0, 0], &row_view[1, 0]
-    cdef int64_t [:, ::1] number_view = np.empty(
-        ((targets is not None) + (weights is not None), n_rows), np.int64
-    )
-    if targets is not None:
-        forest.target_of = &number_view[0, 0]
-    if weights is not None:
-        forest.weight_of = &number_view[<Py_ssize_t> (targets is not None), 0]
+    cdef int64_t [:, ::1] number_view = np.empty((2, n_rows), np.int64)
+    forest.target_of, forest.weight_of = &number_view[0, 0], &number_view[1, 0]
     cdef int64_t [:, ::1] sum_view = np.empty((4, size), np.int64)
     forest.search.left, forest.search.other = &sum_view[0, 0], &sum_view[1, 0]
     forest.entry, forest.missing = &sum_view[2, 0], &sum_view[3, 0]

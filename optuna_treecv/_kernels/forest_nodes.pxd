@@ -112,6 +112,15 @@ cdef inline void *allocate(Forest *forest, Py_ssize_t n_bytes) noexcept nogil:
     return memory
 
 
+cdef inline Rows *make_rows(Forest *forest, Py_ssize_t n_rows) noexcept nogil:
+    """Return room for row numbers, which follow it in one block of memory; nodes are to be its users."""
+    cdef Rows *rows = <Rows *> allocate(forest, sizeof(Rows) + n_rows * 4)
+    if rows != NULL:
+        rows.of = <int32_t *> (rows + 1)
+        rows.n_users = 0
+    return rows
+
+
 cdef inline Node *make_node(Forest *forest, Py_ssize_t n_trees) noexcept nogil:
     """Return a node with room for so many trees; its arrays follow it in one block of memory."""
     cdef Py_ssize_t size = forest.search.size
@@ -149,7 +158,6 @@ cdef inline void drop_node(Node *node) noexcept nogil:
     if node.rows != NULL:
         node.rows.n_users -= 1
         if node.rows.n_users == 0:
-            PyMem_RawFree(node.rows.of)
             PyMem_RawFree(node.rows)
     PyMem_RawFree(node.tables)
     PyMem_RawFree(node)
