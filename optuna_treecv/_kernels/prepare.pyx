@@ -83,8 +83,6 @@ def copy_rows(
     cdef Py_ssize_t row_step = X.strides[0] // <Py_ssize_t> sizeof(floating)
     cdef Py_ssize_t column_step = X.strides[1] // <Py_ssize_t> sizeof(floating)
     cdef Py_ssize_t n_at_once = max(1, BLOCK_BYTES // (max(1, n_features) * <Py_ssize_t> sizeof(floating)))
-    cdef const uint32_t *of_source = NULL
-    cdef const uint32_t *of_target = NULL
     cdef floating [::1] block
     cdef bint is_large = out.shape[0] * out.shape[1] * <Py_ssize_t> sizeof(floating) > CACHE_BYTES
     cdef double check = 0
@@ -98,10 +96,6 @@ def copy_rows(
     check_numbers(target, out.shape[0], "target")
     if n_rows == 0 or n_features == 0:
         return True
-    if source is not None:
-        of_source = &source[0]
-    if target is not None:
-        of_target = &target[0]
     block = np.empty(1 if column_step == 1 else n_at_once * n_features, f"f{sizeof(floating)}")
     with nogil:
         copy_all(
@@ -109,8 +103,8 @@ def copy_rows(
             row_step,
             column_step,
             n_features,
-            of_source,
-            of_target,
+            NULL if source is None else &source[0],
+            NULL if target is None else &target[0],
             n_rows,
             last,
             &block[0],
