@@ -157,21 +157,23 @@ cdef void remember_columns(
 
 
 cdef void gather(
-    const unsigned char *numbers,   # IN, (n_rows, n_source)
-    Py_ssize_t n_source,
-    const int64_t *lanes,           # IN, (n_lanes,)
-    Py_ssize_t n_lanes,
+    const LaneSettings *theirs,
+    const LaneSettings *ours,
+    const int64_t *lanes,       # IN, (ours.n_lanes,), which of their lanes ours are
+    const void *source,         # IN, (n_rows, theirs.n_lanes)
+    void *out,                  # OUT, (n_rows, ours.n_lanes)
     Py_ssize_t n_rows,
-    Py_ssize_t a_number,            # in bytes
-    unsigned char *out,             # OUT, (n_rows, n_lanes)
+    Py_ssize_t a_number,        # in bytes
 ) noexcept nogil:
     """Copy some columns of an array."""
+    cdef const unsigned char *numbers = <const unsigned char *> source
+    cdef unsigned char *to = <unsigned char *> out
     cdef Py_ssize_t lane
     for _ in range(n_rows):
-        for lane in range(n_lanes):
-            memcpy(out + lane * a_number, numbers + lanes[lane] * a_number, a_number)
-        numbers += n_source * a_number
-        out += n_lanes * a_number
+        for lane in range(ours.n_lanes):
+            memcpy(to + lane * a_number, numbers + lanes[lane] * a_number, a_number)
+        numbers += theirs.n_lanes * a_number
+        to += ours.n_lanes * a_number
 
 
 cdef class LanesKernel(Kernel):
@@ -264,7 +266,8 @@ cdef class LanesKernel(Kernel):
         cdef int64_t lanes[MOST_LANES]
         cdef Py_ssize_t lane, i
         cdef int64_t model
-        cdef Py_ssize_t masses = masses_bytes(self.learner.n_balanced) if self.learner.n_balanced else 0
+        cdef const void *numbers
+        cdef void *to
         source.check_state(state)
         self.check_state(out)
         if (
@@ -285,33 +288,16 @@ cdef class LanesKernel(Kernel):
             model = models[min(lane // self.n_outputs, self.n_models - 1)]
             lanes[lane] = model * self.n_outputs + lane % self.n_outputs
         memcpy(&out[0], &state[0], ours.common_bytes)
-        gather(
-            &state[theirs.common_bytes],
-            theirs.n_lanes,
-            lanes,
-            ours.n_lanes,
-            ours.n_numbers,
-            8,
-            &out[ours.common_bytes],
-        )
-        if masses:
-            memcpy(&out[self.learner.masses_begin], &state[source.learner.masses_begin], masses)
-        if ours.has_sums:
-            gather(
-                <const unsigned char *> sums_of(&source.learner, &state[0]),
-                theirs.n_lanes,
-                lanes,
-                ours.n_lanes,
-                self.learner.width,
-                8,
-                <unsigned char *> sums_of(&self.learner, &out[0]),
+        if self.learner.n_balanced:
+            memcpy(
+                &out[self.learner.masses_begin],
+                &state[source.learner.masses_begin],
+                masses_bytes(self.learner.n_balanced),
             )
-        gather(
-            <const unsigned char *> vectors_of(&source.learner, &state[0]),
-            theirs.n_lanes,
-            lanes,
-            ours.n_lanes,
-            ours.n_vectors * self.learner.width,
-            self.itemsize,
-            <unsigned char *> vectors_of(&self.learner, &out[0]),
-        )
+        numbers, to = numbers_of(&source.learner, &state[0]), numbers_of(&self.learner, &out[0])
+        gather(theirs, ours, lanes, numbers, to, ours.n_numbers, 8)
+        if ours.has_sums:
+            numbers, to = sums_of(&source.learner, &state[0]), sums_of(&self.learner, &out[0])
+            gather(theirs, ours, lanes, numbers, to, self.learner.width, 8)
+        numbers, to = vectors_of(&source.learner, &state[0]), vectors_of(&self.learner, &out[0])
+        gather(theirs, ours, lanes, numbers, to, ours.n_vectors * self.learner.width, self.itemsize)
