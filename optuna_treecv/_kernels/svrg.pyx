@@ -235,12 +235,9 @@ cdef class StreamingSVRG(LinearKernel):
         self.own.loss = loss_named(loss, epsilon)
         self.own.alpha = alpha
         self.own.step_size = step_size
-        self.own.schedule.initial_batch_size = initial_batch_size
-        self.own.schedule.batch_growth = batch_growth
-        self.own.schedule.inner_steps = capped(inner_steps)
-        self.own.schedule.warm_stages = warm_stages
-        self.own.schedule.factorial = factorial
-        self.own.schedule.seed = seed
+        self.own.schedule = Schedule(
+            initial_batch_size, batch_growth, capped(inner_steps), warm_stages, factorial, seed
+        )
         n_numbers = self.n_outputs * self.learner.width
         self.learner.changes = changes
         self.learner.n_saved = self.n_outputs

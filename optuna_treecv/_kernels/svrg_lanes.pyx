@@ -339,12 +339,9 @@ cdef class StreamingSVRGLanes(LanesKernel):
         cdef Py_ssize_t lane
         self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
         self.own.loss = loss_named(loss, epsilon)
-        self.own.schedule.initial_batch_size = initial_batch_size
-        self.own.schedule.batch_growth = batch_growth
-        self.own.schedule.inner_steps = capped(inner_steps)
-        self.own.schedule.warm_stages = warm_stages
-        self.own.schedule.factorial = factorial
-        self.own.schedule.seed = seed
+        self.own.schedule = Schedule(
+            initial_batch_size, batch_growth, capped(inner_steps), warm_stages, factorial, seed
+        )
         for lane in range(self.own.lanes.n_lanes):
             (
                 self.own.alpha[lane],
