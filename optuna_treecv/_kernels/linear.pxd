@@ -27,6 +27,11 @@ cdef struct Weights:
 ctypedef Weights (*find_weights)(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil
 
 
+cdef inline double *sum_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    """Return the first float64 vector of output c behind the head of a state."""
+    return <double *> (state + learner.head_bytes) + c * learner.width
+
+
 cdef inline floating output_of(
     const Weights *of, const Rows *rows, Py_ssize_t row, floating p_x, const floating *of_type
 ) noexcept nogil:

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 
 from optuna_treecv._kernels.lanes cimport MOST_LANES
 from optuna_treecv._kernels.linear cimport output_of
+from optuna_treecv._kernels.linear cimport sum_of
 from optuna_treecv._kernels.row_weight cimport given_weight
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport fetch_row
@@ -38,15 +39,10 @@ cdef struct Head:
     Numbers outputs[1]          # n_outputs of them
 
 
-cdef inline double *sums_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return where v begins, if there is one."""
-    return <double *> (state + learner.head_bytes)
-
-
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
     """Return where z begins."""
-    cdef Py_ssize_t n = learner.n_outputs * learner.width if (<const Settings *> learner.settings).average else 0
-    return <void *> (sums_of(learner, state) + n)
+    cdef bint average = (<const Settings *> learner.settings).average
+    return sum_of(learner, state, learner.n_outputs if average else 0)
 
 
 cdef inline Weights weights_after(
@@ -59,7 +55,7 @@ cdef inline Weights weights_after(
     cdef Weights of
     of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
     of.a = per_step * (head.outputs[c].harmonic if settings.average else head.outputs[c].scale)
-    of.q = sums_of(learner, state) + c * learner.width if settings.average else NULL
+    of.q = sum_of(learner, state, c) if settings.average else NULL
     of.b = -per_step
     return of
 
@@ -138,7 +134,7 @@ cdef inlined train_on(
     floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef Head *head = <Head *> state
-    cdef double *v = sums_of(learner, state)
+    cdef double *v = sum_of(learner, state, 0)
     cdef double steps = <double> head.n_seen
     cdef Py_ssize_t i
     head.n_seen += span.stop - span.start

@@ -4,6 +4,7 @@ column for several models, and one model alone would take 3 to 12 times as long.
 
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.linear cimport output_of
+from optuna_treecv._kernels.linear cimport sum_of
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
@@ -48,13 +49,8 @@ cdef struct Head:
     Numbers outputs[1]          # n_outputs of them
 
 
-# The vectors of output c.
-
-cdef inline double *sum_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    return <double *> (state + learner.head_bytes) + c * learner.width
-
-
 cdef inline double *gradient_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    """Return the batch's sum of output c."""
     cdef bint average = (<const Settings *> learner.settings).average
     return sum_of(learner, state, c + (learner.n_outputs if average else 0))
 

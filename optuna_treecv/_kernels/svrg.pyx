@@ -5,6 +5,7 @@ column for several models, and one model alone would take 3 to 12 times as long.
 from libc.string cimport memset
 
 from optuna_treecv._kernels.linear cimport extreme
+from optuna_treecv._kernels.linear cimport sum_of
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
 from optuna_treecv._kernels.losses cimport slopes
@@ -32,11 +33,6 @@ cdef struct Head:
     double scale
     double shift
     Norms norms                 # of the rows so far; for the automatic step only
-
-
-cdef inline double *sum_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """Return G of output c."""
-    return <double *> (state + learner.head_bytes) + c * learner.width
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
