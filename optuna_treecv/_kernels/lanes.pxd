@@ -201,6 +201,11 @@ cdef struct LaneSettings:
     Py_ssize_t n_vectors        # per lane
 
 
+cdef inline Py_ssize_t model_of(const LaneSettings *settings, Py_ssize_t lane) noexcept nogil:
+    """Return the model that a lane belongs to; surplus lanes repeat the last one."""
+    return min(lane, settings.n_used - 1) // settings.n_outputs
+
+
 cdef inline void write_outputs(
     const LaneSettings *settings,
     Py_ssize_t n_rows,
@@ -276,10 +281,5 @@ cdef class LanesKernel(Kernel):
         find_lane_weights weights,
     ) except -1
     cdef int set_lane_sizes(
-        self,
-        LaneSettings *settings,
-        Py_ssize_t common_bytes,
-        Py_ssize_t n_numbers,
-        bint has_sums,
-        Py_ssize_t n_vectors,
+        self, Py_ssize_t common_bytes, Py_ssize_t n_numbers, bint has_sums, Py_ssize_t n_vectors
     ) except -1

@@ -214,14 +214,10 @@ cdef class LanesKernel(Kernel):
         return 0
 
     cdef int set_lane_sizes(
-        self,
-        LaneSettings *settings,
-        Py_ssize_t common_bytes,
-        Py_ssize_t n_numbers,
-        bint has_sums,
-        Py_ssize_t n_vectors,
+        self, Py_ssize_t common_bytes, Py_ssize_t n_numbers, bint has_sums, Py_ssize_t n_vectors
     ) except -1:
         """Lay out a state with the given counts of numbers and vectors per lane."""
+        cdef LaneSettings *settings = <LaneSettings *> self.learner.settings
         cdef Py_ssize_t a_number = settings.n_lanes * <Py_ssize_t> sizeof(double)
         cdef Py_ssize_t a_vector = settings.n_lanes * self.learner.width * self.itemsize
         settings.common_bytes = common_bytes
@@ -265,7 +261,6 @@ cdef class LanesKernel(Kernel):
         cdef const LaneSettings *ours = <const LaneSettings *> self.learner.settings
         cdef int64_t lanes[MOST_LANES]
         cdef Py_ssize_t lane, i
-        cdef int64_t model
         cdef const void *numbers
         cdef void *to
         source.check_state(state)
@@ -284,9 +279,8 @@ cdef class LanesKernel(Kernel):
         for i in range(models.shape[0]):
             if not 0 <= models[i] < source.n_models:
                 raise IndexError(f"there is no model {models[i]} among {source.n_models}.")
-        for lane in range(ours.n_lanes):                    # surplus lanes repeat the last model
-            model = models[min(lane // self.n_outputs, self.n_models - 1)]
-            lanes[lane] = model * self.n_outputs + lane % self.n_outputs
+        for lane in range(ours.n_lanes):
+            lanes[lane] = models[model_of(ours, lane)] * self.n_outputs + lane % self.n_outputs
         memcpy(&out[0], &state[0], ours.common_bytes)
         if self.learner.n_balanced:
             memcpy(

@@ -5,6 +5,7 @@ bits as ``pegasos.pyx``, which is faster for one model. The mathematics is in ``
 from libc.math cimport NAN
 from libc.stdint cimport int32_t
 
+from optuna_treecv._kernels.lanes cimport model_of
 from optuna_treecv._kernels.pegasos cimport absorb
 from optuna_treecv._kernels.pegasos cimport coefficient
 from optuna_treecv._kernels.pegasos cimport leaves_ball
@@ -143,12 +144,11 @@ cdef class PegasosLanes(LanesKernel):
     cdef Settings own
 
     def __init__(self, X, y, n_classes: int | None, alphas: list[float], bint average, bint project):
-        cdef Py_ssize_t n_lanes, lane
+        cdef Py_ssize_t lane
         self.bind_lanes(X, y, n_classes, len(alphas), &self.own.lanes, train, weights)
-        n_lanes = self.own.lanes.n_lanes
-        for lane in range(n_lanes):
-            self.own.alpha[lane] = alphas[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
+        for lane in range(self.own.lanes.n_lanes):
+            self.own.alpha[lane] = alphas[model_of(&self.own.lanes, lane)]
         self.own.average = average
         self.own.project = project
         self.learner.rewrites = project
-        self.set_lane_sizes(&self.own.lanes, sizeof(int64_t), 3, average, 1)
+        self.set_lane_sizes(sizeof(int64_t), 3, average, 1)

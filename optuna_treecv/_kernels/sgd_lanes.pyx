@@ -7,6 +7,7 @@ from libc.math cimport NAN
 from libc.math cimport isfinite
 
 from optuna_treecv._kernels.lanes cimport lane_slopes
+from optuna_treecv._kernels.lanes cimport model_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
@@ -179,20 +180,16 @@ cdef class SGDLanes(LanesKernel):
         values: list[tuple[float, float, float]],
         bint is_linear=False,
     ):
-        cdef Py_ssize_t n_lanes, lane
+        cdef Py_ssize_t lane
         self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
         self.own.loss = loss_named(loss, epsilon)
         self.own.power = power
         self.own.average = average
         self.own.is_linear = is_linear
         self.own.average_start = average_start
-        n_lanes = self.own.lanes.n_lanes
-        for lane in range(n_lanes):
-            (
-                self.own.alpha[lane],
-                self.own.step_size[lane],
-                self.own.radius[lane],
-            ) = values[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
+        for lane in range(self.own.lanes.n_lanes):
+            alpha, step_size, radius = values[model_of(&self.own.lanes, lane)]
+            self.own.alpha[lane], self.own.step_size[lane], self.own.radius[lane] = alpha, step_size, radius
             self.own.any_auto |= self.own.step_size[lane] == 0
         self.learner.rewrites = True
-        self.set_lane_sizes(&self.own.lanes, sizeof(Common), 3, average, 1)
+        self.set_lane_sizes(sizeof(Common), 3, average, 1)

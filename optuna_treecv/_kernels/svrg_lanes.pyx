@@ -8,6 +8,7 @@ from libc.string cimport memcpy
 from libc.string cimport memset
 
 from optuna_treecv._kernels.lanes cimport lane_slopes
+from optuna_treecv._kernels.lanes cimport model_of
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
@@ -343,14 +344,11 @@ cdef class StreamingSVRGLanes(LanesKernel):
             initial_batch_size, batch_growth, capped(inner_steps), warm_stages, factorial, seed
         )
         for lane in range(self.own.lanes.n_lanes):
-            (
-                self.own.alpha[lane],
-                self.own.step_size[lane],
-            ) = values[min(lane, self.own.lanes.n_used - 1) // self.n_outputs]
+            self.own.alpha[lane], self.own.step_size[lane] = values[model_of(&self.own.lanes, lane)]
             self.own.any_auto |= self.own.step_size[lane] == 0
         self.learner.changes = changes
         self.learner.rewrites = True
-        self.set_lane_sizes(&self.own.lanes, sizeof(Common), 2, True, 2)
+        self.set_lane_sizes(sizeof(Common), 2, True, 2)
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row: w~ = 0, at the beginning of the first batch."""
