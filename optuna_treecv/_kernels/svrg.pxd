@@ -29,11 +29,9 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
 
-from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.order cimport below
 from optuna_treecv._kernels.order cimport chain
-from optuna_treecv._kernels.steps cimport Step
-from optuna_treecv._kernels.steps cimport step_of
+from optuna_treecv._kernels.tree cimport Learner
 from optuna_treecv._kernels.tree cimport Part
 from optuna_treecv._kernels.vec8 cimport inlined
 
@@ -158,22 +156,6 @@ cdef inline inlined shrink_z(
         z += n_lanes
 
 
-cdef inline Step row_step(
-    const Loss *loss,
-    const Schedule *schedule,
-    const Stage *stage,
-    double step_size,           # 0: auto
-    double S,                   # for the automatic step
-    double row_weight,          # likewise: `automatic_weight`
-    double alpha,
-    double weight,              # of the row
-) noexcept nogil:
-    """Return the step of a row in stage s."""
-    cdef Step step = step_of(loss, step_size, S, row_weight, alpha, weight)
-    step.rate = scheduled(schedule, stage, step.rate)
-    return step
-
-
 cdef inline double prediction(double scale, double z_x, double shift, double sums_x) noexcept nogil:
     """Return w.x for w = scale z + shift G."""
     return scale * z_x + shift * sums_x
@@ -185,20 +167,15 @@ cdef inline double next_shift(double shift, double shrink, double eta, double n_
 
 
 cdef inline Part changed_part(
+    const Learner *learner,
     const Stage *stage,
     int64_t n_rows,
-    Py_ssize_t head_bytes,
     Py_ssize_t n_numbers,       # of one vector, for all models
-    Py_ssize_t itemsize,
-    Py_ssize_t state_bytes,
 ) noexcept nogil:
     """Return the part that ``n_rows`` more rows can change: G in a batch, z in an inner phase, else everything."""
-    cdef Py_ssize_t vectors = head_bytes + n_numbers * <Py_ssize_t> sizeof(double)
-    cdef Part part
-    part.begin, part.end = head_bytes, state_bytes
-    if n_rows <= stage.left:
-        if stage.in_batch:
-            part.end = vectors
-        else:
-            part.begin, part.end = vectors, vectors + n_numbers * itemsize
-    return part
+    cdef Py_ssize_t vectors = learner.head_bytes + n_numbers * <Py_ssize_t> sizeof(double)
+    if n_rows > stage.left:
+        return Part(learner.head_bytes, learner.state_bytes)
+    if stage.in_batch:
+        return Part(learner.head_bytes, vectors)
+    return Part(vectors, vectors + n_numbers * learner.itemsize)

@@ -6,12 +6,15 @@ from libc.string cimport memset
 
 from optuna_treecv._kernels.linear cimport extreme
 from optuna_treecv._kernels.linear cimport sum_of
+from optuna_treecv._kernels.losses cimport Loss
 from optuna_treecv._kernels.losses cimport loss_named
 from optuna_treecv._kernels.losses cimport slope
 from optuna_treecv._kernels.losses cimport slopes
 from optuna_treecv._kernels.sgd cimport coefficient
 from optuna_treecv._kernels.steps cimport Norms
+from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight
+from optuna_treecv._kernels.steps cimport step_of
 from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.vec8 cimport seldom
 
@@ -168,9 +171,8 @@ cdef inlined train_on(
             norm2 = <double> norm2_row(rows, row, z)
             typical_norm2(loss, &head.norms, norm2, weight, False, &S)
             row_weight = automatic_weight(S, norm2, weight)
-        step = row_step(
-            loss, &settings.schedule, &head.stage, settings.step_size, S, row_weight, settings.alpha, weight
-        )
+        step = step_of(loss, settings.step_size, S, row_weight, settings.alpha, weight)
+        step.rate = scheduled(&settings.schedule, &head.stage, step.rate)
         if head.stage.in_batch:
             for c in range(learner.n_outputs):
                 at = c * width
@@ -198,9 +200,7 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 
 
 cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
-    cdef const Head *head = <const Head *> state
-    cdef Py_ssize_t n_numbers = learner.n_outputs * learner.width
-    return changed_part(&head.stage, n_rows, learner.head_bytes, n_numbers, learner.itemsize, learner.state_bytes)
+    return changed_part(learner, <const Stage *> state, n_rows, learner.n_outputs * learner.width)
 
 
 cdef class StreamingSVRG(LinearKernel):

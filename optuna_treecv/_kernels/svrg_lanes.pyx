@@ -16,6 +16,7 @@ from optuna_treecv._kernels.sgd cimport coefficient
 from optuna_treecv._kernels.steps cimport Norms
 from optuna_treecv._kernels.steps cimport Step
 from optuna_treecv._kernels.steps cimport automatic_weight
+from optuna_treecv._kernels.steps cimport step_of
 from optuna_treecv._kernels.steps cimport typical_norm2
 from optuna_treecv._kernels.svrg cimport begin_batch
 from optuna_treecv._kernels.svrg cimport begin_inner
@@ -23,8 +24,8 @@ from optuna_treecv._kernels.svrg cimport capped
 from optuna_treecv._kernels.svrg cimport changed_part
 from optuna_treecv._kernels.svrg cimport next_shift
 from optuna_treecv._kernels.svrg cimport prediction
-from optuna_treecv._kernels.svrg cimport row_step
 from optuna_treecv._kernels.svrg cimport Schedule
+from optuna_treecv._kernels.svrg cimport scheduled
 from optuna_treecv._kernels.svrg cimport settle
 from optuna_treecv._kernels.svrg cimport shrink_z
 from optuna_treecv._kernels.svrg cimport Stage
@@ -198,19 +199,10 @@ cdef inlined inner_step(
     cdef Step by
     cdef Py_ssize_t lane
     for lane in range(n_lanes):
-        by = row_step(
-            loss,
-            &settings.schedule,
-            &common.stage,
-            settings.step_size[lane],
-            S,
-            row_weight,
-            settings.alpha[lane],
-            weight,
-        )
-        rate[lane] = by.rate
-        rate_of_row[lane] = by.rate * by.weight
-        shrink[lane] = 1 - by.rate * by.penalty
+        by = step_of(loss, settings.step_size[lane], S, row_weight, settings.alpha[lane], weight)
+        rate[lane] = scheduled(&settings.schedule, &common.stage, by.rate)
+        rate_of_row[lane] = rate[lane] * by.weight
+        shrink[lane] = 1 - rate[lane] * by.penalty
         next_scale[lane] = scale[lane] * shrink[lane]
         if extreme(next_scale[lane]):
             next_scale[lane] = 1
@@ -312,9 +304,8 @@ cdef void weights(const Learner *learner, const unsigned char *state, LaneWeight
 
 
 cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
-    cdef const Stage *stage = &(<const Common *> state).stage
-    cdef Py_ssize_t n_numbers = (<const Settings *> learner.settings).lanes.n_lanes * learner.width
-    return changed_part(stage, n_rows, learner.head_bytes, n_numbers, learner.itemsize, learner.state_bytes)
+    cdef Py_ssize_t n_lanes = (<const Settings *> learner.settings).lanes.n_lanes
+    return changed_part(learner, <const Stage *> state, n_rows, n_lanes * learner.width)
 
 
 cdef class StreamingSVRGLanes(LanesKernel):
