@@ -25,15 +25,10 @@ cdef enum:
     LOG_COST = 4                # saving and restoring a word costs as much as copying this many words
     COLUMNS_COST = 2            # saving all numbers of a column costs as much as copying those of this many
 
-cdef inline Span rows_of(const Tree *tree, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    """Return the rows of the chunks first..last-1."""
-    return Span(begin(tree, first), begin(tree, last), NULL)
-
 
 cdef inline Span ordered(
     const Tree *tree,
     Span span,
-    int64_t n_seen,
     Span held,
     uint32_t *order,            # OUT, n_epochs times the rows of the span
 ) noexcept nogil:
@@ -41,6 +36,7 @@ cdef inline Span ordered(
     the span in that order.
     """
     cdef Py_ssize_t n_rows = span.stop - span.start
+    cdef int64_t n_seen = tree.n_rows - n_rows - (held.stop - held.start)
     if tree.n_epochs == 1:
         fill_random_order(tree.seed, span, n_seen, order)
     else:
@@ -52,17 +48,15 @@ cdef inline void feed(
     const Learner *learner,
     Tree *tree,
     Span span,
-    int64_t n_seen,
-    Py_ssize_t first,
-    Py_ssize_t last,
+    Span held,
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Run the training phase that leads to the next node, which holds out the chunks first..last-1."""
+    """Run the training phase on the rows of a span, which leads to the next node."""
     if learner.survey != NULL:
         learner.survey(learner, span, state)
     if tree.order != NULL and (span.stop - span.start > 1 or tree.n_epochs > 1):
-        span = ordered(tree, span, n_seen, rows_of(tree, first, last), tree.order)
+        span = ordered(tree, span, held, tree.order)
     learner.train(learner, span, state, log, NULL)
 
 
@@ -95,7 +89,6 @@ cdef inline void feed_both(
     Tree *tree,
     Span span,
     Span other_span,
-    int64_t n_seen,
     unsigned char *first,       # INOUT: trained on the rows of span
     unsigned char *second,      # INOUT: trained on those of other_span
 ) noexcept nogil:
@@ -105,10 +98,8 @@ cdef inline void feed_both(
         learner.survey(learner, span, first)
         learner.survey(learner, other_span, second)
     if tree.order != NULL:
-        other_span = ordered(
-            tree, other_span, n_seen, span, tree.order + tree.n_epochs * (span.stop - span.start)
-        )
-        span = ordered(tree, span, n_seen, held, tree.order)
+        other_span = ordered(tree, other_span, span, tree.order + tree.n_epochs * (span.stop - span.start))
+        span = ordered(tree, span, held, tree.order)
     train_pair(learner, span, other_span, first, second)
 
 
@@ -169,15 +160,12 @@ cdef inline bint made_undoable(
     const Learner *learner,
     Tree *tree,
     Span span,
-    int64_t n_seen,
-    Py_ssize_t first,
-    Py_ssize_t last,
+    Span held,
     unsigned char *state,
     Part part,
 ) noexcept nogil:
-    """Prepare to undo the phase on the rows of a span, whose model holds out the chunks first..last-1, if this
-    is cheaper than training a copy; return whether it is. It is cheaper if the log would save only a small part of
-    the state, and has room for it.
+    """Prepare to undo the phase on the rows of a span, if this is cheaper than training a copy; return whether it
+    is. It is cheaper if the log would save only a small part of the state, and has room for it.
     """
     cdef Py_ssize_t i
     cdef Py_ssize_t n_words = learner.state_bytes // 8
@@ -187,7 +175,7 @@ cdef inline bint made_undoable(
     if tree.n_epochs > 1:                           # replays touch columns of other rows
         if tree.n_epochs * (span.stop - span.start) > n_words:
             return False
-        span = ordered(tree, span, n_seen, rows_of(tree, first, last), tree.order)
+        span = ordered(tree, span, held, tree.order)
     if learner.remember_columns != NULL:
         n_most = learner.width // COLUMNS_COST
         n_places = find_columns(&learner.sparse, span, learner.width, n_most, tree.seen, tree.columns)
@@ -294,7 +282,6 @@ cdef int64_t branch(
     const Learner *learner,
     Tree *tree,
     Span span,
-    int64_t n_seen,
     Py_ssize_t first,
     Py_ssize_t last,
     unsigned char *state,
@@ -307,16 +294,17 @@ cdef int64_t branch(
     cdef int64_t n_updates = tree.n_epochs * (span.stop - span.start)
     cdef unsigned char *child = state + learner.state_bytes
     cdef Py_ssize_t mark = tree.log.n_entries
+    cdef Span held = Span(begin(tree, first), begin(tree, last), NULL)
     if not keep:
-        feed(learner, tree, span, n_seen, first, last, state, NULL)
+        feed(learner, tree, span, held, state, NULL)
         return n_updates + walk(learner, tree, first, last, state, False, part)
-    if made_undoable(learner, tree, span, n_seen, first, last, state, part):
-        feed(learner, tree, span, n_seen, first, last, state, &tree.log)
+    if made_undoable(learner, tree, span, held, state, part):
+        feed(learner, tree, span, held, state, &tree.log)
         n_updates += walk(learner, tree, first, last, state, True, part)
         undo(&tree.log, mark)
         return n_updates
     copy_part(learner, state, part, child)
-    feed(learner, tree, span, n_seen, first, last, child, NULL)
+    feed(learner, tree, span, held, child, NULL)
     return n_updates + walk(learner, tree, first, last, child, False, part)
 
 
@@ -342,7 +330,6 @@ cdef int64_t walk(
     cdef Py_ssize_t stop = begin(tree, last)
     cdef Py_ssize_t middle, cut
     cdef unsigned char *child
-    cdef int64_t n_seen = tree.n_rows - (stop - start)
     cdef int64_t n_updates
     if tree.kept != NULL and last - first >= tree.least_folds:
         memcpy(tree.kept + tree.n_nodes * learner.state_bytes, state, learner.state_bytes)
@@ -352,7 +339,7 @@ cdef int64_t walk(
         if tree.sum != NULL:
             read_sum(learner, tree, state)
         return 0
-    if learner.test_two != NULL and stop - start == 2 and n_seen > 0 and tests_two(learner, tree):
+    if learner.test_two != NULL and stop - start == 2 < tree.n_rows and tests_two(learner, tree):
         learner.test_two(learner, state, start, tree.out + start * tree.out_step)
         return 2
     middle = (first + last + 1) // 2                            # m = floor((s + e) / 2)
@@ -362,18 +349,18 @@ cdef int64_t walk(
     if learner.train_both != NULL and not keep:
         child = state + learner.state_bytes
         copy_part(learner, state, part, child)
-        feed_both(learner, tree, Span(start, cut, NULL), Span(cut, stop, NULL), n_seen, state, child)
+        feed_both(learner, tree, Span(start, cut, NULL), Span(cut, stop, NULL), state, child)
         n_updates = tree.n_epochs * (stop - start) + walk(learner, tree, first, middle, child, False, part)
         if tree.sum != NULL:
             tree.sum += tree.n_numbers
         n_updates += walk(learner, tree, middle, last, state, False, part)
     else:
         # Trained on chunks m+1..e, f tests s..m. Afterwards f is needed as it was before:
-        n_updates = branch(learner, tree, Span(cut, stop, NULL), n_seen, first, middle, state, True, part)
+        n_updates = branch(learner, tree, Span(cut, stop, NULL), first, middle, state, True, part)
         if tree.sum != NULL:
             tree.sum += tree.n_numbers
         # trained on s..m, it tests m+1..e.
-        n_updates += branch(learner, tree, Span(start, cut, NULL), n_seen, middle, last, state, keep, part)
+        n_updates += branch(learner, tree, Span(start, cut, NULL), middle, last, state, keep, part)
     if tree.sum != NULL:
         tree.sum -= tree.n_numbers
         join_sums(tree)

@@ -628,8 +628,9 @@ BREAKAGES = [
     ),
     Breakage(
         "tree: replays of a pair leak rows that are held out",
-        "span = ordered(tree, span, n_seen, held, tree.order)",
-        "span = ordered(tree, span, n_seen, Span(span.start, span.start, NULL), tree.order)",
+        "span = ordered(tree, span, held, tree.order)\n    train_pair",
+        "span = ordered(tree, span, Span(held.start + 1, held.stop + 1, NULL), tree.order)\n"
+        "    train_pair",
         "test_epochs::test_the_compiled_walk_is_that_over_rows_one_by_one",
     ),
     Breakage(
