@@ -392,7 +392,7 @@ cdef class Kernel:
         cdef Py_ssize_t first = node.first, last = node.last
         cdef Tree tree
         cdef int64_t n_updates
-        cdef Part whole
+        cdef Part whole = Part(self.learner.head_bytes, self.state_bytes)
         set_tree(self, &tree, plan, node, memory.model, out)
         set_memory(self, &tree, node, memory)
         tree.kept = NULL
@@ -406,7 +406,6 @@ cdef class Kernel:
             ):
                 raise ValueError("kept must have room for a state per node.")
             tree.kept = &kept[0, 0]
-        whole.begin, whole.end = self.learner.head_bytes, self.state_bytes
         with nogil:
             n_updates = walk(&self.learner, &tree, first, last, &memory.states[0, 0], False, whole)
         return n_updates
