@@ -36,33 +36,6 @@ cdef inline void *vectors_of(const Learner *learner, const unsigned char *state)
     return <void *> (state + learner.head_bytes)
 
 
-cdef inlined add_row(
-    const Settings *settings,
-    Py_ssize_t width,
-    const floating *x,
-    double weight,
-    double mass,                # this row included
-    double *mean,               # INOUT, (width,)
-    double *M,                  # INOUT, (width,) or (n_features, width)
-) noexcept nogil:
-    cdef double part = weight / mass
-    cdef double keep = weight * (1 - part)
-    cdef double d
-    cdef Py_ssize_t i, j
-    if settings.full:
-        for i in range(settings.n_features):
-            d = keep * (<double> x[i] - mean[i])
-            for j in range(i + 1):
-                M[i * width + j] += d * (<double> x[j] - mean[j])
-        for j in range(width):
-            mean[j] += part * (<double> x[j] - mean[j])
-    else:
-        for j in range(width):
-            d = <double> x[j] - mean[j]
-            M[j] += keep * d * d
-            mean[j] += part * d
-
-
 cdef inlined train_dense_on(
     const Learner *learner,
     Span span,
@@ -76,18 +49,32 @@ cdef inlined train_dense_on(
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
     cdef double *mean = <double *> vectors_of(learner, state)
+    cdef double *M = mean + width
     cdef const floating *x
-    cdef double weight
-    cdef Py_ssize_t i, row
+    cdef double weight, part, keep, d
+    cdef Py_ssize_t at, row, i, j
     head.n_seen += span.stop - span.start
-    for i in range(span.start, span.stop):
-        row = visit(rows, span, i, of_type)
+    for at in range(span.start, span.stop):
+        row = visit(rows, span, at, of_type)
         weight = <double> given_weight(weighted, learner, row, of_type)
         if weight == 0:
             continue
         x = (<const floating *> rows.values) + row * width
         head.mass += weight
-        add_row(settings, width, x, weight, head.mass, mean, mean + width)
+        part = weight / head.mass
+        keep = weight * (1 - part)
+        if settings.full:
+            for i in range(settings.n_features):
+                d = keep * (<double> x[i] - mean[i])
+                for j in range(i + 1):
+                    M[i * width + j] += d * (<double> x[j] - mean[j])
+            for j in range(width):
+                mean[j] += part * (<double> x[j] - mean[j])
+        else:
+            for j in range(width):
+                d = <double> x[j] - mean[j]
+                M[j] += keep * d * d
+                mean[j] += part * d
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
