@@ -1,16 +1,41 @@
 """The scores of all folds of a repeat as one array, as caches and stores keep them."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import ResultSpec
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import SPREAD_SIZE
+from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.results import KeptScores
+
+
+def name_of_folds(request: Request, repeat: Repeat) -> bytes:
+    """Return a name of the folds of a repeat and the order of their rows."""
+    name = partial(digest, repeat.key, repeat.cut.order.tobytes())
+    return request.cross_validation.fact(("folds", repeat.number), name)
+
+
+def kept_scores(request: Request, repeat: Repeat, engine: str, parts: Sequence[Any]) -> KeptScores:
+    """Return where an engine stores the scores of an estimator's ``parts``, without its point."""
+    cross_validation = request.cross_validation
+    cache, data = cross_validation.shared.cache, cross_validation.data_name()
+    folds = name_of_folds(request, repeat)
+    return KeptScores.of(cache, data, folds, engine, parts, request.scoring)
+
+
+def results_of(request: Request, repeat: Repeat, kept: KeptScores) -> Results:
+    """Return what names the scores of all folds of a repeat."""
+    specs = specs_of_scores(request, repeat, kept)
+    return Results(kept.name, kept.data.hex(), specs=specs)
 
 
 def specs_of_scores(

@@ -27,8 +27,8 @@ from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.core.stored_scores import specs_of_scores
-from optuna_treecv.crossval.joint import name_of_folds
+from optuna_treecv.core.stored_scores import kept_scores
+from optuna_treecv.core.stored_scores import results_of
 from optuna_treecv.crossval.joint import why_not_scored
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
@@ -109,21 +109,16 @@ class ForestPlan(Plan):
         """Return what names the scores."""
         if not self._are_together:
             return Results()
-        kept = self.kept(candidate, repeat)
-        specs = specs_of_scores(self.request, repeat, kept)
-        return Results(kept.name, kept.data.hex(), specs=specs)
+        return results_of(self.request, repeat, self.kept(candidate, repeat))
 
     def kept(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
         """Return where the scores of a candidate are kept."""
-        cross_validation = self.request.cross_validation
         parts = [clone(candidate).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
-        of = cross_validation.shared.cache, cross_validation.data_name()
-        folds = name_of_folds(self.request, repeat)
         seed = None
         if candidate.random_state is None:
             seed = self.request.settings.seed + repeat.number
         point = *Limits.of(candidate), seed
-        return KeptScores.of(*of, folds, "forest", parts, self.request.scoring).at(point)
+        return kept_scores(self.request, repeat, "forest", parts).at(point)
 
     def evaluate(self, work: Work) -> Generator[Event]:
         """Find a forest that has the trees under the candidate's limits, or grow one."""

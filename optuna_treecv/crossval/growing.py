@@ -23,12 +23,12 @@ from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
-from optuna_treecv.core.stored_scores import specs_of_scores
+from optuna_treecv.core.stored_scores import kept_scores
+from optuna_treecv.core.stored_scores import results_of
 from optuna_treecv.crossval.fit import FitPlan
 from optuna_treecv.crossval.growing_folds import divided
 from optuna_treecv.crossval.growing_folds import GrowingFolds
 from optuna_treecv.crossval.growing_folds import seed_of
-from optuna_treecv.crossval.joint import name_of_folds
 from optuna_treecv.crossval.joint import why_not_scored
 from optuna_treecv.learners.growing.growth import Growth
 from optuna_treecv.learners.growing.growth import kind_of
@@ -36,7 +36,6 @@ from optuna_treecv.learners.names import name_of
 from optuna_treecv.learners.seeds import seeded
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.scoring.metrics import Pooled
-from optuna_treecv.sharing.results import KeptScores
 
 
 def plan_growth(name: str, request: Request) -> Plan | Declined:
@@ -134,20 +133,12 @@ class GrowingPlan(Plan):
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return what names the scores of all folds; for the best number of trees, none."""
-        kept = self._kept(candidate, repeat)
-        specs = specs_of_scores(self.request, repeat, kept)
-        if self.request.settings.n_estimators is not None:
-            specs = {}
-        return Results(kept.name, kept.data.hex(), specs=specs)
-
-    def _kept(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
-        request, cross_validation = self.request, self.request.cross_validation
-        settings = request.settings
+        request, settings = self.request, self.request.settings
         parts = [seeded(clone(candidate), seed_of(request, self.repeats[0]))]
-        of = cross_validation.shared.cache, cross_validation.data_name()
-        folds = name_of_folds(request, repeat)
         point = settings.n_estimators, settings.truncate, seed_of(request, repeat)
-        return KeptScores.of(*of, folds, self.name, parts, request.scoring).at(point)
+        kept = kept_scores(request, repeat, self.name, parts).at(point)
+        results = results_of(request, repeat, kept)
+        return results if settings.n_estimators is None else results._replace(specs={})
 
     def evaluate(self, work: Work) -> Generator[Event]:
         """Grow the trees of the folds; if the library refuses something, they are refitted."""

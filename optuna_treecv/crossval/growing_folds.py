@@ -33,10 +33,11 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.core.scorebook import FoldScorer
+from optuna_treecv.core.stored_scores import kept_scores
+from optuna_treecv.core.stored_scores import name_of_folds
 from optuna_treecv.crossval.fit import fold_task_of
 from optuna_treecv.crossval.fit import targets_of
 from optuna_treecv.crossval.fold_task import FoldResult
-from optuna_treecv.crossval.joint import name_of_folds
 from optuna_treecv.learners.adapter import in_columns
 from optuna_treecv.learners.growing.growth import BLOCKS
 from optuna_treecv.learners.growing.growth import Cut
@@ -309,11 +310,9 @@ class GrowingFolds:
     @cached_property
     def _kept(self) -> KeptScores:
         """Where scores of single folds are kept; those of all folds are kept at the end."""
-        request, sized = self._request, of_size(self._fold_task.estimator, 1)
-        cross_validation = request.cross_validation
-        of = cross_validation.shared.cache, cross_validation.data_name(), self._folds_name
-        kept = KeptScores.of(*of, self._engine, [sized], request.scoring)
-        return kept.at(request.settings.truncate)
+        sized = of_size(self._fold_task.estimator, 1)
+        kept = kept_scores(self._request, self._repeat, self._engine, [sized])
+        return kept.at(self._request.settings.truncate)
 
     def _sizes_of_block(self, end: int) -> list[int]:
         """Return the numbers of trees whose scores are kept together."""

@@ -29,7 +29,8 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
-from optuna_treecv.core.stored_scores import specs_of_scores
+from optuna_treecv.core.stored_scores import kept_scores
+from optuna_treecv.core.stored_scores import results_of
 from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import one_blas_thread
@@ -51,9 +52,7 @@ from optuna_treecv.scoring.scores import scores_from_squares
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
 from optuna_treecv.sharing.caches import ModelCache
-from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import Key
-from optuna_treecv.sharing.results import KeptScores
 from optuna_treecv.tree.plan import Node
 
 # The rows of several folds that are tested together, and the bytes of the predictions of all
@@ -129,7 +128,6 @@ class JointPlan(Plan):
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request)
         self.parts = parts
-        self._kept: dict[int, KeptScores] = {}
         self._made: dict[Hashable, Any] = {}
 
     @abstractmethod
@@ -160,14 +158,12 @@ class JointPlan(Plan):
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return what names the scores."""
-        if repeat.number not in self._kept:
-            cross_validation = self.request.cross_validation
-            of = cross_validation.shared.cache, cross_validation.data_name()
-            folds, scoring = name_of_folds(self.request, repeat), self.request.scoring
-            self._kept[repeat.number] = KeptScores.of(*of, folds, self.name, self.named(), scoring)
-        kept = self._kept[repeat.number].at(self.point(candidate, repeat))
-        specs = specs_of_scores(self.request, repeat, kept)
-        return Results(kept.name, kept.data.hex(), kept.of_sums, specs)
+        kept = self.once(
+            ("scores", repeat.number),
+            lambda: kept_scores(self.request, repeat, self.name, self.named()),
+        ).at(self.point(candidate, repeat))
+        results = results_of(self.request, repeat, kept)
+        return results._replace(group=kept.of_sums, bound=kept.of_sums)
 
     def evaluate(self, work: Work) -> Generator[Event]:
         """Evaluate all folds of candidates that differ in free parameters alone."""
@@ -189,11 +185,10 @@ class JointPlan(Plan):
         )
 
     def _evaluate(self, work: Work) -> Generator[Event]:
-        candidates, sinks, repeat, *_ = work
+        candidates, sinks, repeat, _, _, (name_of_sums, *_) = work
         request, chunks = self.request, chunks_of(repeat.cut)
         rows = self.rows(repeat)
-        memory = request.cross_validation.shared.memory
-        sums = KeptSums(memory, self.results(candidates[0], repeat).group)
+        sums = KeptSums(request.cross_validation.shared.memory, name_of_sums)
         # So many candidates at once that their predictions take little room.
         n_outputs = request.cross_validation.n_targets
         n_outputs = n_outputs if rows.classes is None else len(rows.classes)
@@ -287,12 +282,6 @@ class JointPlan(Plan):
             raise self._failed(error) from error
         classes = rows.classes if method == "predict" else None
         return in_given_order(prepared, rows.order, classes)
-
-
-def name_of_folds(request: Request, repeat: Repeat) -> bytes:
-    """Return a name of the folds of a repeat and the order of their rows."""
-    name = partial(digest, repeat.key, repeat.cut.order.tobytes())
-    return request.cross_validation.fact(("folds", repeat.number), name)
 
 
 def idle_words(idle: Sequence[str]) -> str:
