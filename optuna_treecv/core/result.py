@@ -437,7 +437,12 @@ def _spread(std: float | None, std_error: float | None) -> str:
 
 
 def mean_and_std(scores: np.ndarray) -> tuple[float, float | None]:
-    """Return mean and standard deviation of scores; the latter is None if a score is infinite."""
+    """Return mean and standard deviation of scores; the latter is None if a score is infinite.
+
+    Both are NaN of no scores: the evaluation was left before the first one was known.
+    """
+    if len(scores) == 0:
+        return np.nan, np.nan
     with np.errstate(all="ignore"):
         mean, std = float(np.mean(scores)), float(np.std(scores))
     if np.isfinite(std):

@@ -24,6 +24,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 from typing import NamedTuple
+from typing import TypeVar
 
 import numpy as np
 
@@ -64,7 +65,8 @@ from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import unknown_spreads
 from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.sharing.keys import Key
-from optuna_treecv.tree.plan import Node
+
+T = TypeVar("T")
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
 
@@ -368,15 +370,20 @@ class Run:
         self._begin()
         n_parts = 0
         for repeat in self.plan.repeats:
+            cost, ends = Cost(), deque(part.last for part in repeat.parts)
+            self._costs.append(cost)
             first_watch = watch if repeat.number == 0 else None
             try:
-                with closing(self._parts(repeat, first_watch)) as events:
-                    for event in events:
-                        if isinstance(event, Node):
+                with closing(self._tested(repeat, first_watch, cost)) as events:
+                    for event in _timed(events, cost):
+                        if not isinstance(event, TestedFolds):
+                            yield event
+                            continue
+                        while ends and ends[0] <= event.folds.last:
+                            self.book.reveal(repeat, ends.popleft())
                             yield n_parts
                             n_parts += 1
-                        else:
-                            yield event
+                            self.book.begin_part()
             finally:
                 self._end(repeat)
         self._check_scores()
@@ -395,27 +402,6 @@ class Run:
             request.cross_validation.warn_once(
                 "finite", lambda: why_not_finite(self.estimator, mean, n_diverged)
             )
-
-    def _parts(
-        self, repeat: Repeat, watch: Watch | None
-    ) -> Generator[RowProgress | TreeProgress | Node]:
-        """Evaluate one repeat; yield early scores, and its parts."""
-        cost = Cost()
-        self._costs.append(cost)
-        parts = list(repeat.parts)
-        with closing(self._tested(repeat, watch, cost)) as events:
-            began = perf_counter()
-            for event in events:
-                cost.seconds += perf_counter() - began
-                if isinstance(event, RowProgress | TreeProgress):
-                    yield event
-                    began = perf_counter()
-                    continue
-                while parts and parts[0].last <= event.folds.last:
-                    self.book.reveal(repeat, parts[0].last)
-                    yield parts.pop(0)
-                    self.book.begin_part()
-                began = perf_counter()
 
     def _tested(
         self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int = 0
@@ -673,22 +659,17 @@ class Run:
         if isinstance(metric, Pooled):
             n_repeats = book.n_scored // self.request.cross_validation.n_folds
             scores, errors = book.pooled[number, :n_repeats].T
-            if len(scores) == 0:  # the evaluation was left before its end
-                return Score(scores, np.nan, None, metric.direction)
-            error = float(np.mean(errors))
+            error = mean_and_std(errors)[0]
             std_error = None if np.isnan(error) else error
             mean = mean_and_std(scores)[0]
             return Score(scores, mean, None, metric.direction, None, True, std_error)
         scores = self.fold_scores(number)
         if book.n_scored < len(scores):
             scores = scores[~np.isnan(scores)]
-        if len(scores) == 0:  # the evaluation was left before its first fold
-            return Score(scores, np.nan, None, metric.direction)
         mean, std = mean_and_std(scores)
         std = std if len(scores) > 1 else None
-        if not self.is_complete:
-            return Score(scores, mean, std, metric.direction)
-        return Score(scores, mean, std, metric.direction, self._scores_behind(number, scores))
+        behind = self._scores_behind(number, scores) if self.is_complete else None
+        return Score(scores, mean, std, metric.direction, behind)
 
     def _scores_behind(self, number: int, scores: np.ndarray) -> Scores:
         """Return the scores of folds by a metric, and what is known of the rows behind them."""
@@ -764,6 +745,15 @@ class FoldsFailed(Exception):
         )
         self.scores = scores
         self.errors = errors
+
+
+def _timed(events: Iterator[T], cost: Cost) -> Iterator[T]:
+    """Yield events; the time that each one takes is added to the cost."""
+    began = perf_counter()
+    for event in events:
+        cost.seconds += perf_counter() - began
+        yield event
+        began = perf_counter()
 
 
 @contextmanager
