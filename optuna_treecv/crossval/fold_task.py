@@ -48,6 +48,7 @@ from optuna_treecv.learners.incremental import keeping_rows
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import METHOD_NAMES
 from optuna_treecv.learners.names import name_of
+from optuna_treecv.learners.steps.parts import is_passed
 from optuna_treecv.learners.steps.parts import naming_step
 from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import as_numbers
@@ -284,6 +285,15 @@ class FoldTask:
                 raise
             return None, test_X, test_y
         return estimator if _is_finite(estimator) else None, test_X, test_y
+
+    def last_fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any]:
+        """Return the last step of a fitted clone, and the test rows after the steps before it."""
+        last, X, _ = self.fitted(name, train, test)
+        while isinstance(last, Pipeline):
+            for _, step in last.steps[:-1]:
+                X = X if is_passed(step) else step.transform(X)
+            last = last.steps[-1][1]
+        return last, X
 
     def _test_part(self, test: np.ndarray, train: np.ndarray) -> tuple[Any, Any]:
         """Return test rows as an estimator takes them that was fitted on some training rows."""

@@ -46,7 +46,6 @@ from optuna_treecv.learners.growing.growth import kind_of
 from optuna_treecv.learners.growing.growth import Prepared
 from optuna_treecv.learners.growing.growth import Taken
 from optuna_treecv.learners.steps.parts import foreign_code
-from optuna_treecv.learners.steps.parts import is_passed
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import without_single_column
@@ -97,15 +96,17 @@ def divided(estimator: Any) -> tuple[str, Any]:
 
 def of_size(estimator: Any, n_trees: int) -> Any:
     """Return an ensemble of so many trees, which does not end early by other rows."""
-    prefix, last = divided(estimator)
+    _, last = divided(estimator)
     kind = kind_of(last)
     assert kind is not None
-    last = kind.without_patience(last)
-    values = {kind.size: n_trees}
-    if prefix:
-        estimator = clone(estimator).set_params(**{prefix.removesuffix("__"): last})
-        return estimator.set_params(**{prefix + name: one for name, one in values.items()})
-    return clone(last).set_params(**values)
+    sized = clone(kind.without_patience(last)).set_params(**{kind.size: n_trees})
+    return _with_last(estimator, sized)
+
+
+def _with_last(estimator: Any, last: Any) -> Any:
+    """Return a clone of a Pipeline with another last step; of others, this step alone."""
+    prefix, _ = divided(estimator)
+    return clone(estimator).set_params(**{prefix.removesuffix("__"): last}) if prefix else last
 
 
 def seed_of(request: Request, repeat: Repeat) -> int:
@@ -182,25 +183,21 @@ class GrowingFolds:
         self._cut_at: Cut = None
         self._cuts: list[Cut] = [None]
         of_last = {name.removeprefix(prefix): values for name, values in searched.items()}
-        can_share = (
-            bool(request.cross_validation.search.grid) or len(searched.keys() - {size}) == 1
-        )
+        grid = request.cross_validation.search.grid
+        can_share = bool(grid) or len(searched.keys() - {size}) == 1
         cut = kind.cut_of(last, of_last, request.settings.truncate, can_share)
         if cut is not None:
             name, widest = cut
             self._cut_at = name, getattr(last, name)
-            of_grid = [
-                (name, value)
-                for value in request.cross_validation.search.grid.get(prefix + name, ())
-            ]
+            of_grid = [(name, value) for value in grid.get(prefix + name, ())]
             self._cuts = [*dict.fromkeys([*of_grid, self._cut_at])]
             self._last = clone(self._last).set_params(**{name: widest})
         shares = size in searched or cut is not None
         self._name_of_all = self._name_without_size() if shares else b""
         self._most = self._n_trees
         self._asked: Collection[int] = ()
-        if self._name_of_all and request.cross_validation.search.grid:
-            sizes = *request.cross_validation.search.grid.get(size, ()), self._n_trees
+        if self._name_of_all and grid:
+            sizes = *grid.get(size, ()), self._n_trees
             self._asked = [one for one in sizes if is_integer(one)]
             if not self._is_best and not request.settings.is_growing:  # all of them will be
                 self._most = max([self._most, *self._asked])
@@ -412,10 +409,7 @@ class GrowingFolds:
     @cached_property
     def _name(self) -> bytes:
         """The name of the rows, the folds and the steps before the ensemble."""
-        steps: Any = None
-        if isinstance(self._fold_task.estimator, Pipeline):
-            steps = clone(self._fold_task.estimator)
-            steps.set_params(**{divided(steps)[0].removesuffix("__"): None})
+        steps = _with_last(self._fold_task.estimator, None)
         if (name := first_key(steps, encode, lasting_key)) is None:
             raise NoKey("a step has no name")
         rows = self._request.cross_validation.data_name()[0]
@@ -427,21 +421,13 @@ class GrowingFolds:
 
     def _take(self, chunk: int) -> Taken:
         """Return the rows of a fold after the steps before the ensemble."""
-        estimator = clone(self._fold_task.estimator)
-        if not isinstance(estimator, Pipeline):
-            estimator = Taking()
-        else:
-            estimator.set_params(**{divided(estimator)[0].removesuffix("__"): Taking()})
         train, test = self._cut.split(chunk).train_rows(), self._cut.test_rows(chunk)
+        estimator = _with_last(self._fold_task.estimator, Taking())
         folds = replace(self._fold_task, estimator=estimator)
         rows = self._request.cross_validation.data_name()[0]
         name = digest(rows, self._folds_name, encode(chunk))
-        fitted, X, _ = folds.fitted(name, train, test)
-        while isinstance(fitted, Pipeline):
-            for _, step in fitted.steps[:-1]:
-                X = X if is_passed(step) else step.transform(X)
-            fitted = fitted.steps[-1][1]
-        train_X, y, weights = fitted.taken_
+        last, X = folds.last_fitted(name, train, test)
+        train_X, y, weights = last.taken_
         return Taken(train_X, y, weights, X, self._request.classes)
 
     @cached_property

@@ -136,19 +136,13 @@ class NeighborsPlan(JointPlan):
             train = every if chunk is None else cut.split(chunk).train_rows()
             test = every if chunk is None else cut.test_rows(chunk)
             with foreign_code():
-                fitted, X, _ = replace(folds, estimator=at[values]).fitted(b"", train, test)
-                while type(fitted) is Pipeline:
-                    for _, step in fitted.steps[:-1]:
-                        X = X if is_passed(step) else step.transform(X)
-                    fitted = fitted.steps[-1][1]
-            return fitted, np.asarray(X) if isinstance(X, list) else X
+                last, X = replace(folds, estimator=at[values]).last_fitted(b"", train, test)
+            return last, np.asarray(X) if isinstance(X, list) else X
 
-        methods = (
-            [method]
-            if method
-            else [response_of(m, candidates[0]) for m in request.scoring.metrics]
-        )
-        methods += [] if method else request.kept_responses
+        methods = [method]
+        if not method:
+            of_scores = [response_of(metric, candidates[0]) for metric in request.scoring.metrics]
+            methods = [*of_scores, *request.kept_responses]
         y: Any = request.data.y
         if request.classes is not None:
             y = as_codes(y, request.classes)
