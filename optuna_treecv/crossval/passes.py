@@ -13,7 +13,7 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.crossval.trained import check_incremental_estimator
 from optuna_treecv.crossval.trained import declined
-from optuna_treecv.crossval.trained import TrainedPlan
+from optuna_treecv.crossval.trained import WalkedPlan
 from optuna_treecv.crossval.trained import why_not_in_time
 from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.crossval.trained import why_not_trained_further
@@ -49,7 +49,7 @@ def plan_chain(request: Request) -> Plan | Declined:
     return ChainPlan(request)
 
 
-class ChainPlan(TrainedPlan):
+class ChainPlan(WalkedPlan):
     """One model, copies of which are tested."""
 
     name = "chain"
@@ -91,7 +91,7 @@ def plan_standard(request: Request) -> Plan | Declined:
     return StandardPlan(request)
 
 
-class StandardPlan(TrainedPlan):
+class StandardPlan(WalkedPlan):
     """Trainings from scratch."""
 
     name = "standard"
@@ -159,7 +159,7 @@ def plan_pass(request: Request) -> Plan | Declined:
     return ProgressivePlan(request)
 
 
-class ProgressivePlan(TrainedPlan):
+class ProgressivePlan(WalkedPlan):
     """A pass; all scores follow from outputs."""
 
     name = "progressive"

@@ -4,14 +4,12 @@ The model of a node is sent to the rows that it waits for, block after block. A 
 all in one block is walked there in one call, which answers with the scores of its folds.
 """
 
-from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
-from dataclasses import replace
 from itertools import pairwise
 from math import log2
 from typing import Any
@@ -31,6 +29,7 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.crossval.trained import check_has_row_scores
 from optuna_treecv.crossval.trained import cost_of_tree
+from optuna_treecv.crossval.trained import kernel_test
 from optuna_treecv.crossval.trained import lane_parameters
 from optuna_treecv.crossval.trained import node_test
 from optuna_treecv.crossval.trained import output_bytes
@@ -56,12 +55,10 @@ from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import settings_key
-from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import Node
 from optuna_treecv.tree.plan import Partition
 from optuna_treecv.tree.sweeps import Descent
 from optuna_treecv.tree.sweeps import Waiting
-from optuna_treecv.tree.walk import TestedBlock
 
 # Training on a row takes as long as 16 numbers and 9 more for each model beside others do; fewer
 # than 8 models leave a part of vectors empty.
@@ -187,11 +184,7 @@ def test(
     start, stop = plan.rows(node)
     if isinstance(learner, Lanes):
         out = np.empty((len(models.settings) * n, learner.n_outputs), learner.dtype)
-        n_updates = 0
-        if node.n_folds == 1:
-            learner.outputs(state, start, stop, out)
-        else:
-            n_updates = learner.walk_subtree(plan, node, state, out)
+        n_updates = kernel_test(plan, learner, out)(node, state, start, stop)
         each: list[Any] = []
         for one, outputs in zip(learner.learners, out.reshape(-1, n, out.shape[1]), strict=True):
             leaves = Leaves(plan, one, scored.estimator, scored.metrics)
@@ -416,12 +409,6 @@ class RemoteTreePlan(TrainedPlan):
         """Return the row updates at most, and those of k trainings from scratch."""
         return cost_of_tree(self.request, self.n_epochs)
 
-    def test_folds(
-        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
-    ) -> Generator[TestedBlock]:
-        """Not used, since blocks test folds."""
-        raise NotImplementedError
-
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return the names of what is computed."""
         bound = self.bind(candidate, repeat)
@@ -441,32 +428,28 @@ class RemoteTreePlan(TrainedPlan):
         candidates, _, repeat, *_ = work
         learners = [one.learner for one in work.bound]
         leaves = self.leaves_for(candidates[0], repeat, learners[0])
-        if self.request.settings.row_losses and self.request.needs_rows:
-            check_has_row_scores(self.request, leaves, learners[0])
-        n, at_leaf = len(candidates), leaves.at_leaf
-        n_trees = 1
+        check_has_row_scores(self.request, leaves, learners[0])
+        n, n_trees = len(candidates), 1
         if n > 1:
             most = max(1, Lanes.most(learners[0]))
             n_trees = _n_trees(n, most, repeat.plan.n_folds, learners[0])
         members = [part.tolist() for part in np.array_split(np.arange(n), n_trees)]
-        trees = [
-            self._tree(candidates[0], repeat, [learners[i] for i in part], at_leaf)
-            for part in members
-        ]
+        metrics, needs_outputs = self.request.scoring.metrics, self.request.needs_predictions
+        scored = Scored(metrics, list(leaves.at_leaf), candidates[0], needs_outputs)
+        trees = []
+        for part in members:
+            some = [learners[i] for i in part]
+            models = self._models(candidates[0], repeat, some, self.responses)
+            trees.append(RemoteTree(repeat, models, scored, some[0]))
         with closing(_walk(trees)) as steps:
             for tree, part in zip(trees, members, strict=True):
-                yield from self._folds_of(tree, part, steps, work, learners)
+                yield from self._folds_of(tree, part, steps, work)
 
     def _folds_of(
-        self,
-        tree: RemoteTree,
-        members: Sequence[int],
-        steps: Iterator[None],
-        work: Work,
-        learners: Sequence[Any],
+        self, tree: RemoteTree, members: Sequence[int], steps: Iterator[None], work: Work
     ) -> Iterator[TestedFolds]:
         """Yield the folds of the candidates of one tree, part after part."""
-        candidates, sinks, repeat, *_ = work
+        candidates, sinks, repeat, *_, bound = work
         n_before = 0
         for part in repeat.parts:
             while tree.n_done < part.last:
@@ -474,46 +457,37 @@ class RemoteTreePlan(TrainedPlan):
             n_needed, n_before = tree.n_updates - n_before, tree.n_updates
             for place, candidate in enumerate(members):
                 sinks[candidate].cost.n_updates += n_needed
-                sinks[candidate].cost.seconds_prepare = learners[candidate].rows.seconds
-                rows = None
+                learner, rows = bound[candidate].learner, None
+                sinks[candidate].cost.seconds_prepare = learner.rows.seconds
                 if tree.outputs is not None:
                     outputs = ArrayThenCount.view(tree.outputs[place], 0)
-                    one = candidates[candidate], repeat, learners[candidate]
-                    rows = self.leaves_for(*one, outputs).tested(part)
+                    leaves = self.leaves_for(candidates[candidate], repeat, learner, outputs)
+                    rows = leaves.tested(part)
                 scores = tree.scores[place].part(part.first, part.n_folds)
                 yield TestedFolds(candidate, part, n_needed, rows, scores)
 
-    def _tree(
+    def _models(
         self,
         candidate: Candidate,
         repeat: Repeat,
         learners: Sequence[Any],
-        at_leaf: Collection[int],
-    ) -> RemoteTree:
-        """Return the tree of candidates that differ in the parameters of lanes."""
-        seed = self.request.settings.seed + repeat.number
-        models = replace(self._models(candidate, learners, self.responses), seed=seed)
-        needs_outputs = self.request.needs_predictions
-        metrics = self.request.scoring.metrics
-        scored = Scored(metrics, list(at_leaf), candidate, needs_outputs)
-        return RemoteTree(repeat, models, scored, learners[0])
-
-    def _models(
-        self, candidate: Candidate, learners: Sequence[Any], responses: tuple[str, ...]
+        responses: tuple[str, ...],
     ) -> Models:
-        """Return the learners without their rows."""
+        """Return learners, which differ in the parameters of lanes, without their rows."""
+        seed = self.request.settings.seed + repeat.number
         if isinstance(learners[0], Adapter):
-            return Models([candidate], responses, self.request.settings.seed)
+            return Models([candidate], responses, seed)
         before = copy(learners[0].before)
         if before is not None:
             before.X = None  # it would travel with each model
-        return Models([one.settings for one in learners], responses, 0, before)
+        return Models([one.settings for one in learners], responses, seed, before)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models of the folds."""
         learner = self.learner(candidate, self.rows(repeat), (method,))
         scored = Scored((), [], candidate, needs_outputs=True)
-        tree = RemoteTree(repeat, self._models(candidate, [learner], (method,)), scored, learner)
+        models = self._models(candidate, repeat, [learner], (method,))
+        tree = RemoteTree(repeat, models, scored, learner)
         for _ in _walk([tree]):
             pass
         assert tree.outputs is not None
@@ -521,9 +495,10 @@ class RemoteTreePlan(TrainedPlan):
 
     def fit(self, candidate: Candidate) -> Any:
         """Train on all rows in prepared order, from the first block to the last."""
-        learner = self.learner(candidate, self.rows(self.repeats[0]))
+        repeat, state = self.repeats[0], None
+        learner = self.learner(candidate, self.rows(repeat))
         placement: Placement = learner.rows.X
-        models, state = self._models(candidate, [learner], self.responses), None
+        models = self._models(candidate, repeat, [learner], self.responses)
         with placement.calls() as calls:
             for how in ("survey", "replay") if _surveys(learner) else ("update",):
                 for block, (start, stop) in enumerate(pairwise(placement.bounds)):

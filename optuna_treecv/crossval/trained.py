@@ -42,6 +42,7 @@ from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import divergence_advice
+from optuna_treecv.learners.compiled import Lanes
 from optuna_treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.learners.from_estimator import layout_for
@@ -89,7 +90,6 @@ from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.sharing.keys import SCORED_BY
 from optuna_treecv.sharing.keys import settings_key
 from optuna_treecv.sharing.keys import under_configuration
-from optuna_treecv.sharing.prefix import Prefix
 from optuna_treecv.sharing.results import KeptScores
 from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import Learner
@@ -222,6 +222,72 @@ class TrainedPlan(Plan):
             folds = under_configuration(folds)
         return Bound(learner, name, _settings_of(learner, self.name), folds, targets)
 
+    def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
+        """Return the numbers of the metrics that need more of a model than its outputs."""
+        return [
+            number
+            for number, metric in enumerate(self.request.scoring.metrics)
+            if not outputs_are_enough(candidate, learner, metric)
+        ]
+
+    def leaves_for(
+        self,
+        candidate: Candidate,
+        repeat: Repeat,
+        learner: Learner,
+        outputs: ArrayThenCount | None = None,
+    ) -> Leaves:
+        """Return what is kept at the leaves and scored."""
+        cut, metrics = repeat.cut, self.request.scoring.metrics
+        tested = cut.prepared(cut.tested_from(0, cut.n_folds)) if isinstance(cut, Splits) else None
+        at_leaf = self.at_leaf(candidate, learner)
+        scorers = [metrics[number] for number in at_leaf]
+        if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in scorers):
+            learner = learner.without_steps()  # such scorers look at predictions alone
+        return Leaves(repeat.plan, learner, candidate, metrics, at_leaf, tested, outputs)
+
+    def in_given_order(
+        self, candidate: Candidate, learner: Learner, outputs: np.ndarray, method: str
+    ) -> np.ndarray:
+        """Return the responses that follow from outputs, in the order of the rows as given."""
+        rows = learner.rows
+        prepared, labels = learner.respond(outputs, method), None
+        if method == "predict" and not is_regressor(candidate):
+            if not np.all(np.isfinite(outputs)):
+                raise ValueError(f"{candidate!r} diverges; {divergence_advice(candidate)}")
+            prepared, labels = prepared.astype(np.intp), rows.classes
+            if labels is not None and np.any(prepared < 0):
+                raise ValueError(
+                    f"{name_of(candidate)} predicts no class where it has learned none, or a "
+                    "label that is no class of y."
+                )
+        return in_given_order(prepared, rows.order, labels)
+
+    def as_fitted(self, candidate: Candidate, fitted: Any) -> Any:
+        """Return an estimator that was trained on all rows as its user expects it."""
+        names = self.request.data.feature_names()
+        if fitted is None:
+            raise ValueError(f"{candidate!r} diverges on all rows; {divergence_advice(candidate)}")
+        if not isinstance(self.front, str):
+            # Whoever fits its steps again must not change those of trials.
+            fitted = deepcopy(fitted)
+        forget_seeds(fitted, candidate)
+        if names is not None and isinstance(candidate, CompiledEstimator):
+            fitted.feature_names_in_ = names  # other estimators have seen the names
+        return as_given(fitted)
+
+
+class WalkedPlan(TrainedPlan):
+    """A plan that trains in this process, fold after fold.
+
+    Attributes
+    ----------
+    shares_models : bool
+        Whether compiled learners look models up before they train them.
+    """
+
+    shares_models = False
+
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return what names the outputs, or the scores where they do not follow from outputs."""
         bound = self.bind(candidate, repeat)
@@ -229,15 +295,14 @@ class TrainedPlan(Plan):
         if not bound.settings:
             return Results(key, bound.rows.hex(), bound=bound)
         group, n_bytes = self.group(candidate, repeat, bound), output_bytes(bound.learner, repeat)
-        if cache is None:
-            return Results(key, bound.rows.hex(), group, n_bytes=n_bytes, bound=bound)
         names, metrics = (bound.rows, bound.folds, bound.settings), self.request.scoring.metrics
         specs: Mapping[int, ResultSpec] = {}
-        if not self.at_leaf(candidate, bound.learner):
+        at_leaf = self.at_leaf(candidate, bound.learner)
+        if cache is not None and not at_leaf:
             of_outputs = Key(*names, b"outputs", n_bytes)
             read = partial(self._read, candidate, repeat, bound.learner)
             specs = {repeat.cut.n_folds: ResultSpec(of_outputs, cache, read, is_optional=True)}
-        elif all(metric.is_registered for metric in metrics):
+        elif cache is not None and all(metric.is_registered for metric in metrics):
             of_metrics = [encode(metric.name) for metric in metrics]
             settings = digest(bound.settings, SCORED_BY, bound.targets[0], *of_metrics)
             where = cache if bound.targets[1] else cache.memory
@@ -265,19 +330,6 @@ class TrainedPlan(Plan):
         root, n_uncounted = repeat.plan.root, max(0, -n_updates)
         rows, called = leaves.tested(root), leaves.called
         return TestedFolds(0, root, abs(n_updates), rows, called=called, n_uncounted=n_uncounted)
-
-    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
-        """Return the learner that shares models with other evaluations of the same rows.
-
-        Parameters
-        ----------
-        learner : Learner
-        cache : ModelCache or StoredModelCache
-            Where the models are kept.
-        root : Prefix
-            The prefix before the first prepared row.
-        """
-        return learner
 
     @abstractmethod
     def test_folds(
@@ -320,12 +372,12 @@ class TrainedPlan(Plan):
         # requested. A learner that is trained on whole phases has no such states.
         # Models of rows on disk are not shared: they wait for rows in another order.
         may_share = learner.phases_may_be_cut or not self.request.settings.is_early
+        may_share &= self.shares_models and isinstance(learner, CompiledLearner)
         if cache is not None and may_share and learner.rows.file is None:
             root = self.request.cross_validation.shared.root(bound.rows)
-            learner = self.share(learner, cache, root)
+            learner = SharedLearner(learner, cache, root)
         leaves = self.leaves_for(candidate, repeat, learner)
-        if self.request.settings.row_losses and self.request.needs_rows:
-            check_has_row_scores(self.request, leaves, learner)
+        check_has_row_scores(self.request, leaves, learner)
         training = Training(self, repeat, learner, leaves)
         try:
             if watch is not None:
@@ -350,30 +402,6 @@ class TrainedPlan(Plan):
             if isinstance(cache, StoredModelCache):
                 cache.end(sink.comes_again)
 
-    def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
-        """Return the numbers of the metrics that need more of a model than its outputs."""
-        return [
-            number
-            for number, metric in enumerate(self.request.scoring.metrics)
-            if not outputs_are_enough(candidate, learner, metric)
-        ]
-
-    def leaves_for(
-        self,
-        candidate: Candidate,
-        repeat: Repeat,
-        learner: Learner,
-        outputs: ArrayThenCount | None = None,
-    ) -> Leaves:
-        """Return what is kept at the leaves and scored."""
-        cut, metrics = repeat.cut, self.request.scoring.metrics
-        tested = cut.prepared(cut.tested_from(0, cut.n_folds)) if isinstance(cut, Splits) else None
-        at_leaf = self.at_leaf(candidate, learner)
-        scorers = [metrics[number] for number in at_leaf]
-        if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in scorers):
-            learner = learner.without_steps()  # such scorers look at predictions alone
-        return Leaves(repeat.plan, learner, candidate, metrics, at_leaf, tested, outputs)
-
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the models of the folds."""
         self.request.cross_validation.unused.warn(candidate, n_epochs=self.request.given_epochs)
@@ -383,23 +411,6 @@ class TrainedPlan(Plan):
         for _ in self.test_folds(repeat, learner, leaves, self.request.settings.n_threads):
             pass
         return self.in_given_order(candidate, learner, leaves.outputs.array, method)
-
-    def in_given_order(
-        self, candidate: Candidate, learner: Learner, outputs: np.ndarray, method: str
-    ) -> np.ndarray:
-        """Return the responses that follow from outputs, in the order of the rows as given."""
-        rows = learner.rows
-        prepared, labels = learner.respond(outputs, method), None
-        if method == "predict" and not is_regressor(candidate):
-            if not np.all(np.isfinite(outputs)):
-                raise ValueError(f"{candidate!r} diverges; {divergence_advice(candidate)}")
-            prepared, labels = prepared.astype(np.intp), rows.classes
-            if labels is not None and np.any(prepared < 0):
-                raise ValueError(
-                    f"{name_of(candidate)} predicts no class where it has learned none, or a "
-                    "label that is no class of y."
-                )
-        return in_given_order(prepared, rows.order, labels)
 
     def fit(self, candidate: Candidate) -> Any:
         """Train on the rows in prepared order, and in further epochs in random orders."""
@@ -413,19 +424,6 @@ class TrainedPlan(Plan):
             assert isinstance(learner, ModelTrainer)
             learner.replay(state, order)
         return self.as_fitted(candidate, learner.estimator(state))
-
-    def as_fitted(self, candidate: Candidate, fitted: Any) -> Any:
-        """Return an estimator that was trained on all rows as its user expects it."""
-        names = self.request.data.feature_names()
-        if fitted is None:
-            raise ValueError(f"{candidate!r} diverges on all rows; {divergence_advice(candidate)}")
-        if not isinstance(self.front, str):
-            # Whoever fits its steps again must not change those of trials.
-            fitted = deepcopy(fitted)
-        forget_seeds(fitted, candidate)
-        if names is not None and isinstance(candidate, CompiledEstimator):
-            fitted.feature_names_in_ = names  # other estimators have seen the names
-        return as_given(fitted)
 
 
 class Training:
@@ -729,6 +727,8 @@ def why_not_in_time(request: Request) -> str:
 
 def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> None:
     """Refuse to keep the scores of rows where a scorer is called for each fold."""
+    if not (request.settings.row_losses and request.needs_rows):
+        return
     metric, classes = request.scoring.first, learner.rows.classes
     follows = isinstance(metric, Loss) or fold_metric(metric, classes) is not None
     at_leaf = request.scoring.optimized[0] in leaves.at_leaf
@@ -752,17 +752,31 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
     return metric.is_made and can_answer and is_ours(type(compiled_part(estimator)))
 
 
+def kernel_test(
+    plan: Partition, learner: CompiledLearner | SharedLearner | Lanes, out: np.ndarray
+) -> TestNode:
+    """Return the function that tests all folds of a node in one call of a kernel."""
+
+    def test(node: Node, state: Any, start: int, stop: int) -> int:
+        if node.n_folds == 1:
+            learner.outputs(state, start, stop, out)
+            return 0
+        return learner.walk_subtree(plan, node, state, out)
+
+    return test
+
+
 def node_test(plan: Partition, learner: Learner, leaves: Leaves) -> TestNode:
     """Return the function that tests all folds of a node, of a compiled learner in one call."""
+    if isinstance(learner, CompiledLearner | SharedLearner) and not leaves.at_leaf:
+        assert leaves.outputs is not None
+        return kernel_test(plan, learner, leaves.outputs.array)
 
     def test(node: Node, state: Any, start: int, stop: int) -> int:
         if node.n_folds == 1 and not leaves.at_leaf:
             assert leaves.outputs is not None
             learner.outputs(state, start, stop, leaves.outputs.array)
             return 0
-        if isinstance(learner, CompiledLearner | SharedLearner) and not leaves.at_leaf:
-            assert leaves.outputs is not None
-            return learner.walk_subtree(plan, node, state, leaves.outputs.array)
         if stop < plan.rows(node)[1]:
             return 0  # what is called with a model takes all rows of its fold
         return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)

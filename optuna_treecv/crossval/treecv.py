@@ -46,10 +46,11 @@ from optuna_treecv.crossval.trained import Bound
 from optuna_treecv.crossval.trained import check_incremental_estimator
 from optuna_treecv.crossval.trained import cost_of_tree
 from optuna_treecv.crossval.trained import declined
+from optuna_treecv.crossval.trained import kernel_test
 from optuna_treecv.crossval.trained import lane_parameters
 from optuna_treecv.crossval.trained import node_test
-from optuna_treecv.crossval.trained import TrainedPlan
 from optuna_treecv.crossval.trained import Training
+from optuna_treecv.crossval.trained import WalkedPlan
 from optuna_treecv.crossval.trained import why_not_in_tree
 from optuna_treecv.learners.compiled import CompiledLearner
 from optuna_treecv.learners.compiled import Lanes
@@ -62,12 +63,9 @@ from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.scoring.at_leaves import COUNT_BYTES
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.scoring.metrics import Metric
-from optuna_treecv.sharing.caches import AnyCache
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
 from optuna_treecv.sharing.keys import settings_key
-from optuna_treecv.sharing.prefix import Prefix
-from optuna_treecv.sharing.shared_learner import SharedLearner
 from optuna_treecv.tree.plan import cut
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import ModelTrainer
@@ -110,10 +108,11 @@ def _is_linear(estimator: Any) -> bool:
     return issubclass(kind, LinearEstimator) or (from_sklearn and is_model)
 
 
-class TreePlan(TrainedPlan):
+class TreePlan(WalkedPlan):
     """A walk along the tree; several candidates are trained row by row, on lanes."""
 
     name = "treecv"
+    shares_models = True
 
     def __init__(self, request: Request) -> None:
         super().__init__(
@@ -122,12 +121,6 @@ class TreePlan(TrainedPlan):
             shared_parameters=lane_parameters(request.estimator),
             averages_models=_is_linear(request.estimator),
         )
-
-    def share(self, learner: Learner, cache: AnyCache, root: Prefix) -> Learner:
-        """Return a learner that looks models up in the cache, if its states have keys."""
-        if isinstance(learner, CompiledLearner):
-            return SharedLearner(learner, cache, root)
-        return learner
 
     def early(self, training: Training) -> Generator[RowProgress]:
         """Yield the progressive losses along the first pass, and those of 16 folds of many."""
@@ -550,12 +543,6 @@ def walk_lanes(
     pending: list[Pending] | None = None,
 ) -> int:
     """Write the outputs of all learners, one after the other; return the row updates of each."""
-
-    def test(node: Node, state: Any, start: int, stop: int) -> int:
-        if node.n_folds == 1:
-            lanes.outputs(state, start, stop, out)
-            return 0
-        return lanes.walk_subtree(plan, node, state, out)
-
+    test = kernel_test(plan, lanes, out)
     blocks = walk_tree(plan, lanes, test, nodes, n_jobs, pending)
     return sum(n_updates for _, n_updates in blocks)
