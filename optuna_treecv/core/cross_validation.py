@@ -413,15 +413,13 @@ class CrossValidation:
             )
         is_random = settings.order == "random"
         reports_of = len(cuts) if settings.reports_parts else None
+        n_threads = settings.n_threads
         repeats = [
-            make_repeat(
-                number, cut, is_random, self._seed_of(number), settings.n_threads, reports_of
-            )
+            make_repeat(number, cut, is_random, self._seed_of(number), n_threads, reports_of)
             for number, cut in enumerate(cuts)
         ]
-        if (
-            settings.is_early or settings.is_growing
-        ):  # folds are tested in other parts, and scored when all of them are
+        # Folds are tested in other parts, and scored when all of them are.
+        if settings.is_early or settings.is_growing:
             repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
         return repeats
 

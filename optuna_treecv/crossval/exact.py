@@ -151,11 +151,8 @@ class SumsPlan(JointPlan):
 
 def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
     """Return a plan of a kind, or why there is none."""
-    parts, last = (
-        parts_of(request.estimator, kind.families, kind.foreign),
-        last_step(request.estimator),
-    )
-    is_family = type(last) in kind.families
+    parts = parts_of(request.estimator, kind.families, kind.foreign)
+    is_family = type(last_step(request.estimator)) in kind.families
     why_not = _why_not(kind, request, parts)
     if not why_not and isinstance(parts, Parts):
         why_not = kind.why_not(request, parts)

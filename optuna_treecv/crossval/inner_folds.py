@@ -19,19 +19,18 @@ _MOST_FOLDS = 100
 
 def check_folds(run: Run) -> None:
     """Refuse folds that cannot be left out in pairs."""
-    cut, tested = (
-        run.request.cross_validation.repeats[0].cut,
-        run.request.cross_validation.tested(run.method_name),
-    )
-    if run.request.data.is_placed:
+    request = run.request
+    cut = request.cross_validation.repeats[0].cut
+    tested = request.cross_validation.tested(run.method_name)
+    if request.data.is_placed:
         raise ValueError(
             "X must be in the memory of this process for nested cross-validation, got "
-            f"{type(run.request.data.X).__name__}."
+            f"{type(request.data.X).__name__}."
         )
-    if run.request.is_pooled:
+    if request.is_pooled:
         raise ValueError(
             "scoring must be a score of each fold for nested cross-validation, got the pooled "
-            f"{run.request.scoring.name!r}."
+            f"{request.scoring.name!r}."
         )
     why = "" if 3 <= cut.n_folds <= _MOST_FOLDS else f"it makes {cut.n_folds}"
     if tested.goes_forward:
@@ -58,10 +57,8 @@ def by_pairs(cross_validation: CrossValidation, scores: np.ndarray) -> np.ndarra
 
     In row i and column j it is that of the model without the folds i and j on fold j.
     """
-    table = []
-    for repeat, of_repeat in zip(
-        cross_validation.repeats, scores.reshape(cross_validation.n_repeats, -1), strict=True
-    ):
+    table, of_repeats = [], scores.reshape(cross_validation.n_repeats, -1)
+    for repeat, of_repeat in zip(cross_validation.repeats, of_repeats, strict=True):
         cut = repeat.cut
         assert isinstance(cut, FoldPairs)
         k = cut.folds.n_folds
@@ -76,11 +73,8 @@ def by_pairs(cross_validation: CrossValidation, scores: np.ndarray) -> np.ndarra
 
 def without_fold(cross_validation: CrossValidation, number: int, fold: int) -> CrossValidation:
     """Return the cross-validation of a repeat without the rows of one fold, with its seed."""
-    cut, data, settings = (
-        cross_validation.repeats[number].cut,
-        cross_validation.data,
-        cross_validation.settings,
-    )
+    cut = cross_validation.repeats[number].cut
+    data, settings = cross_validation.data, cross_validation.settings
     ids = np.full(cut.n_rows, -1)  # rows that are never tested
     for chunk in range(cut.n_folds):
         ids[cut.test_rows(chunk)] = cut.number(chunk)
