@@ -163,7 +163,7 @@ def test_what_is_precomputed_is_revealed_part_by_part(run_of):
     run = run_of(1.0, report="folds")
     other = run_of(2.0)
     assert evaluate_batch([run, other])
-    seen = [run.book.n_scored for _ in run]
+    seen = [run.book.n_scored for _ in run.events()]
     assert seen == [1, 2, 3, 4] and run.is_complete
     assert run.n_bytes_precomputed == 0 < other.n_bytes_precomputed
 

@@ -470,10 +470,6 @@ class Plan(ABC):
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the out-of-fold predictions in the order of the rows as given."""
 
-    def fold_models(self, candidates: Sequence[Candidate], repeat: Repeat) -> list[np.ndarray]:
-        """Return the models of each fold, (n_candidates, n_outputs, width)."""
-        raise NotImplementedError
-
     def fit(self, candidate: Candidate) -> Any:
         """Return the estimator fitted on all rows."""
         request = self.request
@@ -499,13 +495,6 @@ class Engine:
     plan: Callable[[Request], Plan | Declined]
     methods: tuple[str, ...]
     takes_remote_rows: bool = False
-
-
-def cost_of_trainings(request: Request, kind: str) -> str:
-    """Return the number of fits or trainings, which ``kind`` names, and of their rows."""
-    n_trainings = request.cross_validation.n_folds * request.cross_validation.n_repeats
-    n_rows = request.cross_validation.n_updates_standard
-    return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in all."
 
 
 def in_given_order(

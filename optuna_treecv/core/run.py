@@ -350,11 +350,6 @@ class Run:
 
     # The evaluation.
 
-    def __iter__(self) -> Generator[int]:
-        for event in self.events():
-            assert isinstance(event, int)  # early scores are not requested
-            yield event
-
     def events(self, watch: Watch | None = None) -> Generator[RowProgress | TreeProgress | int]:
         """Evaluate the folds; yield early scores if ``watch`` requests them, and then parts.
 

@@ -24,7 +24,6 @@ from sklearn.utils.parallel import Parallel
 
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
-from optuna_treecv.core.engine import cost_of_trainings
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
@@ -94,6 +93,13 @@ def plan_fits(request: Request) -> Plan | Declined:
 _ONCE_PER_ROW = "each node is searched once per row"
 
 
+def cost_of_trainings(request: Request, kind: str) -> str:
+    """Return the number of fits or trainings, which ``kind`` names, and of their rows."""
+    n_trainings = request.cross_validation.n_folds * request.cross_validation.n_repeats
+    n_rows = request.cross_validation.n_updates_standard
+    return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in all."
+
+
 class FitPlan(Plan):
     """The fits of the folds."""
 
@@ -117,12 +123,13 @@ class FitPlan(Plan):
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return what names the results of each fold."""
-        return _Fits(self.request, candidate, repeat).results()
+        fits = _Fits(self.request, candidate, repeat)
+        return fits.results()._replace(bound=fits)
 
     def evaluate(self, work: Work) -> Generator[Event]:
         """Fit the folds in parallel, and yield their scores in order."""
-        fits = _Fits(self.request, work.candidates[0], work.repeat)
-        yield from fits.events(list(work.folds), work.sinks[0])
+        (fits,), (sink,) = work.bound, work.sinks
+        yield from fits.events(list(work.folds), sink)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the fits of the folds."""

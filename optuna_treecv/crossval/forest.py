@@ -16,7 +16,6 @@ from sklearn.base import clone
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
-from optuna_treecv.core.engine import cost_of_trainings
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import in_given_order
@@ -29,6 +28,7 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.stored_scores import kept_scores
 from optuna_treecv.core.stored_scores import results_of
+from optuna_treecv.crossval.fit import cost_of_trainings
 from optuna_treecv.crossval.joint import why_not_scored
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of

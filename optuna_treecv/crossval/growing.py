@@ -14,7 +14,6 @@ from sklearn.base import is_classifier
 
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
-from optuna_treecv.core.engine import cost_of_trainings
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
@@ -25,6 +24,7 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.stored_scores import kept_scores
 from optuna_treecv.core.stored_scores import results_of
+from optuna_treecv.crossval.fit import cost_of_trainings
 from optuna_treecv.crossval.fit import FitPlan
 from optuna_treecv.crossval.growing_folds import divided
 from optuna_treecv.crossval.growing_folds import GrowingFolds

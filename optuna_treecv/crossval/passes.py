@@ -6,11 +6,11 @@ import numpy as np
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.core.engine import Candidate
-from optuna_treecv.core.engine import cost_of_trainings
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
+from optuna_treecv.crossval.fit import cost_of_trainings
 from optuna_treecv.crossval.trained import check_incremental_estimator
 from optuna_treecv.crossval.trained import declined
 from optuna_treecv.crossval.trained import WalkedPlan

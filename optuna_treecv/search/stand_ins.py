@@ -50,6 +50,7 @@ from optuna_treecv.crossval.engines import cross_validation_for
 from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.crossval.engines import runs_for
 from optuna_treecv.crossval.growing_folds import divided
+from optuna_treecv.crossval.newton import NewtonPlan
 from optuna_treecv.learners.growing.growth import kind_of
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.names import name_of
@@ -577,6 +578,7 @@ class _Paths:
         if others := [run for run in runs if run.plan.name != "newton"]:
             raise LeftToSklearn(others[0].reason)
         plan, candidates = runs[0].plan, [run.estimator for run in runs]
+        assert isinstance(plan, NewtonPlan)
         for repeat in cross_validation.repeats:
             for fold, models in enumerate(plan.fold_models(candidates, repeat)):
                 if not np.all(np.isfinite(models)):

@@ -326,7 +326,7 @@ def _incumbent_of(trial: FrozenTrial, run: Run, losses: RaceLosses | None) -> In
     if not settings.is_early:
         run = run.with_row_scores()
         losses = losses if run.request.needs_rows else None
-        parts = [part for _ in run if (part := _part_losses(run, losses)[0]) is not None]
+        parts = [part for _ in run.events() if (part := _part_losses(run, losses)[0]) is not None]
         rows = np.concatenate(parts) if parts else None
         return Incumbent(trial.number, trial.value, rows, folds=_fold_losses(run))
     if run.why_no_early_report:
