@@ -148,15 +148,11 @@ def interval_of(scores: Scores, method: str, level: Any, loss_range: Any = None)
             f"interval needs finite scores, but {scores.name!r} of some fold is infinite, since "
             "its model has diverged."
         )
-    if method == "bayle":
-        if (why := _why_not_bayle(scores)) is not None:
-            raise ValueError(why)
-        half = float(stats.norm.ppf((1 + level) / 2)) * row_error(scores)
-    elif method == "hoeffding":
-        half = _hoeffding(scores, level, loss_range)
     if method == "nadeau_bengio":
         interval = _by_nadeau_bengio(scores, level)
     else:
+        is_bayle = method == "bayle"
+        half = _bayle(scores, level) if is_bayle else _hoeffding(scores, level, loss_range)
         mean, models = float(scores.by_fold.mean()), models_in_words(scores.tested)
         interval = Interval(mean - half, mean + half, method, models, level)
     interval = within(interval, loss_range or range_of(scores.metric))
@@ -311,27 +307,28 @@ def _checked_range(loss_range: Any, scores: Scores) -> tuple[float, float]:
     return low, high
 
 
-def _why_not_bayle(scores: Scores) -> str | None:
-    """Return why the rows' standard error cannot be had, or None."""
+def _bayle(scores: Scores, level: float) -> float:
+    """Return half the width of the interval by the rows' standard error."""
     if not scores.metric.is_mean:
-        return (
+        raise ValueError(
             f"method must be 'nadeau_bengio' for {scores.name!r}, which is no mean over rows, got "
             "'bayle'."
         )
     if scores.tested.shares_test_rows:
-        return (
+        raise ValueError(
             "method must be 'nadeau_bengio' where folds have test rows in common, got 'bayle', "
             "which takes all scores of rows as independent."
         )
     if scores.spreads is not None and not np.all(np.isfinite(scores.spreads)):
         other = "" if scores.tested.goes_forward else " or method='nadeau_bengio'"
-        return (
+        raise ValueError(
             f"method='bayle' needs the scores of rows, which {scores.name!r} does not give with "
             f"method={scores.tested.method!r}; row_losses=True{other} would be right."
         )
-    if np.isnan(row_error(scores)):
-        return "method='bayle' needs two or more tested rows."
-    return None
+    error = row_error(scores)
+    if np.isnan(error):
+        raise ValueError("method='bayle' needs two or more tested rows.")
+    return float(stats.norm.ppf((1 + level) / 2)) * error
 
 
 def note_of_instability(scores: Scores) -> str:

@@ -57,11 +57,23 @@ def check_scoring(request: Request, plan: Plan) -> None:
     if request.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
         kind = "classifier" if is_classifier(estimator) else "regressor"
         raise ValueError(f"y must be given for a {kind}, got None.")
+    has_columns = request.data.why_only_fit(is_classifier(estimator)).startswith("y has")
     for metric in scoring.metrics:
-        _check_takes_columns(metric, request)
-        _check_positive_label(metric, request)
+        if has_columns and not isinstance(metric, Scorer):
+            raise ValueError(
+                "scoring must be a scorer(estimator, X, y), or the name of one such as 'accuracy' "
+                f"for columns of classes, for y of shape {request.data.y.shape}, got "
+                f"{metric.name!r}."
+            )
+        scorer = metric.of if isinstance(metric, Pooled) else metric
+        _check_positive_label(scorer, metric.name, request)
         check_methods(estimator, metric.methods, f"scoring={metric.name!r}", request.of_class)
-        _check_takes_weights(metric, request)
+        takes_weights = not isinstance(scorer, Scorer) or scorer.takes_weights
+        if request.data.score_weights is not None and not takes_weights:
+            raise ValueError(
+                f"score_weight must be None with scoring={metric.name!r}, which takes no "
+                "sample_weight."
+            )
     if request.settings.order == "random" and not plan.capabilities.is_incremental:
         raise ValueError(
             f"order must be 'fixed' for {name_of(estimator)} with method={plan.name!r}, "
@@ -91,31 +103,8 @@ def check_scores_rows(request: Request) -> None:
             )
 
 
-def _check_takes_weights(metric: Metric, request: Request) -> None:
-    scorer = metric.of if isinstance(metric, Pooled) else metric
-    if request.data.score_weights is None or not isinstance(scorer, Scorer):
-        return
-    if not scorer.takes_weights:
-        raise ValueError(
-            f"score_weight must be None with scoring={metric.name!r}, which takes no "
-            "sample_weight."
-        )
-
-
-def _check_takes_columns(metric: Metric, request: Request) -> None:
-    """Refuse a loss of classes for several columns of them."""
-    data = request.data
-    columns = data.why_only_fit(is_classifier(request.estimator)).startswith("y has")
-    if columns and not isinstance(metric, Scorer):
-        raise ValueError(
-            "scoring must be a scorer(estimator, X, y), or the name of one such as 'accuracy' "
-            f"for columns of classes, for y of shape {data.y.shape}, got {metric.name!r}."
-        )
-
-
-def _check_positive_label(metric: Metric, request: Request) -> None:
+def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) -> None:
     """Refuse a scorer of scikit-learn whose positive label is none of two classes."""
-    scorer = metric.of if isinstance(metric, Pooled) else metric
     score: Any = getattr(scorer, "score", None)
     function = getattr(score, "_score_func", None)
     if function is None or request.classes is None or len(request.classes) != 2:
@@ -130,7 +119,7 @@ def _check_positive_label(metric: Metric, request: Request) -> None:
     label, classes = of_score.get("pos_label"), request.classes.tolist()
     if is_used and label is not None and label not in classes:
         raise ValueError(
-            f"scoring={metric.name!r} needs another pos_label, since {label!r} is none of the "
+            f"scoring={name!r} needs another pos_label, since {label!r} is none of the "
             f"labels {classes[0]!r} and {classes[1]!r}; make_scorer({function.__name__}, "
             f"pos_label={classes[1]!r}, response_method={scorer.methods!r}), for example, would "
             "be right."

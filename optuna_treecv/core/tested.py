@@ -1,8 +1,10 @@
 """Which rows a cross-validation has tested how: what uncertainty depends on besides the scores."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from functools import partial
 from typing import Any
 from typing import Literal
 
@@ -71,17 +73,7 @@ class Tested:
     @cached_property
     def goes_forward(self) -> bool:
         """Whether each model is tested on rows after all of its training rows."""
-        cut = self.cuts[0]
-        if self.method == "chain":
-            return True
-        return (
-            not isinstance(cut, Folds)
-            and cut.n_folds > 1
-            and all(
-                cut.split(chunk).train_rows().max() < cut.test_rows(chunk).min()
-                for chunk in range(cut.n_folds)
-            )
-        )
+        return self.method == "chain" or self._all_splits(_is_forward)
 
     @cached_property
     def is_ordered(self) -> bool:
@@ -90,15 +82,16 @@ class Tested:
         Models are tested on later rows, or the rows before or after the test rows are left out of
         training, as by purged folds.
         """
+        is_purged = partial(_is_purged, self.cuts[0].n_rows)
+        return self.goes_forward or self._all_splits(is_purged)
+
+    def _all_splits(self, holds: Callable[[np.ndarray, np.ndarray], bool]) -> bool:
+        """Return whether there are several splits, and ``holds(train, test)`` of each of them."""
         cut = self.cuts[0]
-        return self.goes_forward or (
-            not isinstance(cut, Folds)
-            and cut.n_folds > 1
-            and all(
-                _is_purged(cut.split(chunk).train_rows(), cut.test_rows(chunk), cut.n_rows)
-                for chunk in range(cut.n_folds)
-            )
-        )
+        if isinstance(cut, Folds) or cut.n_folds == 1:
+            return False
+        chunks = range(cut.n_folds)
+        return all(holds(cut.split(one).train_rows(), cut.test_rows(one)) for one in chunks)
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -185,7 +178,12 @@ class Tested:
         return ""
 
 
-def _is_purged(train: np.ndarray, test: np.ndarray, n_rows: int) -> bool:
+def _is_forward(train: np.ndarray, test: np.ndarray) -> bool:
+    """Return whether all test rows come after the training rows."""
+    return bool(train.max() < test.min())
+
+
+def _is_purged(n_rows: int, train: np.ndarray, test: np.ndarray) -> bool:
     """Return whether runs of test rows have no training row before, or none after them."""
     is_tested, is_trained = np.zeros(n_rows + 2, bool), np.zeros(n_rows + 2, bool)
     is_tested[test + 1] = is_trained[train + 1] = True
