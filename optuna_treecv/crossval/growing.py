@@ -40,7 +40,7 @@ from optuna_treecv.scoring.metrics import Pooled
 
 def plan_growth(name: str, request: Request) -> Plan | Declined:
     """Return a plan for an ensemble that grows tree by tree."""
-    *_, last = divided(request.estimator)
+    prefix, last = divided(request.estimator)
     kind = kind_of(last)
     is_mine = kind is not None and kind.is_boosted == (name == "boosting")
     why_not = f"{type(last).__name__} does not grow tree by tree"
@@ -53,7 +53,7 @@ def plan_growth(name: str, request: Request) -> Plan | Declined:
         )
         free = () if kind else request.estimator.get_params(deep=True)
         return Declined(why_not, advice, free, 2 if is_mine else 0)
-    _check(request)
+    _check(request, kind, prefix, last)
     return GrowingPlan(request, name)
 
 
@@ -72,19 +72,18 @@ def _why_not(request: Request, kind: type[Growth], last: Any) -> str:
     return why_not_scored(request)
 
 
-def _check(request: Request) -> None:
+def _check(request: Request, kind: type[Growth], prefix: str, last: Any) -> None:
     """Refuse early stopping on rows that there are not; the library refuses the rest."""
-    prefix, last = divided(request.estimator)
-    kind, settings = kind_of(last), request.settings
-    is_best, n_repeats = settings.n_estimators is not None, request.cross_validation.n_repeats
-    if kind is not None and not is_best and (patience := kind.patience(last)):
+    settings, n_repeats = request.settings, request.cross_validation.n_repeats
+    is_best = settings.n_estimators is not None
+    if not is_best and (patience := kind.patience(last)):
         raise ValueError(
             f"n_estimators must be 'best' for {name_of(last)} that stops after {patience} "
             "trees without a better score, since it is the mean score of the folds that "
             "decides then, and fit would need further rows; got None."
         )
     if settings.truncate:
-        _check_truncated(request, prefix, last)
+        _check_truncated(request, kind, prefix, last)
     scoring = settings.scored_by
     pools = scoring is not None and isinstance(scoring.first, Pooled)
     if is_best and (n_repeats > 1 or pools):
@@ -95,10 +94,10 @@ def _check(request: Request) -> None:
         )
 
 
-def _check_truncated(request: Request, prefix: str, last: Any) -> None:
+def _check_truncated(request: Request, kind: type[Growth], prefix: str, last: Any) -> None:
     """Refuse cuts at a depth where trees of this depth would differ by more than chance."""
-    kind, searched = kind_of(last), request.cross_validation.search.ends
-    if kind is None or kind.is_boosted or f"{prefix}max_depth" not in searched:
+    searched = request.cross_validation.search.ends
+    if kind.is_boosted or f"{prefix}max_depth" not in searched:
         raise ValueError(
             "truncate must be False unless max_depth of a forest is searched, got True for "
             f"{name_of(request.estimator)}."

@@ -205,7 +205,6 @@ class GrowingFolds:
         self._ends = [*takewhile(lambda end: end < self._most, kind.blocks), self._most]
         self._curve: Curve | None = None
         self._n_begun = self._n_noted = 0
-        self._finished: dict[int, TestedRows] = {}
 
     def events(self, watch: Watch) -> Generator[TreeProgress]:
         """Grow the trees of all folds, those of the first fold first."""
@@ -214,8 +213,8 @@ class GrowingFolds:
             self._grow([0], end)
             curve = self._note(1, end)
             n_left = 0 if curve.has_ended(self._patience) else self._most - end
-            can_say = 0 in self._finished or self._has_grown(0, end)
-            rows = self._row_scores(end) if watch.takes_rows and can_say else None
+            takes_rows = watch.takes_rows and self._has_outputs(0, end)
+            rows = self._row_scores(end) if takes_rows else None
             yield TreeProgress(0, step, curve.value, end, 1, n_left, rows)
             if n_left == 0:
                 break
@@ -275,8 +274,8 @@ class GrowingFolds:
                 for old in [*fold.outputs][: -max(1, n_kept)]:
                     del fold.outputs[old]
             if self._request.needs_predictions and not self._is_best and end == self._most:
-                outputs = self._outputs_of(chunk, self._n_trees, self._cut_at)
-                self._finished[chunk] = self._tested(chunk, [outputs])
+                key = self._n_trees, self._cut_at
+                fold.outputs = {key: self._outputs_of(chunk, *key)}
         fold.seconds += perf_counter() - began
         for block in self._ends:
             if n_before < block <= end or block == end:
@@ -367,14 +366,16 @@ class GrowingFolds:
     def _release(self, chunk: int) -> None:
         """Leave a fold to trials of other sizes, in the room of the cache, or drop its trees."""
         fold, memory = self._folds[chunk], self._request.cross_validation.shared.memory
-        self._folds[chunk] = Fold(scores=dict(fold.scores), oob_scores=dict(fold.oob_scores))
+        outputs = fold.outputs if self._request.needs_predictions else {}
+        self._folds[chunk] = Fold(None, dict(fold.scores), outputs, dict(fold.oob_scores))
         if not self._name_of_all or memory is None or not fold.seconds:
             return
         if self._most == max([0, *self._asked]) and not self._is_best:
             fold.growth = None  # all that will be asked for is known
+        fold.outputs = {}
         if fold.growth is not None:
             fold.growth.forget_rows()
-            fold.outputs, fold.growth.take = {}, _none_to_take
+            fold.growth.take = _none_to_take
         memory.keep(("growth", self._name_of_all, chunk), fold, fold.seconds)
 
     def _held(self, chunk: int) -> Fold | None:
@@ -482,15 +483,15 @@ class GrowingFolds:
         self._sink.set_curve(self._curve)
         return self._curve
 
-    def _has_grown(self, chunk: int, n_trees: int) -> bool:
-        """Return whether so many trees are here, and not only their scores, which may be kept."""
-        growth = self._folds[chunk].growth
-        return growth is not None and growth.n_trees >= n_trees
+    def _has_outputs(self, chunk: int, n_trees: int) -> bool:
+        """Return whether so many trees can predict, and not only their scores are cached."""
+        fold = self._folds[chunk]
+        has_grown = fold.growth is not None and fold.growth.n_trees >= n_trees
+        return has_grown or (n_trees, self._cut_at) in fold.outputs
 
     def _row_scores(self, n_trees: int) -> RowScores:
         """Return the scores of the test rows of the first fold."""
-        tested = self._finished.get(0)
-        tested = tested or self._tested(0, [self._outputs_of(0, n_trees, self._cut_at)])
+        tested = self._tested(0, [self._outputs_of(0, n_trees, self._cut_at)])
         scores = RowScores(len(tested), tested.weights is not None)
         scores.add(self._scorer.of_rows(tested), tested.weights)
         return scores
@@ -530,17 +531,14 @@ class GrowingFolds:
         assert self._curve is not None
         n_trees = self._curve.best
         for chunk in range(*part):
-            fold = self._folds[chunk]
-            known = fold.scores[n_trees, self._cut_at]
-            is_needed = chunk not in self._finished and (request.pools or request.needs_rows)
-            if is_needed and not self._has_grown(chunk, n_trees):
+            known = self._folds[chunk].scores[n_trees, self._cut_at]
+            is_needed = request.pools or request.needs_rows
+            if is_needed and not self._has_outputs(chunk, n_trees):
                 self._grow_one(n_trees if self._is_best else self._most, chunk)
-            if self._has_grown(chunk, n_trees) and request.needs_predictions:
-                outputs = self._outputs_of(chunk, n_trees, self._cut_at)
-                self._finished[chunk] = self._tested(chunk, [outputs])
             rows = None
-            if chunk in self._finished:
-                rows = self._along_tree(chunk, self._finished.pop(chunk))
+            if request.needs_predictions and self._has_outputs(chunk, n_trees):
+                outputs = self._outputs_of(chunk, n_trees, self._cut_at)
+                rows = self._along_tree(chunk, self._tested(chunk, [outputs]))
             diverged = np.array([known.has_diverged])
             scores = FoldScores(known.scores[:, None], diverged, known.spreads[:, :, None])
             n_needed = self._cut.n_trained if chunk == 0 else 0
