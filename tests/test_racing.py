@@ -206,7 +206,7 @@ def test_what_the_pruner_is_told(report, scoring, weighted):
             parts[64] = nested.values, 0, 320
         else:
             run = run.with_row_scores()
-            found = [(part, *run.book.part_rows) for part in run]
+            found = [(part, *run.book.part_rows) for part in run.events()]
             rows = np.concatenate([one[1] for one in found])
             ends = np.cumsum([len(one[1]) for one in found])
             parts = {

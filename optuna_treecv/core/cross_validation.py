@@ -354,10 +354,9 @@ class CrossValidation:
             rows = ToCut(data.X, data.y, settings.groups, data.n_rows, settings.shuffle, codes)
             cuts = make_cuts(settings.cv, rows, self._seed_of, settings.n_repeats)
             if settings.method == "holdout":
-                seeds = map(self._seed_of, range(len(cuts)))
                 cuts = [
-                    first_split(cut, settings.shuffle, seed)
-                    for cut, seed in zip(cuts, seeds, strict=True)
+                    first_split(cut, settings.shuffle, self._seed_of(number))
+                    for number, cut in enumerate(cuts)
                 ]
             if settings.method == "progressive":
                 cuts = [one_pass(cut) for cut in cuts]

@@ -73,7 +73,8 @@ class Tested:
     @cached_property
     def goes_forward(self) -> bool:
         """Whether each model is tested on rows after all of its training rows."""
-        return self.method == "chain" or self._all_splits(_is_forward)
+        is_forward = self._all_splits(lambda train, test: train.max() < test.min())
+        return self.method == "chain" or is_forward
 
     @cached_property
     def is_ordered(self) -> bool:
@@ -176,11 +177,6 @@ class Tested:
         if not _are_equal(self.score_weights, other.score_weights):
             return "its score_weight is another"
         return ""
-
-
-def _is_forward(train: np.ndarray, test: np.ndarray) -> bool:
-    """Return whether all test rows come after the training rows."""
-    return bool(train.max() < test.min())
 
 
 def _is_purged(n_rows: int, train: np.ndarray, test: np.ndarray) -> bool:

@@ -7,8 +7,8 @@ from sklearn.ensemble import VotingClassifier
 
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.tested import Tested
+from optuna_treecv.crossval.fit import targets_of
 from optuna_treecv.rows.data import as_codes
-from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Pooled
@@ -74,7 +74,7 @@ def losses_of_tests(
     responses : sequence of ndarray of shape (n_tests, ...)
     tested : Tested
     """
-    metric, targets = metric_of(run), _targets(run, tested)
+    metric, targets = metric_of(run), targets_of(run.request)[tested.rows]
     losses = np.empty((len(responses), len(targets)))
     at_once = max(1, _ROWS_AT_ONCE // len(targets))
     for begin in range(0, len(responses), at_once):
@@ -92,20 +92,12 @@ def losses_of_folds(
     run: Run, responses: Sequence[np.ndarray] | np.ndarray, tested: Tested
 ) -> np.ndarray:
     """Return the same of folds, (n_responses, n_folds), where the metric does not score rows."""
-    targets, begins = _targets(run, tested), tested.cuts[0].begins()
+    targets, begins = targets_of(run.request)[tested.rows], tested.cuts[0].begins()
     # The mean of classifiers answers by ``predict_proba``, whatever methods its members have.
     like = run.estimator if run.request.classes is None else VotingClassifier([], voting="soft")
     rows = (_rows(run, one, targets, begins[:-1] - begins[0]) for one in responses)
     folds = (scores_of_folds([metric_of(run)], one, like, run.request.classes) for one in rows)
     return sign_of(run) * np.array([one.scores[0] for one in folds])
-
-
-def _targets(run: Run, tested: Tested) -> np.ndarray:
-    """Return the targets of all tests of rows: class codes or numbers."""
-    y = run.request.data.y
-    assert y is not None  # responses are predictions
-    codes = as_numbers(y) if run.request.classes is None else as_codes(y, run.request.classes)
-    return codes[tested.rows]
 
 
 def _rows(

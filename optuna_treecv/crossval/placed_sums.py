@@ -53,7 +53,7 @@ def test(
     make: Callable[[PreparedRows], Any],
     models: Sequence[Any],
     begins: np.ndarray,
-    travels: Sequence[int],
+    whole: range,
     scored: tuple[Sequence[Metric], Any],
 ) -> Answer:
     """Return what models say of the test rows in a block, or the scores of that.
@@ -67,8 +67,8 @@ def test(
         Those of some consecutive chunks.
     begins : ndarray of shape (n_chunks + 1,)
         Where these chunks begin within the block, and where the last one ends.
-    travels : sequence of int
-        The chunks of which the outputs are asked for, and not the scores.
+    whole : range
+        The chunks of which the scores are asked for; of others it is the outputs.
     scored : (sequence of Metric, estimator)
     """
     rows = block.rows
@@ -80,28 +80,19 @@ def test(
         for first, last in chunks.groups(_ROWS, chunks.n_chunks):
             _, said = family.tested(chunks, first, last, models[first:last])
             here = begins[first : last + 1] - begins[first]
-            of_group = [chunk for chunk in range(first, last) if chunk in travels]
-            for chunk in of_group:
-                outputs[chunk] = said[:, slice(*here[chunk - first : chunk - first + 2])]
-            if len(of_group) == last - first:
+            for chunk in range(first, last):
+                if chunk not in whole:
+                    outputs[chunk] = said[:, slice(*here[chunk - first : chunk - first + 2])]
+            low, high = max(first, whole.start), min(last, whole.stop)
+            if low >= high:
                 continue
-            for first_of, last_of in _without(first, last, of_group):
-                part = slice(*(here[[first_of - first, last_of - first]]))
-                ends = here[first_of - first : last_of - first + 1] - part.start
-                of_rows = slice(begins[first_of], begins[last_of])
-                for of_point, one in zip(scores, said[:, part], strict=True):
-                    starts = None if ends[-1] == len(ends) - 1 else ends[:-1]
-                    tested = TestedRows.of(rows, of_rows, one, family.response, starts)
-                    of_point.append(_scores(tested, *scored, rows.classes))
+            ends = begins[low : high + 1] - begins[low]
+            starts = None if ends[-1] == len(ends) - 1 else ends[:-1]
+            part, of_rows = slice(*here[[low - first, high - first]]), slice(*begins[[low, high]])
+            for of_point, one in zip(scores, said[:, part], strict=True):
+                tested = TestedRows.of(rows, of_rows, one, family.response, starts)
+                of_point.append(_scores(tested, *scored, rows.classes))
     return [joined(some) for some in scores if some], outputs
-
-
-def _without(first: int, last: int, some: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield what is left of first to last - 1 without some numbers, as ranges."""
-    for at in [*some, last]:
-        if first < at:
-            yield first, at
-        first = at + 1
 
 
 def _scores(
@@ -178,22 +169,20 @@ def _answers(
             first = int(np.searchsorted(bounds, start_here, side="right")) - 1
             last = int(np.searchsorted(bounds, stop))
             begins = bounds[first : last + 1].clip(start_here, stop) - start
-            travels = [
-                chunk - first
-                for chunk in range(first, last)
-                if scored is None or bounds[chunk] < start or bounds[chunk + 1] > stop
-            ]
+            # The first and the last chunk may lie in other blocks too.
+            is_cut = int(bounds[first] < start), int(bounds[last] > stop)
+            whole = range(is_cut[0], last - first - is_cut[1]) if scored else range(0)
             some, what = models[first:last], scored or ((), None)
-            arguments = family.make, some, begins, travels, what
+            arguments = family.make, some, begins, whole, what
             calls.submit(Call(number, number, test, arguments))
-            sent.append((number, first, travels))
+            sent.append((number, first, whole))
         answers = dict(calls.next() for _ in sent)
     parts: dict[int, list[np.ndarray]] = {}
-    for number, first, travels in sent:
-        (scores, said), whole = answers.pop(number), {}
+    for number, first, whole in sent:
+        (scores, said), complete = answers.pop(number), {}
         for chunk, outputs in said.items():
             of_chunk = parts.setdefault(first + chunk, [])
             of_chunk.append(outputs)
             if bounds[first + chunk + 1] <= placement.bounds[number + 1]:
-                whole[first + chunk] = np.concatenate(parts.pop(first + chunk), axis=1)
-        yield first + (0 in travels), scores, whole
+                complete[first + chunk] = np.concatenate(parts.pop(first + chunk), axis=1)
+        yield first + whole.start, scores, complete
