@@ -13,6 +13,7 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.crossval.fit import cost_of_trainings
 from optuna_treecv.crossval.trained import check_incremental_estimator
 from optuna_treecv.crossval.trained import declined
+from optuna_treecv.crossval.trained import Training
 from optuna_treecv.crossval.trained import WalkedPlan
 from optuna_treecv.crossval.trained import why_not_in_time
 from optuna_treecv.crossval.trained import why_not_in_tree
@@ -20,7 +21,6 @@ from optuna_treecv.crossval.trained import why_not_trained_further
 from optuna_treecv.learners.trees.estimators import HistTree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
-from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.tree.plan import Learner
 from optuna_treecv.tree.plan import ModelTrainer
 from optuna_treecv.tree.plan import Node
@@ -61,10 +61,9 @@ class ChainPlan(WalkedPlan):
             f"One model walks forward through the {n_rows:,} rows and is tested {n_folds:,} times."
         )
 
-    def test_folds(
-        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
-    ) -> Generator[TestedBlock]:
+    def test_folds(self, training: Training) -> Generator[TestedBlock]:
         """Train one model on, and test a copy of it at each split."""
+        repeat, learner = training.repeat, training.learner
         cut, plan = repeat.cut, repeat.plan
         assert isinstance(cut, Splits)
         state, n_seen = learner.start(), 0
@@ -79,7 +78,7 @@ class ChainPlan(WalkedPlan):
                 phase = Phase(n_seen, stop, n_seen, plan.seed if plan.random else None, replays)
                 n_updates += train(learner, state, phase)
                 n_seen = stop
-                leaves.test_leaf(Node(chunk, chunk + 1), learner.snapshot(state))
+                training.leaves.test_leaf(Node(chunk, chunk + 1), learner.snapshot(state))
             yield block, n_updates
 
 
@@ -106,10 +105,9 @@ class StandardPlan(WalkedPlan):
             kind = f"trainings of {self.n_epochs} passes"
         return cost_of_trainings(self.request, kind)
 
-    def test_folds(
-        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
-    ) -> Generator[TestedBlock]:
+    def test_folds(self, training: Training) -> Generator[TestedBlock]:
         """Train a model for each fold on its training rows, and test it."""
+        repeat, learner = training.repeat, training.learner
 
         def run(block: Node) -> TestedBlock:
             n_updates = 0
@@ -123,13 +121,14 @@ class StandardPlan(WalkedPlan):
                         assert isinstance(learner, ModelTrainer)
                         learner.replay(state, rows)
                     n_updates += len(rows)
-                leaves.test_leaf(Node(chunk, chunk + 1), state)
+                training.leaves.test_leaf(Node(chunk, chunk + 1), state)
             return block, n_updates
 
-        if n_jobs == 1:
+        n_threads = self.request.settings.n_threads
+        if n_threads == 1:
             yield from map(run, repeat.blocks)
             return
-        pool = make_pool(n_jobs)
+        pool = make_pool(n_threads)
         try:
             yield from pool.map(run, repeat.blocks)
         finally:
@@ -175,12 +174,14 @@ class ProgressivePlan(WalkedPlan):
         """Return none, since all scores follow from outputs."""
         return []
 
-    def test_folds(
-        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
-    ) -> Generator[TestedBlock]:
+    def test_folds(self, training: Training) -> Generator[TestedBlock]:
         """Test each row of the only chunk before it is trained on."""
-        plan = repeat.plan
-        assert leaves.outputs is not None and isinstance(learner, ModelTrainer)
+        plan, learner, outputs_of_all = (
+            training.repeat.plan,
+            training.learner,
+            training.leaves.outputs,
+        )
+        assert outputs_of_all is not None and isinstance(learner, ModelTrainer)
         state = learner.start()
         learner.update(state, plan.first_phase)
         start, stop = plan.rows(plan.root)
@@ -190,5 +191,5 @@ class ProgressivePlan(WalkedPlan):
         ends = sorted({-(-step * phase.n_rows // STEPS_PER_PASS) for step in steps})
         for _ in test_then_train(learner, state, phase.rows, ends, outputs):
             pass
-        leaves.outputs.array[phase.rows] = outputs
+        outputs_of_all.array[phase.rows] = outputs
         yield plan.root, plan.n_rows

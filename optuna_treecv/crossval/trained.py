@@ -5,6 +5,8 @@ from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 from functools import cached_property
 from functools import partial
@@ -332,32 +334,14 @@ class WalkedPlan(TrainedPlan):
         return TestedFolds(0, root, abs(n_updates), rows, called=called, n_uncounted=n_uncounted)
 
     @abstractmethod
-    def test_folds(
-        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
-    ) -> Generator[TestedBlock]:
+    def test_folds(self, training: "Training") -> Generator[TestedBlock]:
         """Test each fold with a model that has not seen its rows.
-
-        Parameters
-        ----------
-        repeat : Repeat
-            The folds, and the tree over them.
-        learner : Learner
-            Bound to the prepared rows.
-        leaves : Leaves
-            Takes the outputs of the models.
-        n_jobs : int
-            Threads.
 
         Yields
         ------
         TestedBlock
             A block once all its folds are tested.
         """
-
-    def walk(self, training: "Training") -> Generator[TestedBlock]:
-        """Test the folds of a repeat."""
-        n_threads = self.request.settings.n_threads
-        return self.test_folds(training.repeat, training.learner, training.leaves, n_threads)
 
     def early(self, training: "Training") -> Generator[RowProgress]:
         """Yield what is known before the folds are."""
@@ -385,7 +369,7 @@ class WalkedPlan(TrainedPlan):
             if not folds:
                 return
             training.is_training = True
-            for block, n_updates in self.walk(training):
+            for block, n_updates in self.test_folds(training):
                 training.n_walked += n_updates
                 n_needed, training.n_needed = n_updates + training.n_needed, 0
                 yield TestedFolds(
@@ -408,7 +392,7 @@ class WalkedPlan(TrainedPlan):
         learner = self.learner(candidate, self.rows(repeat), (method,))
         leaves = Leaves(repeat.plan, learner)
         assert leaves.outputs is not None
-        for _ in self.test_folds(repeat, learner, leaves, self.request.settings.n_threads):
+        for _ in self.test_folds(Training(self, repeat, learner, leaves)):
             pass
         return self.in_given_order(candidate, learner, leaves.outputs.array, method)
 
@@ -426,20 +410,18 @@ class WalkedPlan(TrainedPlan):
         return self.as_fitted(candidate, learner.estimator(state))
 
 
+@dataclass(eq=False)
 class Training:
     """The training of one candidate on one repeat.
 
-    Parameters
+    Attributes
     ----------
-    plan : TrainedPlan
+    plan : WalkedPlan
     repeat : Repeat
     learner : Learner
         Bound to the prepared rows.
     leaves : Leaves
         Takes the outputs of the models.
-
-    Attributes
-    ----------
     n_walked : int
         The rows of the phases that were walked.
     n_needed : int
@@ -452,17 +434,15 @@ class Training:
         The sums of the models of the folds, if their average is wanted.
     """
 
-    def __init__(
-        self, plan: TrainedPlan, repeat: Repeat, learner: Learner, leaves: Leaves
-    ) -> None:
-        self.plan = plan
-        self.repeat = repeat
-        self.learner = learner
-        self.leaves = leaves
-        self.n_walked = self.n_needed = 0
-        self.is_training = False
-        self.first_pass: Any = None
-        self.models: list[FoldModels] = []
+    plan: WalkedPlan
+    repeat: Repeat
+    learner: Learner
+    leaves: Leaves
+    n_walked: int = 0
+    n_needed: int = 0
+    is_training: bool = False
+    first_pass: Any = None
+    models: list[FoldModels] = field(default_factory=list)
 
     @property
     def n_updates(self) -> int:

@@ -61,7 +61,6 @@ from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.memory import LEAST_PART
 from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.scoring.at_leaves import COUNT_BYTES
-from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.sharing.keys import digest
 from optuna_treecv.sharing.keys import encode
@@ -127,20 +126,16 @@ class TreePlan(WalkedPlan):
         training.first_pass = FirstPass(training)
         yield from training.first_pass.events()
 
-    def walk(self, training: Training) -> Generator[TestedBlock]:
-        """Walk the tree from where the first pass has come to."""
+    def test_folds(self, training: Training) -> Generator[TestedBlock]:
+        """Walk the tree, from where a first pass has come to."""
         if self.request.wants_average:
             return walk_averaging(training)
         if training.first_pass is not None:
             return training.first_pass.walk_rest()
-        return super().walk(training)
-
-    def test_folds(
-        self, repeat: Repeat, learner: Learner, leaves: Leaves, n_jobs: int
-    ) -> Generator[TestedBlock]:
-        """Walk the tree; a compiled learner walks each block in one call."""
-        test = node_test(repeat.plan, learner, leaves)
-        return walk_tree(repeat.plan, learner, test, repeat.blocks, n_jobs)
+        plan, blocks = training.repeat.plan, training.repeat.blocks
+        test = node_test(plan, training.learner, training.leaves)
+        n_threads = self.request.settings.n_threads
+        return walk_tree(plan, training.learner, test, blocks, n_threads)
 
     def group(self, candidate: Candidate, repeat: Repeat, bound: Bound) -> bytes:
         """Return the name of what candidates on lanes have in common; empty without lanes."""
