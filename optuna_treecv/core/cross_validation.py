@@ -5,7 +5,6 @@ from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import MutableMapping
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
@@ -54,7 +53,6 @@ from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import first_split
 from optuna_treecv.rows.folds import one_pass
 from optuna_treecv.rows.placed import PlacedRows
-from optuna_treecv.rows.progress import heard_by
 from optuna_treecv.rows.sources import opened
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
@@ -318,10 +316,6 @@ class CrossValidation:
                 f"{name_of(estimator)} and one before it request different ones."
             )
         return metadata
-
-    def heard_by(self, listener: Callable[[str], None]) -> AbstractContextManager[None]:
-        """Let a function hear how far the readings are that begin meanwhile in this thread."""
-        return heard_by(listener)
 
     def fact(self, name: Hashable, find: Callable[[], T]) -> T:
         """Return what is found once and kept under a name."""

@@ -20,7 +20,6 @@ from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.tested import Tested
 from optuna_treecv.rows.checks import is_float64
-from optuna_treecv.scoring.metrics import range_by_name
 from optuna_treecv.scoring.metrics import range_of
 
 #: The methods of ``CVResult.interval``.
@@ -161,11 +160,6 @@ def interval_of(scores: Scores, method: str, level: Any, loss_range: Any = None)
         warn_caller(f"interval(method={method!r}): {dependence[:1].lower()}{dependence[1:]}")
     notes = [dependence, note_of_instability(scores)]
     return replace(interval, note=" ".join(filter(None, notes)))
-
-
-def score_range(name: str) -> tuple[float, float] | None:
-    """Return the bounds of a score by the name of its loss or scorer; None if it has none."""
-    return range_by_name(name)
 
 
 def within(interval: Interval, bounds: tuple[float, float] | None) -> Interval:

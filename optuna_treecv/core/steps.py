@@ -95,10 +95,9 @@ class Steps:
         front = self._done(parts, repeats)
         if isinstance(front, str) and parts.is_compiled:
             in_python = split_in_python(estimator, front)
-            other = (
-                self._done(in_python, repeats) if isinstance(in_python, DividedPipeline) else front
-            )
-            front = front if isinstance(other, str) else other
+            if isinstance(in_python, DividedPipeline):
+                other = self._done(in_python, repeats)
+                front = front if isinstance(other, str) else other
         return front
 
     def rows(self, name: Hashable, make: Callable[[], PreparedRows]) -> PreparedRows:

@@ -190,8 +190,4 @@ def _is_purged(n_rows: int, train: np.ndarray, test: np.ndarray) -> bool:
 
 
 def _are_equal(one: Any, other: Any) -> bool:
-    return one is other or (
-        one is not None
-        and other is not None
-        and np.array_equal(np.asarray(one), np.asarray(other))
-    )
+    return one is other or np.array_equal(one, other)

@@ -15,11 +15,11 @@ from optuna.trial import TrialState
 from optuna_treecv.core.intervals import difference_by_folds
 from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import PairedDifference
-from optuna_treecv.core.intervals import score_range
 from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.scoring.metrics import range_by_name
 from optuna_treecv.study.attributes import facts_of_study
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import runs_of_trial
@@ -194,7 +194,7 @@ class Evaluations:
             n_folds=n_folds,
             n_trained=round(n_trained),
             test_share=n_rows / n_trained - 1 if has_interval else None,
-            score_range=score_range(str(first["scoring"])),
+            score_range=range_by_name(str(first["scoring"])),
             overlap=None if are_folds or not 0 < n_trained else n_rows / n_trained - 1,
         )
 

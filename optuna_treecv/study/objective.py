@@ -43,6 +43,7 @@ from optuna_treecv.crossval.outputs import computed_outputs
 from optuna_treecv.learners.base import MOST_EPOCHS
 from optuna_treecv.learners.from_estimator import as_estimator
 from optuna_treecv.learners.without_effect import check_effect
+from optuna_treecv.rows.progress import heard_by
 from optuna_treecv.sharing.caches import check_bytes
 from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.sharing.caches import StoredModelCache
@@ -337,7 +338,7 @@ class TreeCVObjective:
         self._study_check.directions(getattr(trial, "study", None), self.directions)
         race, listener = None, partial(_write_progress, trial)
         try:
-            with self._batches.call(), self._cross_validation.heard_by(listener):
+            with self._batches.call(), heard_by(listener):
                 self._choose_report(trial)
                 run = self._run(trial)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
