@@ -14,6 +14,7 @@ import reference
 
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.crossval.passes import StandardPlan
+from optuna_treecv.crossval.trained import Training
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.testing import treecv
 from optuna_treecv.tree.plan import Node
@@ -27,8 +28,10 @@ from optuna_treecv.tree.walk import walk_tree
 def walk_standard(plan, learner, test, blocks, n_jobs):
     folds = Folds(np.arange(plan.n_rows, dtype=np.uint32), plan.n_folds, plan.bounds)
     repeat = Repeat(0, folds, plan, b"", blocks, blocks)
-    leaves = SimpleNamespace(test_leaf=test)
-    return StandardPlan.test_folds(None, repeat, learner, leaves, n_jobs)
+    request = SimpleNamespace(settings=SimpleNamespace(n_threads=n_jobs))
+    plan_of_folds = SimpleNamespace(request=request)
+    training = Training(plan_of_folds, repeat, learner, SimpleNamespace(test_leaf=test))
+    return StandardPlan.test_folds(plan_of_folds, training)
 
 
 class Recorder:

@@ -29,6 +29,7 @@ from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.trained import Training
 from optuna_treecv.crossval.treecv import EarlyLanes
 from optuna_treecv.scoring.at_leaves import Leaves
 from optuna_treecv.study.racing import compared
@@ -398,7 +399,8 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
             assert np.array_equal(known.nested.values, last.scores.values)
         if known.lost_at is None:
             leaves = Leaves(plan, learners[number])
-            for _ in run.plan.test_folds(evaluation.repeats[0], learners[number], leaves, 1):
+            training = Training(run.plan, evaluation.repeats[0], learners[number], leaves)
+            for _ in run.plan.test_folds(training):
                 pass
             assert np.array_equal(by_member[number], leaves.outputs.array)
             assert known.n_updates == run.cost.n_updates

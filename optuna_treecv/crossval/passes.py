@@ -176,12 +176,8 @@ class ProgressivePlan(WalkedPlan):
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
         """Test each row of the only chunk before it is trained on."""
-        plan, learner, outputs_of_all = (
-            training.repeat.plan,
-            training.learner,
-            training.leaves.outputs,
-        )
-        assert outputs_of_all is not None and isinstance(learner, ModelTrainer)
+        plan, learner, leaves = training.repeat.plan, training.learner, training.leaves
+        assert leaves.outputs is not None and isinstance(learner, ModelTrainer)
         state = learner.start()
         learner.update(state, plan.first_phase)
         start, stop = plan.rows(plan.root)
@@ -191,5 +187,5 @@ class ProgressivePlan(WalkedPlan):
         ends = sorted({-(-step * phase.n_rows // STEPS_PER_PASS) for step in steps})
         for _ in test_then_train(learner, state, phase.rows, ends, outputs):
             pass
-        outputs_of_all.array[phase.rows] = outputs
+        leaves.outputs.array[phase.rows] = outputs
         yield plan.root, plan.n_rows
