@@ -572,8 +572,8 @@ BREAKAGES = [
     # The core.
     Breakage(
         "core: what a batch has scored is revealed at once",
-        "self.book.reveal(repeat, parts[0].last)",
-        "self.book.reveal(repeat, repeat.cut.n_folds)",
+        "self.book.reveal(repeat, ends.popleft())",
+        "self.book.reveal(repeat, max(ends.popleft(), repeat.cut.n_folds))",
         "test_objective",
     ),
     Breakage(
