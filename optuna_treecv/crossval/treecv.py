@@ -173,12 +173,10 @@ class TreePlan(WalkedPlan):
             arrays, alive = early.evaluate()
             each = early.lanes
         else:
-            lanes, each = Lanes(some, COUNT_BYTES), [Lane() for _ in some]
+            lanes, alive = Lanes(some, COUNT_BYTES), list(range(len(some)))
             out, arrays = _room(plan, lanes, len(some))
             n_updates = walk_lanes(plan, lanes, out, repeat.blocks, n_threads)
-            alive = list(range(len(some)))
-            for one in each:
-                one.n_updates = n_updates
+            each = [Lane(n_updates=n_updates) for _ in some]
         outputs = dict(zip(alive, arrays, strict=True))
         for number, (candidate, lane) in enumerate(zip(members, each, strict=True)):
             cost = sinks[candidate].cost
