@@ -835,7 +835,7 @@ def test_a_run_can_be_made_again(cache, n_repeats, binary):
     run = run_for(cross_validation, PegasosClassifier())
     expected = tree_cross_validate(PegasosClassifier(), X, y, **options)
     for n_parts in (1, None, 2, None):  # left early, or to the end
-        for _ in islice(run, n_parts):
+        for _ in islice(run.events(), n_parts):
             pass
         found = run.result()
         assert found.n_folds == 7

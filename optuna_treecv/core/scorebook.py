@@ -101,7 +101,7 @@ class Scorebook:
         n_metrics, n_folds = len(request.scoring.metrics), cross_validation.n_folds
         n_scores = len(repeats) * n_folds
         self.scores = np.full((n_metrics, n_scores), np.nan)
-        self._diverged = np.zeros(n_scores, bool)
+        self._diverged: np.ndarray | None = None  # made when the first fold has diverged
         self.spreads: np.ndarray | None = None
         if not cross_validation.tests_single_rows:
             self.spreads = np.full((n_metrics, SPREAD_SIZE, n_scores), np.nan)
@@ -137,12 +137,17 @@ class Scorebook:
     @property
     def n_diverged(self) -> int:
         """The number of folds that are revealed and have diverged."""
+        if self._diverged is None:
+            return 0
         return int(np.count_nonzero(self._diverged[: self.n_scored]))
 
     def of_repeat(self, repeat: Repeat) -> FoldScores:
         """Return the scores of all folds of a repeat."""
         n_folds = repeat.cut.n_folds
-        scores = FoldScores(self.scores, self._diverged, self.spreads)
+        diverged = self._diverged
+        if diverged is None:
+            diverged = np.zeros(self.scores.shape[1], bool)
+        scores = FoldScores(self.scores, diverged, self.spreads)
         return scores.part(repeat.number * n_folds, n_folds)
 
     def begin_part(self) -> None:
@@ -195,7 +200,10 @@ class Scorebook:
         begin = repeat.number * repeat.cut.n_folds
         places = slice(begin + piece.first, begin + piece.last)
         self.scores[:, places] = scores.scores
-        self._diverged[places] = scores.diverged
+        if self._diverged is None and scores.diverged.any():
+            self._diverged = np.zeros(self.scores.shape[1], bool)
+        if self._diverged is not None:
+            self._diverged[places] = scores.diverged
         if self.spreads is not None:
             self.spreads[:, :, places] = in_full(scores.spreads, scores.scores.shape)
         if rows is None:
