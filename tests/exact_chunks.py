@@ -6,8 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import FoldsLeftOut
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import FoldsLeftOut
 
 N = 60
 

@@ -46,9 +46,9 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.exact import ExactPlan
 from optuna_treecv.crossval.exact import KeptSums
-from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.exact.regression import RidgeFolds
 from optuna_treecv.learners.steps.decisions import why_not_rowwise
+from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
 
@@ -534,7 +534,7 @@ def test_all_ways_agree_where_memory_is_scarce(name, splitter, monkeypatch):
     if splitter != "groups":
         del kind["groups"]
     usual = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
-    monkeypatch.setattr("optuna_treecv.learners.exact.moments.MOST_BYTES", 0)
+    monkeypatch.setattr("optuna_treecv.numerics.moments.MOST_BYTES", 0)
     monkeypatch.setattr("optuna_treecv.learners.exact.family._MOST_BYTES", 0)
     scarce = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
     np.testing.assert_allclose(scarce.test_score, usual.test_score, rtol=1e-11)

@@ -37,14 +37,14 @@ from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.families import parts_of
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.steps.decisions import FROM_SUMS
 from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.learners.steps.placeholders import NotAheadError
 from optuna_treecv.learners.steps.tables import Table
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows

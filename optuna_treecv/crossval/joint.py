@@ -34,11 +34,11 @@ from optuna_treecv.core.stored_scores import results_of
 from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.family import one_blas_thread
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import FoldsLeftOut
-from optuna_treecv.learners.exact.moments import RowNumbers
-from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import FoldsLeftOut
+from optuna_treecv.numerics.moments import RowNumbers
+from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import FoldPairs
@@ -66,7 +66,7 @@ _RESPONSES = {"predict", "decision_function", "predict_proba"}
 
 
 class KeptSums:
-    """The sums that a family keeps for other candidates, a ``learners.exact.moments.Keep``.
+    """The sums that a family keeps for other candidates, a ``numerics.moments.Keep``.
 
     It holds the arrays itself as long as it lives, which is one evaluation of several candidates.
 

@@ -16,10 +16,10 @@ from scipy import sparse
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.request import Request
 from optuna_treecv.learners.exact.families import Parts
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import Keep
-from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.names import name_of
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.placed import Block

@@ -15,11 +15,11 @@ from sklearn.utils import check_array
 from sklearn.utils import get_tags
 
 from optuna_treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.learners.exact.moments import blocks
-from optuna_treecv.learners.exact.moments import merge_spreads
-from optuna_treecv.learners.exact.moments import spread_of
 from optuna_treecv.learners.without_effect import kind_in_table
 from optuna_treecv.learners.without_effect import trained_parts
+from optuna_treecv.numerics.moments import blocks
+from optuna_treecv.numerics.moments import merge_spreads
+from optuna_treecv.numerics.moments import spread_of
 
 _PASSTHROUGH = (None, "passthrough")
 

@@ -25,11 +25,11 @@ from optuna_treecv._kernels.nearest import nearest
 from optuna_treecv.learners.adapter import lay_out
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import in_order
-from optuna_treecv.learners.exact.moments import Keep
-from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.steps.parts import foreign_code
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import in_order
+from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import PreparedRows

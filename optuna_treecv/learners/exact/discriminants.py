@@ -15,10 +15,10 @@ from optuna_treecv.learners.exact.family import decisions_of
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.family import MomentFamily
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.moments import scaled
-from optuna_treecv.learners.exact.moments import Source
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import Moments
+from optuna_treecv.numerics.moments import scaled
+from optuna_treecv.numerics.moments import Source
 
 # Up to this ratio of two columns' squares, rounding errors of the largest eigenvalue are 1e-10 of
 # the smaller square.

@@ -15,16 +15,16 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv._kernels import lapack
-from optuna_treecv.learners.exact.moments import about
-from optuna_treecv.learners.exact.moments import blocks
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import is_constant
-from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.moments import n_rows_of
-from optuna_treecv.learners.exact.moments import RowNumbers
-from optuna_treecv.learners.exact.moments import scale_of
-from optuna_treecv.learners.exact.moments import Source
-from optuna_treecv.learners.exact.moments import views
+from optuna_treecv.numerics.moments import about
+from optuna_treecv.numerics.moments import blocks
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import is_constant
+from optuna_treecv.numerics.moments import Moments
+from optuna_treecv.numerics.moments import n_rows_of
+from optuna_treecv.numerics.moments import RowNumbers
+from optuna_treecv.numerics.moments import scale_of
+from optuna_treecv.numerics.moments import Source
+from optuna_treecv.numerics.moments import views
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import PreparedRows
 

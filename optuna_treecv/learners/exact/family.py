@@ -24,20 +24,20 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import ThreadpoolController
 
-from optuna_treecv.learners.exact.moments import BLOCK
-from optuna_treecv.learners.exact.moments import blocks
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import copy_rows
-from optuna_treecv.learners.exact.moments import in_order
-from optuna_treecv.learners.exact.moments import Keep
-from optuna_treecv.learners.exact.moments import mapped
-from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.moments import moments_of_folds
-from optuna_treecv.learners.exact.moments import n_rows_of
-from optuna_treecv.learners.exact.moments import Source
-from optuna_treecv.learners.exact.moments import TestedChunks
-from optuna_treecv.learners.exact.moments import TrainAndTest
-from optuna_treecv.learners.exact.moments import views
+from optuna_treecv.numerics.moments import BLOCK
+from optuna_treecv.numerics.moments import blocks
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import copy_rows
+from optuna_treecv.numerics.moments import in_order
+from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import mapped
+from optuna_treecv.numerics.moments import Moments
+from optuna_treecv.numerics.moments import moments_of_folds
+from optuna_treecv.numerics.moments import n_rows_of
+from optuna_treecv.numerics.moments import Source
+from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.numerics.moments import TrainAndTest
+from optuna_treecv.numerics.moments import views
 from optuna_treecv.rows.data import PreparedRows
 
 # The bytes of the records of all folds that are held, and kept.

@@ -30,13 +30,13 @@ from optuna_treecv.learners.exact.equations import no_weight_error
 from optuna_treecv.learners.exact.equations import Penalties
 from optuna_treecv.learners.exact.equations import RidgeRows
 from optuna_treecv.learners.exact.equations import singular_error
-from optuna_treecv.learners.exact.moments import about
-from optuna_treecv.learners.exact.moments import AllBut
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import in_order
-from optuna_treecv.learners.exact.moments import Keep
-from optuna_treecv.learners.exact.moments import Spread
-from optuna_treecv.learners.exact.moments import TestedChunks
+from optuna_treecv.numerics.moments import about
+from optuna_treecv.numerics.moments import AllBut
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import in_order
+from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import Spread
+from optuna_treecv.numerics.moments import TestedChunks
 
 # Below this share of a row or chunk in its own prediction, digits are lost: a model of its own.
 _LEAST_GAP = 1e-2

@@ -23,16 +23,16 @@ from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import MomentFamily
 from optuna_treecv.learners.exact.family import MOST_COLUMNS
 from optuna_treecv.learners.exact.left_out import RowsOutOfSums
-from optuna_treecv.learners.exact.moments import about
-from optuna_treecv.learners.exact.moments import balanced
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import FoldsLeftOut
-from optuna_treecv.learners.exact.moments import Keep
-from optuna_treecv.learners.exact.moments import mapped
-from optuna_treecv.learners.exact.moments import Moments
-from optuna_treecv.learners.exact.moments import moments_of_chunks
-from optuna_treecv.learners.exact.moments import TestedChunks
-from optuna_treecv.learners.exact.moments import views
+from optuna_treecv.numerics.moments import about
+from optuna_treecv.numerics.moments import balanced
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import FoldsLeftOut
+from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import mapped
+from optuna_treecv.numerics.moments import Moments
+from optuna_treecv.numerics.moments import moments_of_chunks
+from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.numerics.moments import views
 from optuna_treecv.rows.data import times_classes
 
 # Chunks of fewer rows than a quarter of the columns are left out of all rows.

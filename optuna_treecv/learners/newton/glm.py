@@ -25,14 +25,6 @@ from optuna_treecv.learners.base import weights_of_classes
 from optuna_treecv.learners.exact.family import decisions_of
 from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.moments import blocks
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import copy_rows
-from optuna_treecv.learners.exact.moments import Keep
-from optuna_treecv.learners.exact.moments import n_rows_of
-from optuna_treecv.learners.exact.moments import RowNumbers
-from optuna_treecv.learners.exact.moments import Spread
-from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.newton.left_out import RowsOutOfModels
 from optuna_treecv.learners.newton.losses import Logistic
 from optuna_treecv.learners.newton.losses import Multinomial
@@ -51,6 +43,14 @@ from optuna_treecv.learners.newton.sets import spread_in_sets
 from optuna_treecv.learners.newton.solver import points_near
 from optuna_treecv.learners.newton.solver import solve
 from optuna_treecv.learners.newton.wide import tested_by_wide_models
+from optuna_treecv.numerics.moments import blocks
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import copy_rows
+from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import n_rows_of
+from optuna_treecv.numerics.moments import RowNumbers
+from optuna_treecv.numerics.moments import Spread
+from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.rows.sparse_rows import SparseRows
 
 #: Each fold and value has an inverse Hessian, but in leave-one-out.

@@ -29,11 +29,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from optuna_treecv.learners.exact.moments import blocks
-from optuna_treecv.learners.exact.moments import RowNumbers
 from optuna_treecv.learners.newton.objective import LanePenalties
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.solver import metrics_of
+from optuna_treecv.numerics.moments import blocks
+from optuna_treecv.numerics.moments import RowNumbers
 
 # What the predictor and the loss of a row may be off by, and the mean of losses, by the bounds:
 # half of this for the rows that are refined, and half for the others.

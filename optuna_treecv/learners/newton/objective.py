@@ -17,15 +17,15 @@ import numpy as np
 from optuna_treecv._kernels.glm import add_products
 from optuna_treecv._kernels.glm import multiply_columns
 from optuna_treecv._kernels.glm import multiply_sparse
-from optuna_treecv.learners.exact.moments import blocks
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import copy_rows
-from optuna_treecv.learners.exact.moments import n_rows_of
-from optuna_treecv.learners.exact.moments import RowNumbers
-from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.newton.losses import PredictorLoss
 from optuna_treecv.learners.newton.sets import deviations
 from optuna_treecv.learners.newton.sets import Sets
+from optuna_treecv.numerics.moments import blocks
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import copy_rows
+from optuna_treecv.numerics.moments import n_rows_of
+from optuna_treecv.numerics.moments import RowNumbers
+from optuna_treecv.numerics.moments import Spread
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.sparse_rows import SparseRows
 

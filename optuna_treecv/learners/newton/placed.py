@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.learners.exact.moments import Chunks
 from optuna_treecv.learners.newton.objective import Objective
 from optuna_treecv.learners.newton.sets import Sets
+from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.placed import Block
 

@@ -25,10 +25,10 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 from scipy.linalg.lapack import dtrtrs
 
-from optuna_treecv.learners.exact.moments import Keep
 from optuna_treecv.learners.newton.objective import are_sparse
 from optuna_treecv.learners.newton.objective import LanePenalties
 from optuna_treecv.learners.newton.objective import Objective
+from optuna_treecv.numerics.moments import Keep
 
 #: What a model's mean test loss may still change by, and what its last step may have changed.
 MOST_GAP = 1e-6

@@ -29,10 +29,10 @@ from scipy import sparse
 from scipy.special import softmax
 
 from optuna_treecv._kernels.glm import multiply_sparse
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import TestedChunks
 from optuna_treecv.learners.newton.losses import PredictorLoss
 from optuna_treecv.learners.newton.solver import MOST_GAP
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.rows.data import PreparedRows
 
 # What a step leaves of the gradient at most, also as a part of what the step before has left, and

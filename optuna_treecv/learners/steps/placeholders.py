@@ -29,7 +29,6 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples
 from sklearn.utils.validation import validate_data
 
-from optuna_treecv.learners.exact.moments import is_rounding
 from optuna_treecv.learners.steps.decisions import ALIKE
 from optuna_treecv.learners.steps.decisions import COMPILED
 from optuna_treecv.learners.steps.decisions import fills_categories
@@ -41,6 +40,7 @@ from optuna_treecv.learners.steps.parts import leaves_of
 from optuna_treecv.learners.steps.parts import parts_of
 from optuna_treecv.learners.steps.parts import path_to
 from optuna_treecv.learners.steps.parts import unshared
+from optuna_treecv.numerics.moments import is_rounding
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.data import take_rows

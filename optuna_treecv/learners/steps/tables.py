@@ -18,14 +18,6 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from optuna_treecv.learners.exact.moments import BLOCK
-from optuna_treecv.learners.exact.moments import blocks
-from optuna_treecv.learners.exact.moments import Chunks
-from optuna_treecv.learners.exact.moments import merge_spreads
-from optuna_treecv.learners.exact.moments import n_rows_of
-from optuna_treecv.learners.exact.moments import RowNumbers
-from optuna_treecv.learners.exact.moments import scale_of
-from optuna_treecv.learners.exact.moments import Spread
 from optuna_treecv.learners.steps.forms import why_form_varies
 from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import leaves_of
@@ -37,6 +29,14 @@ from optuna_treecv.learners.steps.placeholders import NotAheadError
 from optuna_treecv.learners.steps.placeholders import TablePlaceholder
 from optuna_treecv.learners.steps.placeholders import with_placeholders
 from optuna_treecv.learners.steps.placeholders import WordsPlaceholder
+from optuna_treecv.numerics.moments import BLOCK
+from optuna_treecv.numerics.moments import blocks
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import merge_spreads
+from optuna_treecv.numerics.moments import n_rows_of
+from optuna_treecv.numerics.moments import RowNumbers
+from optuna_treecv.numerics.moments import scale_of
+from optuna_treecv.numerics.moments import Spread
 from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut

@@ -19,7 +19,7 @@ import numpy as np
 from optuna_treecv._kernels.forest import grow
 from optuna_treecv._kernels.pruning import arrange
 from optuna_treecv._kernels.pruning import prune
-from optuna_treecv.learners.exact.moments import in_order
+from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.rows.bins import Binning
 
 #: Stands for max_depth=None.
