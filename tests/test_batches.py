@@ -103,7 +103,7 @@ def test_a_grid_with_reports_and_a_pruner(walks, scoring):
 
 def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, results):
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
-    n_bytes = run_for(objective._cross_validation, PegasosClassifier()).missing().n_bytes
+    n_bytes = run_for(objective._cross_validation, PegasosClassifier()).n_bytes_missing
     assert 8 * len(Y) < n_bytes < 16 * len(Y)
     monkeypatch.setattr(optuna_treecv.study.batches, "_MOST_BYTES", 5 * n_bytes)
     study = study_of(objective, sampler=objective.grid_sampler())

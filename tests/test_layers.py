@@ -1,4 +1,4 @@
-"""Imports point down: search, study, crossval, sharing, scoring, learners, numerics, tree, rows."""
+"""Imports point down: search, study, crossval, core, sharing, scoring, learners, tree, rows."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def imports(path: Path) -> set[str]:
 
 
 # What the package may grow to. A new capability raises the number of classes by at most 15.
-MOST_IN_A_CHAIN, MOST_CLASSES = 23, 366
+MOST_IN_A_CHAIN, MOST_CLASSES = 23, 367
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -326,8 +326,7 @@ def trial_at(objective, params, **options):
 
 def name_at(objective, params):
     run = run_for(objective._cross_validation, *objective._space.at(params))
-    missing = run.missing()
-    return None if missing is None else missing.name
+    return run.missing() or None
 
 
 def all_params(objective):

@@ -23,7 +23,6 @@ from datetime import UTC
 from functools import partial
 from time import perf_counter
 from typing import Any
-from typing import NamedTuple
 from typing import TypeVar
 
 import numpy as np
@@ -73,21 +72,6 @@ RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samp
 
 # Scores that took less time stay in memory, since a trial would then wait for the store.
 _SECONDS_TO_STORE = 2e-3
-
-
-class Missing(NamedTuple):
-    """Results that are needed and missing.
-
-    Attributes
-    ----------
-    name : str
-        That of the results.
-    n_bytes : int
-        The bytes that they will take while they wait for their trial.
-    """
-
-    name: str
-    n_bytes: int
 
 
 @dataclass(eq=False)
@@ -278,17 +262,20 @@ class Run:
         is_there = any(spec.cache.has(spec.key) for spec in results.specs.values())
         return b"" if is_there or repeat.number in self.precomputed else results.group
 
-    def missing(self) -> Missing | None:
-        """Return what a batch could compute of the first repeat; None: nothing, or it is there."""
+    def missing(self) -> str:
+        """Return the name of what a batch could compute of the first repeat; "": nothing is."""
         repeat = self.plan.repeats[0]
-        if not self.group_of(repeat):
-            return None
-        results, n_rows = self.results(repeat), repeat.cut.n_tested
-        n_bytes = results.n_bytes + self.book.n_bytes
+        return (self.results(repeat).key or str(id(self))) if self.group_of(repeat) else ""
+
+    @property
+    def n_bytes_missing(self) -> int:
+        """The bytes that results take while they wait for their trial."""
+        repeat = self.plan.repeats[0]
+        n_bytes, n_rows = self.results(repeat).n_bytes + self.book.n_bytes, repeat.cut.n_tested
         n_bytes += n_rows * (self.request.kept_bytes + 8 * self.request.needs_rows)
         if self.request.settings.is_early:  # scores of the first pass and of 16 folds
             n_bytes += 2 * 8 * n_rows
-        return Missing(results.key or str(id(self)), n_bytes * len(self.plan.repeats))
+        return n_bytes * len(self.plan.repeats)
 
     @property
     def n_bytes_precomputed(self) -> int:

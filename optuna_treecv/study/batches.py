@@ -110,12 +110,12 @@ class Batches:
         """
         if self.leases is not None and run.plan.capabilities.shared_parameters:
             while missing := run.missing():
-                with self.leases.hold([missing.name]) as mine:
+                with self.leases.hold([missing]) as mine:
                     if mine:
                         run.is_leased = True
                         yield
                         return
-                self.leases.wait(missing.name)
+                self.leases.wait(missing)
         yield
 
     def _evaluate(
@@ -130,13 +130,13 @@ class Batches:
         if self.leases is None or len(runs) == 1:
             evaluate_batch(runs)
             return
-        names = {missing.name: run for run in runs if (missing := run.missing())}
+        names = {missing: run for run in runs if (missing := run.missing())}
         with self.leases.hold(list(names)) as mine:
             leased_jobs = [names[name] for name in mine]
             is_any = evaluate_batch(leased_jobs, are_leased=True)
         for one in taken:
             missing = one.run.missing()
-            one.goes_on = is_any and missing is not None and missing.name not in mine
+            one.goes_on = is_any and missing != "" and missing not in mine
 
     def _fitting(self, runs: Iterable[Run], most: int, leased_names: set[str]) -> list[Run]:
         """Return some runs to be computed ahead, as many as there is room for."""
@@ -146,9 +146,9 @@ class Batches:
             if len(next_jobs) == most:
                 break
             missing = run.missing()
-            if missing is None or missing.name in leased_names:
+            if not missing or missing in leased_names:
                 continue
-            waiting += missing.n_bytes
+            waiting += run.n_bytes_missing
             if waiting > _MOST_BYTES:
                 break
             next_jobs.append(run)
