@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import tree_cross_validate
 from optuna_treecv.learners.exact.discriminants import LinearDiscriminantFolds
 from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFolds
-from optuna_treecv.learners.exact.family import Facts
+from optuna_treecv.numerics.family import Facts
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
 
@@ -218,7 +218,7 @@ def test_threads_and_groups_do_not_change_a_bit(estimators, monkeypatch):
 def test_groups_of_folds_and_factors_that_are_not_kept(monkeypatch):
     X, y = numbers()
     package = "optuna_treecv.learners.exact"
-    monkeypatch.setattr(f"{package}.moments.MOST_BYTES", 1000)
+    monkeypatch.setattr("optuna_treecv.numerics.moments.MOST_BYTES", 1000)
     monkeypatch.setattr(f"{package}.family._MOST_BYTES", 0)
     for estimators in ESTIMATORS.values():
         assert_as_fits(estimators, X, y, CHUNKS["10"])
@@ -255,14 +255,7 @@ def test_outliers_that_hide_the_covariance_are_refused():
 
 
 def facts(**changed):
-    usual = {
-        "n_features": 4,
-        "is_sparse": False,
-        "has_weights": False,
-        "n_trained": 90,
-        "n_of_class": 20,
-    }
-    return Facts(**{**usual, **changed})
+    return Facts(**{"n_features": 4, "n_trained": 90, "n_of_class": 20} | changed)
 
 
 LINEAR, QUADRATIC = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis

@@ -35,14 +35,14 @@ from optuna_treecv.crossval.placed_sums import why_not_of_blocks
 from optuna_treecv.learners.exact.families import FAMILIES
 from optuna_treecv.learners.exact.families import Parts
 from optuna_treecv.learners.exact.families import parts_of
-from optuna_treecv.learners.exact.family import Facts
-from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.incremental import last_step
 from optuna_treecv.learners.steps.decisions import FROM_SUMS
 from optuna_treecv.learners.steps.parts import foreign_code
 from optuna_treecv.learners.steps.parts import unshared
 from optuna_treecv.learners.steps.placeholders import NotAheadError
 from optuna_treecv.learners.steps.tables import Table
+from optuna_treecv.numerics.family import Facts
+from optuna_treecv.numerics.family import Family
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.rows.data import PreparedRows
@@ -185,21 +185,26 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
     if why := request.metadata.why_not_by_sums(estimator) or why_not_scored(request):
         return why
     is_asked |= is_remote  # where no other engine takes less time
-    has_weights = request.metadata.weights is not None
-    counts = cross_validation.fewest_trained(is_classifier(estimator))
-    n_outputs = cross_validation.n_targets
-    if is_classifier(estimator):
-        n_outputs = len(request.data.classes())
-    parameters = parts.parameters if isinstance(parts, Parts) else ()
-    is_searched = any(name in cross_validation.search.ends for name in parameters)
-    facts = has_weights, *counts, cross_validation.n_folds, is_asked, n_outputs, is_searched
+    is_class, parameters = (
+        is_classifier(estimator),
+        () if isinstance(parts, str) else parts.parameters,
+    )
+    n_trained, n_of_class = cross_validation.fewest_trained(is_class)
+    facts = Facts(
+        has_weights=request.metadata.weights is not None,
+        n_trained=n_trained,
+        n_of_class=n_of_class,
+        n_folds=cross_validation.n_folds,
+        is_asked=is_asked,
+        n_outputs=len(request.data.classes()) if is_class else cross_validation.n_targets,
+        is_searched=any(name in cross_validation.search.ends for name in parameters),
+    )
     # A step is not the reason if there is one without it. All rows pass those of a table.
     if isinstance(parts, str) or parts.kinds:
-        if why := family.why_not(last, Facts(1, False, *facts)):
+        if why := family.why_not(last, facts):
             return why
     if isinstance(parts, str):
         return parts
-    has_scaler = parts.scaler is not None
     try:
         n_features, is_sparse = form_of(request, parts)
     except NotAheadError as error:
@@ -209,7 +214,8 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
         return f"{searched[0]} is searched, which does not act on models that have converged"
     if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
         return "a StandardScaler cannot subtract a mean from sparse rows"
-    return parts.family.why_not(parts.last, Facts(n_features, is_sparse, *facts, has_scaler))
+    facts = replace(facts, is_sparse=is_sparse, has_scaler=parts.scaler is not None)
+    return parts.family.why_not(parts.last, replace(facts, n_features=n_features))
 
 
 class ExactPlan(SumsPlan):

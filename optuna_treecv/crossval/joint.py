@@ -32,9 +32,9 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.core.stored_scores import kept_scores
 from optuna_treecv.core.stored_scores import results_of
 from optuna_treecv.learners.exact.families import Parts
-from optuna_treecv.learners.exact.family import Family
-from optuna_treecv.learners.exact.family import one_blas_thread
 from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.numerics.blas import one_blas_thread
+from optuna_treecv.numerics.family import Family
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import FoldsLeftOut
 from optuna_treecv.numerics.moments import RowNumbers

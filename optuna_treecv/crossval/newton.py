@@ -18,11 +18,11 @@ from optuna_treecv.crossval.joint import computing
 from optuna_treecv.crossval.joint import idle_words
 from optuna_treecv.crossval.joint import KeptSums
 from optuna_treecv.learners.exact.families import Parts
-from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.newton.glm import FAMILIES
 from optuna_treecv.learners.newton.glm import GLMFolds
 from optuna_treecv.learners.newton.glm import MOST_FOLDS
 from optuna_treecv.learners.steps.tables import Table
+from optuna_treecv.numerics.family import Facts
 
 
 class NewtonPlan(SumsPlan):
@@ -51,7 +51,7 @@ class NewtonPlan(SumsPlan):
         if parts.scaler is not None and parts.scaler.with_mean and not last.fit_intercept:
             return "a StandardScaler subtracts other means in each fold, and there is no intercept"
         if request.cross_validation.n_folds > MOST_FOLDS:
-            facts = Facts(0, False, request.metadata.weights is not None, 0, 0)
+            facts = Facts(has_weights=request.metadata.weights is not None)
             if isinstance(table, Table) and table.has_maps:
                 return f"there are more than {MOST_FOLDS:,} folds behind steps by fold"
             family = FAMILIES[type(last)]

@@ -23,9 +23,9 @@ from sklearn.utils.extmath import row_norms
 
 from optuna_treecv._kernels.nearest import nearest
 from optuna_treecv.learners.adapter import lay_out
-from optuna_treecv.learners.exact.family import Facts
-from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.steps.parts import foreign_code
+from optuna_treecv.numerics.family import Facts
+from optuna_treecv.numerics.family import Family
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.numerics.moments import Keep

@@ -11,10 +11,10 @@ from scipy.special import softmax
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from optuna_treecv._kernels.lapack import pivoted_cholesky
-from optuna_treecv.learners.exact.family import decisions_of
-from optuna_treecv.learners.exact.family import Facts
-from optuna_treecv.learners.exact.family import largest_class
 from optuna_treecv.learners.exact.family import MomentFamily
+from optuna_treecv.numerics.family import decisions_of
+from optuna_treecv.numerics.family import Facts
+from optuna_treecv.numerics.family import largest_class
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import Moments
 from optuna_treecv.numerics.moments import scaled

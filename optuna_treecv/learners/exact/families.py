@@ -18,8 +18,6 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv.learners.base import parameter_names
 from optuna_treecv.learners.exact.discriminants import LinearDiscriminantFolds
 from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFolds
-from optuna_treecv.learners.exact.family import Facts
-from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.exact.regression import LassoFolds
 from optuna_treecv.learners.exact.regression import RidgeFolds
 from optuna_treecv.learners.steps.decisions import adds_columns
@@ -30,6 +28,8 @@ from optuna_treecv.learners.steps.decisions import ONCE
 from optuna_treecv.learners.steps.decisions import why_not_ahead
 from optuna_treecv.learners.steps.parts import COMPOSED
 from optuna_treecv.learners.steps.parts import is_passed
+from optuna_treecv.numerics.family import Facts
+from optuna_treecv.numerics.family import Family
 
 #: The families of estimators. A subclass may do something else, so that it has none.
 FAMILIES: dict[type, type[Family]] = {
@@ -78,7 +78,7 @@ class Parts(NamedTuple):
         steps = self.steps[0]
         *_, last = [step for _, step in steps.steps] if self.scaler is None else [None]
         tables = [one for one in steps.get_params().values() if type(one) is ColumnTransformer]
-        facts = Facts(1, True, False, 2, 2, is_asked=True)
+        facts = Facts(is_sparse=True, is_asked=True)
         return any(one is not last for one in tables) or bool(
             self.family.why_not(self.last, facts)
         )

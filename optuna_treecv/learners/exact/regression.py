@@ -18,11 +18,11 @@ from optuna_treecv.learners.exact.equations import nearly_dependent_error
 from optuna_treecv.learners.exact.equations import no_weight_error
 from optuna_treecv.learners.exact.equations import Penalties
 from optuna_treecv.learners.exact.equations import RidgeRows
-from optuna_treecv.learners.exact.family import decisions_of
-from optuna_treecv.learners.exact.family import Facts
 from optuna_treecv.learners.exact.family import MomentFamily
 from optuna_treecv.learners.exact.family import MOST_COLUMNS
 from optuna_treecv.learners.exact.left_out import RowsOutOfSums
+from optuna_treecv.numerics.family import decisions_of
+from optuna_treecv.numerics.family import Facts
 from optuna_treecv.numerics.moments import about
 from optuna_treecv.numerics.moments import balanced
 from optuna_treecv.numerics.moments import Chunks

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -22,9 +23,6 @@ from sklearn.svm import LinearSVC
 from sklearn.svm import LinearSVR
 
 from optuna_treecv.learners.base import weights_of_classes
-from optuna_treecv.learners.exact.family import decisions_of
-from optuna_treecv.learners.exact.family import Facts
-from optuna_treecv.learners.exact.family import Family
 from optuna_treecv.learners.newton.left_out import RowsOutOfModels
 from optuna_treecv.learners.newton.losses import Logistic
 from optuna_treecv.learners.newton.losses import Multinomial
@@ -43,6 +41,9 @@ from optuna_treecv.learners.newton.sets import spread_in_sets
 from optuna_treecv.learners.newton.solver import points_near
 from optuna_treecv.learners.newton.solver import solve
 from optuna_treecv.learners.newton.wide import tested_by_wide_models
+from optuna_treecv.numerics.family import decisions_of
+from optuna_treecv.numerics.family import Facts
+from optuna_treecv.numerics.family import Family
 from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
@@ -149,7 +150,7 @@ class GLMFolds(Family):
         """Solve for the models of all folds, and yield what they say of their test rows."""
         rows, n_outputs = self._rows, self._loss.n_outputs
         is_sparse, has_weights = isinstance(rows.X, SparseRows), rows.weights is not None
-        facts = Facts(rows.n_features, is_sparse, has_weights, 0, 1, n_outputs=n_outputs)
+        facts = Facts(n_features=rows.n_features, n_outputs=n_outputs, has_weights=has_weights)
         if is_sparse and _why_wide(facts) and rows.classes is not None:
             yield from tested_by_wide_models(
                 *(rows, chunks, self._loss, self._strengths(np.ones(chunks.n_chunks))),
@@ -507,7 +508,7 @@ class LinearSVMFolds(GLMFolds):
                 return "its penalty is not l2 alone, or its classes are not one against the rest"
             if facts.n_outputs > 2 and facts.n_trained < _FEW_ROWS and not facts.is_asked:
                 return "with so few rows, one class after the other takes longer than fits"
-        return super().why_not(estimator, facts._replace(n_outputs=1))
+        return super().why_not(estimator, replace(facts, n_outputs=1))
 
     @classmethod
     def why_not_left_out(cls, estimator: Any, scaler: StandardScaler | None, facts: Facts) -> str:
