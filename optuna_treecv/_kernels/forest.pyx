@@ -136,9 +136,7 @@ cdef void end_at(Forest *forest, Node *node, int32_t tree, int32_t record) noexc
         forest.leaf[node.rows.of[i]] = record
 
 
-cdef void end_closed(
-    Forest *forest, const Node *node, const Branch *branch, Node *child, bint is_left
-) noexcept nogil:
+cdef void end_closed(Forest *forest, const Node *node, const Branch *branch, Node *child, bint is_left) noexcept nogil:
     """Note where the test rows of those trees end that have a leaf in a child. It has its rows."""
     cdef Py_ssize_t i, j = 0
     cdef int32_t member
@@ -260,9 +258,7 @@ cdef bint may_split(Forest *forest, int32_t tree, int32_t depth, const int64_t *
     return mass_in(&forest.search, sums) > 0 and not is_pure(&forest.search, sums)
 
 
-cdef Node *make_child(
-    Forest *forest, Node *node, Branch *branch, bint is_left, Count of_type
-) noexcept nogil:
+cdef Node *make_child(Forest *forest, Node *node, Branch *branch, bint is_left, Count of_type) noexcept nogil:
     """Add the records of a child, and return it with those trees that may be split there; NULL without memory."""
     cdef Py_ssize_t size = forest.search.size
     cdef Node *child = make_node(forest, branch.n_trees)

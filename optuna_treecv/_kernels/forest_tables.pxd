@@ -43,9 +43,7 @@ cdef inline void gather(Forest *forest, const Node *node) noexcept nogil:
             forest.weight_of[i] = forest.weights[rows[i]]
 
 
-cdef inline void add_row(
-    const Forest *forest, Py_ssize_t i, int64_t sign, Count *entry
-) noexcept nogil:
+cdef inline void add_row(const Forest *forest, Py_ssize_t i, int64_t sign, Count *entry) noexcept nogil:
     """Add one gathered row to an entry, or subtract it."""
     cdef int64_t w
     if forest.weights != NULL:

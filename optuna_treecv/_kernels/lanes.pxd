@@ -182,9 +182,7 @@ cdef struct LaneWeights:
     double b[MOST_LANES]
 
 
-ctypedef void (*find_lane_weights)(
-    const Learner *learner, const unsigned char *state, LaneWeights *of
-) noexcept nogil
+ctypedef void (*find_lane_weights)(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil
 
 
 # The first member of the settings of every learner with lanes.

@@ -289,9 +289,7 @@ cdef inline inlined survey_columns(
         factor[j] = <floating> (factor_of if columns.scaled[j] > 0 else 1)
 
 
-cdef inline inlined survey_dense(
-    const Columns *columns, Span span, unsigned char *at
-) noexcept nogil:
+cdef inline inlined survey_dense(const Columns *columns, Span span, unsigned char *at) noexcept nogil:
     """Merge the moments of new rows into those in a state."""
     cdef Moments moments = moments_at(columns, at)
     if columns.itemsize == 8:

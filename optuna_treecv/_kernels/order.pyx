@@ -7,12 +7,7 @@ from libc.stdint cimport uint8_t
 from libc.stdint cimport uint16_t
 
 
-cdef void fill_random_order(
-    uint64_t seed,
-    Span span,
-    int64_t n_seen,
-    uint32_t *order,
-) noexcept nogil:
+cdef void fill_random_order(uint64_t seed, Span span, int64_t n_seen, uint32_t *order) noexcept nogil:
     cdef uint64_t counter = chain(chain(chain(seed, span.start), span.stop), n_seen)
     cdef Py_ssize_t i, j
     for i in range(span.stop - span.start):

@@ -60,9 +60,7 @@ cdef inline Py_ssize_t n_nonzeros(const Sparse *rows, Py_ssize_t row) noexcept n
     return rows.begins[row + 1] - rows.begins[row]
 
 
-cdef inline Weight dot_row(
-    const Rows *rows, Py_ssize_t row, const Weight *w, const floating *of_type
-) noexcept nogil:
+cdef inline Weight dot_row(const Rows *rows, Py_ssize_t row, const Weight *w, const floating *of_type) noexcept nogil:
     """Return x . w in the summation order of ``vec8.h``; ``of_type`` only selects the type of the rows."""
     cdef const floating *x
     cdef Weight s[8]

@@ -155,9 +155,7 @@ cdef inlined survey_sparse(
     free(room)
 
 
-cdef dispatched survey(
-    const Learner *learner, Span span, unsigned char *state
-) noexcept nogil:
+cdef dispatched survey(const Learner *learner, Span span, unsigned char *state) noexcept nogil:
     cdef const Settings *settings = settings_of(learner)
     cdef Moments moments
     if settings.n_dense > 0:
@@ -297,13 +295,7 @@ cdef inline Py_ssize_t most_rows(const Learner *learner) noexcept nogil:
     return min(<Py_ssize_t> DENSE_ROWS, ROOM // learner.width)
 
 
-cdef dispatched train(
-    const Learner *learner,
-    Span span,
-    unsigned char *state,
-    Log *log,
-    void *tested,
-) noexcept nogil:
+cdef dispatched train(const Learner *learner, Span span, unsigned char *state, Log *log, void *tested) noexcept nogil:
     cdef Room room
     cdef Learner behind = reader_of(learner, &room)
     cdef Py_ssize_t end

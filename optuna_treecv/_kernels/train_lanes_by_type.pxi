@@ -55,13 +55,7 @@ cdef inlined train_on(
             tested += learner.n_outputs
 
 
-cdef dispatched train(
-    const Learner *learner,
-    Span span,
-    unsigned char *state,
-    Log *log,
-    void *tested,
-) noexcept nogil:
+cdef dispatched train(const Learner *learner, Span span, unsigned char *state, Log *log, void *tested) noexcept nogil:
     cdef void *vectors = vectors_of(learner, state)
     if learner.itemsize == 8:
         train_on(learner, span, state, <double *> vectors, log, <double *> tested)

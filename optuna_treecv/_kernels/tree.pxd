@@ -85,11 +85,7 @@ ctypedef void (*remember_columns_of)(
 ) noexcept nogil
 
 # Return the part of a state, besides its head, that training on n_rows more rows can change.
-ctypedef Part (*find_changes)(
-    const Learner *learner,
-    const unsigned char *state,
-    int64_t n_rows,
-) noexcept nogil
+ctypedef Part (*find_changes)(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil
 
 
 cdef struct Learner:

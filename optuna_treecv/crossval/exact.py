@@ -185,10 +185,8 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
     if why := request.metadata.why_not_by_sums(estimator) or why_not_scored(request):
         return why
     is_asked |= is_remote  # where no other engine takes less time
-    is_class, parameters = (
-        is_classifier(estimator),
-        () if isinstance(parts, str) else parts.parameters,
-    )
+    is_class = is_classifier(estimator)
+    parameters = () if isinstance(parts, str) else parts.parameters
     n_trained, n_of_class = cross_validation.fewest_trained(is_class)
     facts = Facts(
         has_weights=request.metadata.weights is not None,
