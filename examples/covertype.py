@@ -35,11 +35,7 @@ y = y == 1
 
 model = PegasosClassifier(average=True)
 objective = treecv_objective(
-    model,
-    X,
-    y,
-    param_distributions={"alpha": FloatDistribution(1e-8, 1e-1, log=True)},
-    cv=100,
+    model, X, y, param_distributions={"alpha": FloatDistribution(1e-8, 1e-1, log=True)}, cv=100
 )
 grid = {"alpha": [10.0**i for i in range(-8, 0)]}
 

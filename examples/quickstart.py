@@ -30,9 +30,7 @@ objective = treecv_objective(
 )
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 study = optuna.create_study(
-    storage=STUDY,
-    direction=objective.direction,
-    sampler=objective.grid_sampler(),
+    storage=STUDY, direction=objective.direction, sampler=objective.grid_sampler()
 )
 study.optimize(objective)
 

@@ -4,11 +4,7 @@ from optuna_treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.learners.sgd import LSQSGDRegressor
 
-__all__ = [
-    "LSQSGDRegressor",
-    "StreamingGaussianDensity",
-    "StreamingKMeans",
-]
+__all__ = ["LSQSGDRegressor", "StreamingGaussianDensity", "StreamingKMeans"]
 
 for _name in __all__:
     globals()[_name].__module__ = __name__

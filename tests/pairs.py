@@ -29,10 +29,7 @@ _MOST_ROWS = 20_000
 
 
 def pairs(
-    *,
-    where: Callable[..., bool] | None = None,
-    seed: int = 0,
-    **options: Iterable[Any],
+    *, where: Callable[..., bool] | None = None, seed: int = 0, **options: Iterable[Any]
 ) -> tuple[str, list[tuple[Any, ...]]]:
     """Return the names and the cases of some options, as ``parametrize`` takes them.
 

@@ -124,10 +124,7 @@ def test_equal_candidates_have_equal_scores_and_ranks(calls):
     estimator = LogisticRegression(tol=1e-10, max_iter=5000)
     ours, theirs = (
         search(estimator, grid, n_iter=3, random_state=0, scoring="neg_log_loss").fit(X, Y)
-        for search in (
-            model_selection.RandomizedSearchCV,
-            stand_ins.RandomizedSearchCV.stands_for,
-        )
+        for search in (model_selection.RandomizedSearchCV, stand_ins.RandomizedSearchCV.stands_for)
     )
     assert [call.method for call in calls] == ["newton"]
     assert ours.cv_results_["params"] == theirs.cv_results_["params"]

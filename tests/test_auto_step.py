@@ -21,10 +21,7 @@ CLASSIFIERS = [
     StreamingSVRGClassifier(random_state=0),
     AveragedSGDClassifier("log_loss", random_state=0),
 ]
-REGRESSORS = [
-    AveragedSGDRegressor(random_state=0),
-    StreamingSVRGRegressor(random_state=0),
-]
+REGRESSORS = [AveragedSGDRegressor(random_state=0), StreamingSVRGRegressor(random_state=0)]
 AUTOMATIC = [
     *CLASSIFIERS,
     *REGRESSORS,

@@ -112,10 +112,7 @@ def broken(array, value):
             "groups must have one entry per row: X has 30 rows, groups 2",
         ),
         ({"order": "sorted"}, "order must be one of 'fixed', 'random', got 'sorted'"),
-        (
-            {"method": "fast"},
-            "method must be one of 'auto', .*'progressive', got 'fast'",
-        ),
+        ({"method": "fast"}, "method must be one of 'auto', .*'progressive', got 'fast'"),
         ({"order": np.array(["fixed", "random"])}, "order must be one of 'fixed', .* got array"),
         ({"method": ["treecv"]}, "method must be one of 'auto', .* got .'treecv'."),
         ({"shuffle": "no"}, "shuffle must be one of True, False, got 'no'"),
@@ -316,10 +313,7 @@ def test_targets_that_are_no_numbers():
         (np.array([1.0, None] * 15, object), "Input y contains NaN"),
         (np.array(["1.0", "2.0"] * 15), "y must hold numbers for a regressor, got type <U3"),
         (np.array(["2020-01-01"] * 30, "M8[D]"), "y must hold numbers for a regressor, got type"),
-        (
-            np.array(["a", 1] * 15, object),
-            "y must hold numbers for a regressor: could",
-        ),
+        (np.array(["a", 1] * 15, object), "y must hold numbers for a regressor: could"),
     ],
     ids=["none", "nan", "strings", "dates", "objects"],
 )
@@ -425,14 +419,8 @@ def test_values_of_sparse_rows_that_are_not_finite(bad):
             make_pipeline(StandardScaler(), SGDClassifier(early_stopping=True)),
             "^Pipeline step 'sgdclassifier' must have early_stopping=False, since",
         ),
-        (
-            PegasosClassifier,
-            "scikit-learn estimator instance or a River model, got <class",
-        ),
-        (
-            "pegasos",
-            "scikit-learn estimator instance or a River model, got 'pegasos'",
-        ),
+        (PegasosClassifier, "scikit-learn estimator instance or a River model, got <class"),
+        ("pegasos", "scikit-learn estimator instance or a River model, got 'pegasos'"),
         (PegasosClassifier(alpha=0), "'alpha' parameter of PegasosClassifier must be a float"),
         (SGDClassifier(alpha=-1), "'alpha' parameter of SGDClassifier must be a float"),
     ],
@@ -671,12 +659,7 @@ def test_wrong_data_is_found_before_the_first_trial():
             {"criterion": ["gini", "entropy"]},
             "estimator must have partial_fit.*RandomForest",
         ),
-        (
-            MiniBatchKMeans(),
-            "error",
-            {},
-            "scoring='error' is not for a clusterer",
-        ),
+        (MiniBatchKMeans(), "error", {}, "scoring='error' is not for a clusterer"),
     ],
     ids=said,
 )
@@ -710,8 +693,7 @@ def test_a_choice_may_bring_what_the_estimator_as_given_lacks():
 
 def test_a_callable_that_returns_no_estimator():
     with pytest.raises(
-        ValueError,
-        match="scikit-learn estimator instance or a River model, got None",
+        ValueError, match="scikit-learn estimator instance or a River model, got None"
     ):
         treecv_objective(lambda trial: None, X, y).evaluate({})
 

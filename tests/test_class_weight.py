@@ -153,10 +153,7 @@ def test_class_weights_act_from_the_first_row_on(estimator):
         (5, "must be an instance of 'dict', a str among {'balanced'} or None. Got 5"),
         ({0: -1.0}, "must be a dict of finite weights .* Got -1.0 for the label 0"),
         ({0: np.nan}, "must be a dict of finite weights .* Got nan for the"),
-        (
-            {1: np.inf},
-            "must be a dict of finite weights .* Got inf for the label 1",
-        ),
+        ({1: np.inf}, "must be a dict of finite weights .* Got inf for the label 1"),
         ({1: "3"}, "must be a dict of finite weights .* Got '3' for the label 1"),
         ({1: None}, "must be a dict of finite weights .* Got None for the label"),
         ({1: 10**400}, "must be a dict of finite weights .* for the label 1"),

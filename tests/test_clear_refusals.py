@@ -78,10 +78,7 @@ def test_rows(rows):
             "scoring='roc_auc' needs an estimator with decision_function or predict_proba; "
             "AveragedSGDRegressor has none",
         ),
-        (
-            {"scoring": int},
-            "scoring must be None, a loss name, a scorer name, a scorer.*got",
-        ),
+        ({"scoring": int}, "scoring must be None, a loss name, a scorer name, a scorer.*got"),
         ({"cv": MASKED}, "^cv must not be a masked array, since its mask would be ignored; "),
         ({"groups": MASKED}, "^groups must not be a masked array, since its mask would be ign"),
         ({"stratify": True}, "^stratify must be .* y must hold class labels, and it holds real"),

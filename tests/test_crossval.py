@@ -355,11 +355,7 @@ def test_leave_one_out_costs_log2_trainings(make_data):
 
 # No model is trained on a row that it tests, for every learner, order and splitter.
 
-LEARNERS = [
-    *COMPILED,
-    SGDClassifier(max_iter=1, tol=None),
-    GaussianNB(),
-]
+LEARNERS = [*COMPILED, SGDClassifier(max_iter=1, tol=None), GaussianNB()]
 SPLITS = [3, 8, "loo", KFold(4), StratifiedKFold(3, shuffle=True), GroupKFold(5), LeaveOneOut()]
 
 

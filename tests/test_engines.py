@@ -227,10 +227,7 @@ PIPELINES = {
         [ColumnTransformer([("a", SCALE, [0, 1]), ("b", MinMaxScaler(), [2])]), SELECT],
         ["selectkbest"],
     ),
-    "in a union": (
-        [FeatureUnion([("scale", SCALE), ("pca", PCA(1))])],
-        ["featureunion__pca"],
-    ),
+    "in a union": ([FeatureUnion([("scale", SCALE), ("pca", PCA(1))])], ["featureunion__pca"]),
 }
 
 

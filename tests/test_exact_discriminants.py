@@ -275,11 +275,7 @@ LINEAR, QUADRATIC = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
         (LINEAR(), {"n_of_class": 0}, "no row of a class"),
         (LINEAR(), {"n_features": 100}, "more columns"),
         (LINEAR(), {"n_trained": 4999, "n_folds": 5000}, ""),
-        (
-            LINEAR(solver="eigen"),
-            {"n_trained": 4999, "n_folds": 5000},
-            "",
-        ),
+        (LINEAR(solver="eigen"), {"n_trained": 4999, "n_folds": 5000}, ""),
         (QUADRATIC(), {}, ""),
         (QUADRATIC(solver="eigen", shrinkage=0.1), {}, "shrinkage"),
         (QUADRATIC(), {"n_of_class": 1, "n_features": 1}, "only one row of a class"),

@@ -115,10 +115,7 @@ def test_only_the_points_that_need_it_are_fitted():
 
 @pytest.mark.parametrize(
     ("estimator", "rows"),
-    [
-        (QuadraticDiscriminantAnalysis(), CONSTANT),
-        (RidgeClassifier(), X * 1e160),
-    ],
+    [(QuadraticDiscriminantAnalysis(), CONSTANT), (RidgeClassifier(), X * 1e160)],
 )
 def test_if_fits_fail_too_the_error_is_theirs(estimator, rows):
     with pytest.raises((ValueError, np.linalg.LinAlgError)) as of_fit:

@@ -95,11 +95,7 @@ def test_a_failed_fit_with_settings_of_theory():
         (7, y, "classes"),
         ([0, 1], np.array([None, 1] * 20), "y must hold a label for each row, got None in row 0"),
         ([0, 1], y / 2, "y must hold class labels: Unknown label type"),
-        (
-            ["0", "1"],
-            np.array([1, "1"] * 20, object),
-            "y must hold strings, or be an array",
-        ),
+        (["0", "1"], np.array([1, "1"] * 20, object), "y must hold strings, or be an array"),
         (np.array(["2020", "NaT"], "M8[Y]"), y, "classes must not hold NaT"),
         (["0", "1"], y, r"y must hold labels from classes=\['0', '1'\], got 0"),
     ],

@@ -45,11 +45,7 @@ CLASSIFIERS = [
     AveragedSGDClassifier(batch_size=4),
     StreamingSVRGClassifier(),
 ]
-REGRESSORS = [
-    LSQSGDRegressor(),
-    AveragedSGDRegressor(step_size=0.01),
-    StreamingSVRGRegressor(),
-]
+REGRESSORS = [LSQSGDRegressor(), AveragedSGDRegressor(step_size=0.01), StreamingSVRGRegressor()]
 FROM_SKLEARN = [
     SGDClassifier(max_iter=1, tol=None, random_state=0),
     Perceptron(max_iter=1, tol=None, random_state=0),

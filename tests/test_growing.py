@@ -786,11 +786,7 @@ def test_cut_forests_of_a_study_are_those_of_each_trial_alone(
         (lightgbm, {"n_estimators": 5}, "n_estimators must be"),
         (lightgbm, {"n_estimators": "first"}, "n_estimators must be"),
         (lightgbm, {"n_estimators": "best", "method": "fit"}, "n_estimators"),
-        (
-            lambda: KINDS["forest"](warm_start=True),
-            {"method": "bagging"},
-            "warm_start is set",
-        ),
+        (lambda: KINDS["forest"](warm_start=True), {"method": "bagging"}, "warm_start is set"),
     ],
 )
 def test_refusals_are_a_sentence_that_names_the_argument(

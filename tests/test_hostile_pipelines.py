@@ -263,12 +263,7 @@ SAID = {
         "'prepare' (ColumnTransformer)",
         "",
     ),
-    "a short mask": (
-        selecting([True, False]),
-        a_table(),
-        "'prepare' (ColumnTransformer)",
-        "",
-    ),
+    "a short mask": (selecting([True, False]), a_table(), "'prepare' (ColumnTransformer)", ""),
     "a column that is no list": (
         selecting("size"),
         a_table(),

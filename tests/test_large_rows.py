@@ -214,9 +214,7 @@ def test_options_act_as_for_rows_in_memory(name, files):
 
 
 @pytest.mark.parametrize(
-    "estimator",
-    [PEGASOS, make_pipeline(StandardScaler(with_mean=False), PEGASOS)],
-    ids=said,
+    "estimator", [PEGASOS, make_pipeline(StandardScaler(with_mean=False), PEGASOS)], ids=said
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sparse_rows(dtype, estimator, files):

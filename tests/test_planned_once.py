@@ -126,11 +126,7 @@ def test_a_trial_that_had_to_be_fitted_does_not_change_the_next_one():
     alike = np.column_stack([X, X[:, 0] + 1e-13 * X[:, 1]])
     distributions = {"alpha": FloatDistribution(1e-300, 2.0)}
     objective = treecv_objective(
-        RidgeClassifier(class_weight="balanced"),
-        alike,
-        Y,
-        param_distributions=distributions,
-        cv=5,
+        RidgeClassifier(class_weight="balanced"), alike, Y, param_distributions=distributions, cv=5
     )
     study = optuna.create_study()
     for alpha in (1e-300, 1.0, 1e-300):

@@ -300,10 +300,7 @@ def test_what_fit_refuses_is_refused_and_nothing_else(family):
     assert not differ
 
 
-REFUSED = [
-    {"solver": "liblinear", "C": np.inf},
-    {"solver": "liblinear", "tol": 0},
-]
+REFUSED = [{"solver": "liblinear", "C": np.inf}, {"solver": "liblinear", "tol": 0}]
 
 
 @pytest.mark.filterwarnings("ignore")

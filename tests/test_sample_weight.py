@@ -207,11 +207,7 @@ def test_more_rows_than_are_padded_at_a_time(estimator):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(
-    "estimator",
-    [one for one, _ in LINEAR if one._takes_sparse],
-    ids=said,
-)
+@pytest.mark.parametrize("estimator", [one for one, _ in LINEAR if one._takes_sparse], ids=said)
 def test_sparse_rows(estimator, dtype):
     X, y, weights = data_for(estimator, 3, dtype)
     X[abs(X) < 0.6] = 0

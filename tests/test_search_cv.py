@@ -211,10 +211,7 @@ def test_many_splits_have_no_columns(two_classes):
 def test_rows_are_in_the_order_of_the_grid(two_classes):
     """Also of grids with points in common, of which each is evaluated once."""
     X, y = two_classes
-    grid = [
-        {"alpha": [1.0, 0.1], "fit_intercept": [True, False]},
-        {"alpha": [0.1, 5]},
-    ]
+    grid = [{"alpha": [1.0, 0.1], "fit_intercept": [True, False]}, {"alpha": [0.1, 5]}]
     search = search_of(grid=grid).fit(X, y)
     assert search.cv_results_["params"] == list(ParameterGrid(grid))
     assert search.cv_results_["param_fit_intercept"].mask.tolist() == [False] * 4 + [True] * 2
@@ -1287,10 +1284,7 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
             {"sampler": optuna.samplers.RandomSampler()},
             "^sampler must be None where param_grid is given, whose points it would leave",
         ),
-        (
-            {"refit": "one_e"},
-            "^refit must be True, False, 'one_se' or a callable, got 'one_e'",
-        ),
+        ({"refit": "one_e"}, "^refit must be True, False, 'one_se' or a callable, got 'one_e'"),
         ({"refit": 3}, "^refit must be"),
         (
             {"scoring": ["f1", "accuracy"]},

@@ -217,11 +217,7 @@ def test_single_pass_rates():
         truth = rng.normal(size=d) / np.sqrt(d)
         y = X @ truth + rng.normal(size=n)
         svrg = StreamingSVRGRegressor(
-            step_size=0.005,
-            initial_batch_size=1000,
-            inner_steps=4000,
-            random_state=seed,
-            **PLAIN,
+            step_size=0.005, initial_batch_size=1000, inner_steps=4000, random_state=seed, **PLAIN
         )
         last = 0, np.zeros(d)
         for begin in range(0, n, 5000):

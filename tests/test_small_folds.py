@@ -133,11 +133,7 @@ def test_small_folds_are_named_with_what_would_do(estimator, y, options, says):
         (CLASSIFIER, LABELS, {"cv": "loo"}),
         (CLASSIFIER, LABELS, {"scoring": "accuracy", "cv": "loo"}),
         (CLASSIFIER, LABELS, {"scoring": make_scorer(accuracy_score), "cv": 300}),
-        (
-            CLASSIFIER,
-            LABELS,
-            {"scoring": "f1", "cv": 12},
-        ),
+        (CLASSIFIER, LABELS, {"scoring": "f1", "cv": 12}),
         (CLASSIFIER, TARGETS > 0, {"scoring": "roc_auc", "cv": 10}),
         (REGRESSOR, TARGETS, {"scoring": "neg_mean_squared_error", "cv": 300}),
         (REGRESSOR, TARGETS, {"scoring": "neg_root_mean_squared_error", "cv": 20}),

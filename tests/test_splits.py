@@ -476,20 +476,14 @@ FIRST, LAST = np.arange(60), np.arange(60, 120)
 @pytest.mark.parametrize(
     ("cv", "message"),
     [
-        (
-            Splitter((FIRST, LAST), (LAST, [])),
-            "^cv must be .* Splitter tests no row in split 1",
-        ),
+        (Splitter((FIRST, LAST), (LAST, [])), "^cv must be .* Splitter tests no row in split 1"),
         (Splitter(([], LAST)), "^cv must be .* but Splitter trains on no row in split 0"),
         (
             [(FIRST, LAST), (LAST, np.arange(50, 70))],
             "^cv must be .* but the iterable trains on row 60 in split 1, which it tests there",
         ),
         (Splitter(), "^cv must be a splitter that makes splits, but Splitter makes none"),
-        (
-            Splitter((FIRST, np.array([120]))),
-            "from 0 to 119, but Splitter tests row 120",
-        ),
+        (Splitter((FIRST, np.array([120]))), "from 0 to 119, but Splitter tests row 120"),
         (0.0, "^cv must be an int, or a number above 0 and below 1, .* got 0.0"),
         (1.0, "^cv must be an int, or a number above 0 and below 1, .* got 1.0"),
         (float("nan"), "^cv must be an int, or a number above 0 and below 1, .* got nan"),

@@ -161,10 +161,7 @@ def test_the_place_in_a_fold_depends_on_neither_the_row_nor_its_label(n_folds):
 @pytest.mark.parametrize("n_folds", [4, 10])
 @pytest.mark.parametrize(
     ("estimator", "n_features"),
-    [
-        (PegasosClassifier(alpha=1e-3), 2),
-        (AveragedSGDClassifier(step_size=0.01, average=True), 5),
-    ],
+    [(PegasosClassifier(alpha=1e-3), 2), (AveragedSGDClassifier(step_size=0.01, average=True), 5)],
     ids=["last iterate", "averaged"],
 )
 def test_the_estimate_is_that_with_scikit_learns_folds(estimator, n_features, n_folds):

@@ -137,13 +137,7 @@ def test_weights_in_scores_alone(scoring, binary):
     X, y = binary
     weights = weights_of(len(y))
     found = tree_cross_validate(
-        LogisticRegression(),
-        X,
-        y,
-        cv=FOLDS,
-        scoring=scoring,
-        score_weight=weights,
-        method="fit",
+        LogisticRegression(), X, y, cv=FOLDS, scoring=scoring, score_weight=weights, method="fit"
     )
     scorer = get_scorer(scoring if scoring in ("neg_log_loss", "accuracy") else "neg_log_loss")
     sign = -1 if scoring == "log_loss" else 1
@@ -486,11 +480,7 @@ def test_studies_and_stores_tell_weights_apart(name, binary, tmp_path, monkeypat
         given = {"sample_weight": weights} if name == "params" else weights
         for _ in range(2):
             objective = treecv_objective(
-                always(DecisionTreeClassifier(random_state=0)),
-                X,
-                y,
-                store=store,
-                **{name: given},
+                always(DecisionTreeClassifier(random_state=0)), X, y, store=store, **{name: given}
             )
             result = objective.evaluate({})
         assert result.n_updates == 0  # found in the store

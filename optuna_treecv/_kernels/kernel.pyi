@@ -29,28 +29,15 @@ class Kernel:
     @property
     def surveys(self) -> bool: ...
     def survey(
-        self,
-        state: np.ndarray,
-        start: int,
-        stop: int,
-        order: np.ndarray | None,
+        self, state: np.ndarray, start: int, stop: int, order: np.ndarray | None
     ) -> None: ...
     def update(
-        self,
-        state: np.ndarray,
-        start: int,
-        stop: int,
-        order: np.ndarray | None = None,
+        self, state: np.ndarray, start: int, stop: int, order: np.ndarray | None = None
     ) -> None: ...
     @property
     def tests_rows(self) -> bool: ...
     def test_then_train(
-        self,
-        state: np.ndarray,
-        start: int,
-        stop: int,
-        order: np.ndarray | None,
-        out: np.ndarray,
+        self, state: np.ndarray, start: int, stop: int, order: np.ndarray | None, out: np.ndarray
     ) -> None: ...
     @property
     def trains_pairs(self) -> bool: ...
@@ -66,12 +53,7 @@ class Kernel:
     ) -> None: ...
     def read_out(self, state: np.ndarray, model: np.ndarray) -> None: ...
     def test(
-        self,
-        state: np.ndarray,
-        model: np.ndarray,
-        start: int,
-        stop: int,
-        out: np.ndarray,
+        self, state: np.ndarray, model: np.ndarray, start: int, stop: int, out: np.ndarray
     ) -> None: ...
     def walk_subtree(
         self,

@@ -9,9 +9,5 @@ class LanesKernel(Kernel):
     def leave_room(self, n_rows: int) -> None: ...
     def start(self, state: np.ndarray) -> None: ...
     def take(
-        self,
-        source: LanesKernel,
-        state: np.ndarray,
-        models: np.ndarray,
-        out: np.ndarray,
+        self, source: LanesKernel, state: np.ndarray, models: np.ndarray, out: np.ndarray
     ) -> None: ...

@@ -2,21 +2,14 @@ import numpy as np
 
 def tridiagonal(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
 def rotate(
-    reflectors: np.ndarray,
-    tau: np.ndarray,
-    b: np.ndarray,
-    transposed: bool,
+    reflectors: np.ndarray, tau: np.ndarray, b: np.ndarray, transposed: bool
 ) -> np.ndarray: ...
 def solve_tridiagonal(
-    diagonal: np.ndarray,
-    beside: np.ndarray,
-    b: np.ndarray,
+    diagonal: np.ndarray, beside: np.ndarray, b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]: ...
 def cholesky(a: np.ndarray, alpha: float = 0.0) -> np.ndarray | None: ...
 def solve_positive(
-    a: np.ndarray,
-    alpha: float,
-    b: np.ndarray,
+    a: np.ndarray, alpha: float, b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]: ...
 def inverse_of_triangle(factor: np.ndarray) -> np.ndarray: ...
 def pivoted_cholesky(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]: ...

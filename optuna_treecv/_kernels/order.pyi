@@ -14,9 +14,6 @@ def order_with_replays(
     order: np.ndarray,
 ) -> None: ...
 def sort_by_key(
-    rows: np.ndarray,
-    keys: np.ndarray,
-    begins: np.ndarray,
-    out: np.ndarray,
+    rows: np.ndarray, keys: np.ndarray, begins: np.ndarray, out: np.ndarray
 ) -> None: ...
 def derive_seed(seed: int, label: int) -> int: ...

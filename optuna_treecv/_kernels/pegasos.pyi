@@ -6,12 +6,6 @@ from optuna_treecv._kernels.linear import LinearKernel
 
 class Pegasos(LinearKernel):
     def __init__(
-        self,
-        X: Any,
-        y: Any,
-        n_classes: int | None,
-        alpha: float,
-        average: bool,
-        project: bool,
+        self, X: Any, y: Any, n_classes: int | None, alpha: float, average: bool, project: bool
     ) -> None: ...
     def start(self, state: np.ndarray) -> None: ...

@@ -19,9 +19,5 @@ def prune(
     is_end: np.ndarray,
 ) -> int: ...
 def find_leaves(
-    bins: np.ndarray,
-    nodes: np.ndarray,
-    sets: np.ndarray,
-    n_bins: np.ndarray,
-    leaf: np.ndarray,
+    bins: np.ndarray, nodes: np.ndarray, sets: np.ndarray, n_bins: np.ndarray, leaf: np.ndarray
 ) -> None: ...

@@ -20,9 +20,5 @@ class Scaled(Kernel):
     def model_type(self) -> str: ...
     def start(self, state: np.ndarray) -> None: ...
     def moments(
-        self,
-        state: np.ndarray,
-        mean: np.ndarray,
-        M2: np.ndarray,
-        known_mean: np.ndarray,
+        self, state: np.ndarray, mean: np.ndarray, M2: np.ndarray, known_mean: np.ndarray
     ) -> int: ...

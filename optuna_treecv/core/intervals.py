@@ -428,12 +428,7 @@ def student_quantile(level: float, degrees: int) -> float:
 
 
 def difference_by_rows(
-    mean: float,
-    one: np.ndarray,
-    other: np.ndarray,
-    shares: np.ndarray,
-    level: Any,
-    note: str = "",
+    mean: float, one: np.ndarray, other: np.ndarray, shares: np.ndarray, level: Any, note: str = ""
 ) -> PairedDifference:
     r"""Return a difference with the standard error over rows.
 

@@ -47,12 +47,7 @@ class Repeat(NamedTuple):
 
 
 def make_repeat(
-    number: int,
-    cut: Cut,
-    is_random: bool,
-    seed: int,
-    n_jobs: int,
-    reports_of: int | None,
+    number: int, cut: Cut, is_random: bool, seed: int, n_jobs: int, reports_of: int | None
 ) -> Repeat:
     """Return a repeat.
 

@@ -60,11 +60,7 @@ class RowScores:
     """
 
     def __init__(
-        self,
-        n_rows: int,
-        has_weights: bool,
-        ends: Collection[int] = (),
-        dtype: Any = np.float64,
+        self, n_rows: int, has_weights: bool, ends: Collection[int] = (), dtype: Any = np.float64
     ) -> None:
         self.n_rows = 0
         # Half of a step's rows are rounded up, as in ``tail``.

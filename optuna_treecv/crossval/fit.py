@@ -182,8 +182,7 @@ class _Fits:
                 return digest(name, train.tobytes(), test.tobytes())
 
             self._names = cross_validation.fact(
-                ("names of folds", repeat.number),
-                lambda: [*map(name_of_fold, range(cut.n_folds))],
+                ("names of folds", repeat.number), lambda: [*map(name_of_fold, range(cut.n_folds))]
             )
         self._fingerprint = data[0].hex() if self._kept.name else ""
         # Where the columns end of the responses.

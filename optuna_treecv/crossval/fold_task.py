@@ -343,12 +343,7 @@ class FoldTask:
 
 
 def mean_loss(
-    loss: Loss,
-    fitted: Any,
-    X: Any,
-    y: Any,
-    weights: np.ndarray | None,
-    classes: np.ndarray | None,
+    loss: Loss, fitted: Any, X: Any, y: Any, weights: np.ndarray | None, classes: np.ndarray | None
 ) -> FoldScores:
     """Return the mean loss of a fitted estimator; it has diverged if a response or loss has.
 

@@ -149,10 +149,7 @@ def refused_fit(request: Request) -> ValueError:
 
 
 def _answers(
-    family: Any,
-    chunks: Chunks,
-    sums: Keep,
-    scored: tuple[Sequence[Metric], Any] | None,
+    family: Any, chunks: Chunks, sums: Keep, scored: tuple[Sequence[Metric], Any] | None
 ) -> Iterator[tuple[int, list[FoldScores], dict[int, np.ndarray]]]:
     """Yield the first chunk that a block scores, and its answer.
 

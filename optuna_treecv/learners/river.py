@@ -23,11 +23,7 @@ from optuna_treecv.learners.adapter import Adapter
 from optuna_treecv.rows.data import PreparedRows
 
 # For a pipeline, River's isinstance checks the last step.
-_KINDS = {
-    "classifier": base.Classifier,
-    "regressor": base.Regressor,
-    "clusterer": base.Clusterer,
-}
+_KINDS = {"classifier": base.Classifier, "regressor": base.Regressor, "clusterer": base.Clusterer}
 # A River model declares that it skips this test if its learn_many differs from learn_one for row
 # after row. The linear models make a single step for a whole batch, which would be very few steps.
 _LEARN_MANY_TEST = "check_learn_many_matches_learn_one"

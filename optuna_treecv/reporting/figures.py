@@ -221,10 +221,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
 
 
 def plot_choice(
-    study: optuna.Study,
-    store: Any,
-    simpler: Mapping[str, str] | None = None,
-    n_best: int = 10,
+    study: optuna.Study, store: Any, simpler: Mapping[str, str] | None = None, n_best: int = 10
 ) -> go.Figure:
     """Plot how much worse the next best trials are than the best one, and which one to choose.
 

@@ -37,10 +37,7 @@ AnyStudy = Any
 
 
 def load_evaluations(
-    store: AnyStore,
-    *,
-    study_name: str | None = None,
-    study: AnyStudy = None,
+    store: AnyStore, *, study_name: str | None = None, study: AnyStudy = None
 ) -> DataFrame:
     """Return the evaluations in a store, the oldest first.
 

@@ -152,10 +152,7 @@ class ArrayThenCount:
     """
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: Any = np.float64,
-        rows: PreparedRows | None = None,
+        self, shape: tuple[int, ...], dtype: Any = np.float64, rows: PreparedRows | None = None
     ) -> None:
         self._shape, self._dtype = shape, np.dtype(dtype)
         n_bytes = prod(shape) * self._dtype.itemsize + COUNT_BYTES

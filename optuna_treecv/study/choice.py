@@ -568,9 +568,7 @@ def _scale_of(
 
 
 def edges_of(
-    trial: FrozenTrial,
-    lists: Mapping[str, Collection[Any]],
-    others: Sequence[FrozenTrial] = (),
+    trial: FrozenTrial, lists: Mapping[str, Collection[Any]], others: Sequence[FrozenTrial] = ()
 ) -> dict[str, str]:
     """Return which numbers of a trial lie at the edge of their ranges, and where, as words.
 

@@ -13,10 +13,7 @@ import subprocess
 import sys
 from tempfile import TemporaryDirectory
 
-PARTS = {
-    "Grids, threads and numbers of folds": "grids.py",
-    "Beside other programs": "peers.py",
-}
+PARTS = {"Grids, threads and numbers of folds": "grids.py", "Beside other programs": "peers.py"}
 
 
 def main(runs: str = "3", results: str | None = None) -> None:

@@ -179,12 +179,7 @@ WORKS = {
         converged=TIGHT,
     ),
     "multinomial-digits": Work(
-        digits,
-        LOGISTIC,
-        {"C": CS},
-        "neg_log_loss",
-        {SEARCH: (8, 30)},
-        converged=TIGHT,
+        digits, LOGISTIC, {"C": CS}, "neg_log_loss", {SEARCH: (8, 30)}, converged=TIGHT
     ),
     "multinomial-covertype": Work(
         of_covertype(50_000, n_classes=7),

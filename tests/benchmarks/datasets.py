@@ -152,11 +152,7 @@ def fashion_mnist() -> DataSet:
         name = "Fashion-MNIST"
     except FileNotFoundError:
         X, y = make_classification(
-            *(70_000, 784),
-            n_informative=30,
-            n_classes=10,
-            n_clusters_per_class=1,
-            random_state=0,
+            *(70_000, 784), n_informative=30, n_classes=10, n_clusters_per_class=1, random_state=0
         )
         X, name = X.astype(np.float32), "synthetic, like Fashion-MNIST"
     return *shuffle(X, y, random_state=0), name

@@ -124,12 +124,7 @@ def ours(what: str, task: Task, cv: int | str, scoring: str, n_values: int = N_V
 
     def run() -> tuple[float, Scores]:
         results = tree_cross_validate_many(
-            models,
-            *(task.X, task.y),
-            cv=cv,
-            scoring=scoring,
-            stratify=False,
-            shuffle=False,
+            models, *(task.X, task.y), cv=cv, scoring=scoring, stratify=False, shuffle=False
         )
         scores = np.array([result.test_score for result in results])
         found: Scores = {(scoring, cv): scores}

@@ -268,10 +268,7 @@ def our_share(X: np.ndarray, y: np.ndarray, is_stored: bool) -> None:
     same suggestions and attributes.
     """
     objective = treecv_objective(
-        PegasosClassifier(),
-        *(X, y),
-        param_grid={"alpha": np.geomspace(1e-8, 1e2, 32)},
-        cache=None,
+        PegasosClassifier(), *(X, y), param_grid={"alpha": np.geomspace(1e-8, 1e2, 32)}, cache=None
     )
 
     def run(of: Callable[[Any], float]) -> tuple[float, float]:

@@ -92,10 +92,7 @@ class Task:
     def ours(self) -> Any:
         kind = AveragedSGDRegressor if self.is_regression else AveragedSGDClassifier
         return kind(
-            alpha=self.alpha,
-            step_size=self.step,
-            average=True,
-            fit_intercept=self.fit_intercept,
+            alpha=self.alpha, step_size=self.step, average=True, fit_intercept=self.fit_intercept
         )
 
     @property

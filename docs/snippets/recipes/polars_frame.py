@@ -13,8 +13,7 @@ rows = load_wine()
 table = pl.DataFrame(rows.data, schema=rows.feature_names).with_columns(kind=rows.target)
 table = table.with_columns(dark=pl.when(pl.col("hue") < 0.9).then(pl.lit("yes")).otherwise(None))
 columns = make_column_transformer(
-    (StandardScaler(), ["alcohol", "proline"]),
-    (OneHotEncoder(handle_unknown="ignore"), ["dark"]),
+    (StandardScaler(), ["alcohol", "proline"]), (OneHotEncoder(handle_unknown="ignore"), ["dark"])
 )
 model = make_pipeline(columns, LogisticRegression())
 objective = treecv_objective(model, table, "kind", param_distributions="auto", scoring="accuracy")

@@ -23,8 +23,7 @@ objective = racing.treecv_objective(
     report="progressive",  # tests each row just before the model is trained on it
 )
 study = optuna.create_study(
-    sampler=optuna.samplers.RandomSampler(seed=0),
-    pruner=racing.RacingPruner(),
+    sampler=optuna.samplers.RandomSampler(seed=0), pruner=racing.RacingPruner()
 )
 study.optimize(objective, n_trials=60)
 

@@ -20,11 +20,7 @@ from sklearn.utils import _safe_indexing
 from optuna_treecv.rows.checks import naming_entries
 
 #: The steps that hold others, and the attribute in which they do.
-COMPOSED = {
-    Pipeline: "steps",
-    ColumnTransformer: "transformers",
-    FeatureUnion: "transformer_list",
-}
+COMPOSED = {Pipeline: "steps", ColumnTransformer: "transformers", FeatureUnion: "transformer_list"}
 
 # What rows that a step cannot take make it raise. Others, such as that of a worker which ended,
 # are not looked into.

@@ -116,9 +116,7 @@ def races(case: Case) -> None:
             report=pick(rng, ("auto", "trees", "folds")),
         )
         found = optuna.create_study(
-            sampler=objective.grid_sampler(seed=0),
-            direction="maximize",
-            pruner=objective.pruner(),
+            sampler=objective.grid_sampler(seed=0), direction="maximize", pruner=objective.pruner()
         )
         found.optimize(objective, n_trials=12)
         complete = optuna.trial.TrialState.COMPLETE
