@@ -63,7 +63,9 @@ def function(found: re.Match[str]) -> str:
     end = f") -> {found['returned'] or ('Any' if gives else 'None')}: ...\n"
     line = f"{indent}def {found['name']}({', '.join(arguments)}{end}"
     if len(line) > MOST_COLUMNS + 1:
-        inside = "".join(f"{indent}    {one},\n" for one in arguments)
+        inside = f"{indent}    {', '.join(arguments)}\n"
+        if len(inside) > MOST_COLUMNS + 1:
+            inside = "".join(f"{indent}    {one},\n" for one in arguments)
         line = f"{indent}def {found['name']}(\n{inside}{indent}{end}"
     return f"{indent}@property\n" * bool(found["property"]) + line
 
