@@ -93,7 +93,7 @@ def run_of(monkeypatch):
     """Return what makes runs of a plan; all runs of a test have the plan of the first one."""
     runs = []
 
-    def make(constant, kind=Scripted, method="auto", cache=None, report=None):
+    def make(constant, kind=Scripted, method="auto", cache=None, **others):
         estimator = DummyRegressor(strategy="constant", constant=constant)
         if runs:
             runs.append(runs[0].like(estimator))
@@ -101,7 +101,7 @@ def run_of(monkeypatch):
         engine = Engine("scripted", kind, ("auto", "treecv"))
         monkeypatch.setattr(engines, "ENGINES", (engine, engines.ENGINES[-1]))
         given = {"cv": N_FOLDS, "shuffle": False, "scoring": "squared_error"}
-        settings = Settings(**given, method=method, report=report)
+        settings = Settings(**given | others, method=method)
         cross_validation = CrossValidation.of(X, Y, settings, cache=cache)
         runs.append(engines.run_for(cross_validation, estimator))
         return runs[-1]
@@ -157,6 +157,33 @@ def test_only_missing_folds_are_asked_for(run_of):
     first, second = run.plan.asked
     assert first == (1, [0, 1, 2, 3]) and second == (1, [1, 2, 3])
     assert again.cost.n_updates == 5 * len(second[1]) and again.cost.n_needed == 20
+
+
+@pytest.mark.parametrize("fails", [(0,), (1,), (0, 1)], ids=str)
+def test_a_candidate_that_fails_in_a_repeat_of_a_batch_is_refitted(run_of, fails, monkeypatch):
+    options = {"n_repeats": 2, "shuffle": True, "random_state": 0}
+    runs = [run_of(constant, **options) for constant in (1.0, -1.0)]
+    evaluate = Scripted.evaluate
+
+    def in_some_repeats(plan, work):
+        for event in evaluate(plan, work):
+            is_failed = isinstance(event, Failed)
+            if is_failed and work.repeat.number not in fails:
+                event = plan.fold(event.candidate, 2, np.array([-9.0]).view(np.uint8))
+            yield event
+
+    monkeypatch.setattr(Scripted, "evaluate", in_some_repeats)
+    assert evaluate_batch(runs)
+    first, second = (run.finish() for run in runs)
+    assert first.method == "scripted" and second.method == "fit"
+    cuts = [repeat.cut for repeat in runs[1].request.cross_validation.repeats]
+    expected = [
+        [np.mean((Y[cut.test_rows(chunk)] + 1) ** 2) for chunk in range(N_FOLDS)] for cut in cuts
+    ]
+    begin = N_FOLDS * fails[0]  # repeats before are of the plan
+    np.testing.assert_allclose(
+        np.sort(second.test_score[begin:]), np.sort(np.ravel(expected)[begin:])
+    )
 
 
 def test_what_is_precomputed_is_revealed_part_by_part(run_of):

@@ -145,7 +145,9 @@ class FoldModels(NamedTuple):
 
 
 class Failed(Exception):
-    """An event, or an error that a plan raises: some folds of a candidate were not evaluated.
+    """Some folds of a candidate were not evaluated: ``evaluate`` yields it, ``predict`` raises it.
+
+    It is the last event of its candidate.
 
     Parameters
     ----------

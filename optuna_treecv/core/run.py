@@ -102,7 +102,8 @@ class Precomputed:
     ----------
     sink : _Sink
     events : list of Event
-        The last ones of all folds, which are scored, or those of a candidate that was pruned.
+        Early scores, and then the folds of the whole repeat, which are in the book, or ``Failed``;
+        those of a candidate that was pruned are early scores alone.
     since : datetime or None
         The time from which on other processes may have counted the row updates.
     """
@@ -252,7 +253,10 @@ class Run:
         return bool(specs) and all(spec.cache.has(spec.key) for spec in specs.values())
 
     def group_of(self, repeat: Repeat) -> bytes:
-        """Return the group in which a batch may evaluate a repeat; empty: nothing is missing."""
+        """Return the group in which a batch may evaluate a repeat; empty: it is not for a batch.
+
+        That is so if its results are there, or cannot be named, or if it is evaluated alone.
+        """
         try:
             results = self.results(repeat)
         except ConnectionError:
@@ -476,7 +480,7 @@ class Run:
     def _refitted(
         self, repeat: Repeat, failed: Failed, cost: Cost, first: int
     ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
-        """Evaluate the folds by the fallback.
+        """Evaluate the folds by the fallback, and those of further repeats too.
 
         The plan's error stands if fits raise no better. Their own error about parameters or data
         is a ValueError.
@@ -484,7 +488,11 @@ class Run:
         self.plan, self.reason = self.plan.fallback or self.plan, failed.reason
         self._results.clear()
         self.curve = None
-        self.book.forget(repeat)
+        for one in self.plan.repeats[repeat.number :]:
+            self.book.forget(one)
+        for before in self.precomputed.values():  # further repeats by the plan that has failed
+            vars(cost).update(vars(cost + before.sink.cost))
+        self.precomputed.clear()
         with _explained(failed):
             first = 0 if self.request.needs_predictions else first
             yield from self._tested(repeat, None, cost, first)
@@ -743,7 +751,7 @@ def _explained(failed: Failed) -> Generator[None]:
     """Refit folds in this block after a plan has failed."""
     try:
         yield
-    except (ValueError, FoldsFailed) as error:
+    except ValueError as error:
         error.add_note(f"The folds were fitted because {failed.reason}.")
         raise
     except Exception as error:
@@ -753,7 +761,7 @@ def _explained(failed: Failed) -> Generator[None]:
 
 
 def evaluate_batch(runs: Iterable[Run], are_leased: bool = False) -> bool:
-    """Evaluate those runs together that can be; each of them will find its scores in its book.
+    """Evaluate those runs together that can be; each of them has ``precomputed`` results then.
 
     A run that cannot be is left to evaluate itself, and so is one with a wrong parameter, which
     raises its error then.
