@@ -98,7 +98,7 @@ def test_it_is_never_larger_than_asked_for(max_bytes, calls):
             keys = {0: key, 1: key + 1} if n_bytes % 2 else {1: key}
             cache.keep_all(keys, states, [seconds / 2] * len(keys))
         elif call == "forget":
-            cache.forget(key)
+            cache.take(key)
         else:
             found = cache.find(key)
             assert found is None or len(found) <= max_bytes
@@ -256,7 +256,7 @@ def test_what_is_forgotten_is_freed_and_counts_no_more():
     freed = weakref.ref(first)
     cache.keep("a", first, 1.0)
     del first
-    cache.forget("a")
+    cache.take("a")
     assert cache.find("a") is None and cache.n_bytes == 0 and freed() is None
     cache.keep("a", array(2), 10.0)
     assert cache.find("a")[0] == 2

@@ -214,7 +214,6 @@ class CrossValidation:
         data = Data(X, y, settings.room, names)
         if settings.room.max_bytes is None:
             _warn_once(found, "memory", lambda: why_not_in_memory(data.X))
-        count_targets(data.y)
         cv, groups = settings.cv, None
         if not isinstance(cv, str | int | float | np.number) and not hasattr(cv, "split"):
             cv = "pairs of training and test rows" if are_pairs(cv) else "fold ids"
@@ -223,22 +222,24 @@ class CrossValidation:
             groups = np.unique(np.asarray(settings.groups), return_inverse=True)[1]
         weights = settings.sample_weight, settings.score_weight
         shared = SharedBetweenRuns(cache, with_others)
-        of_steps = data.X, data.y, shared.memory
+        steps = Steps(data.X, data.y, shared.memory)
+        if isinstance(data.X, PlacedRows):
+            steps = Steps(data.X.sample, None, None)
         # Reports that only follow from the pruner do not turn fits into passes.
         is_asked = settings.method in ("treecv", "standard", "progressive") or settings.is_early
         cross_validation = cls(
-            data,
-            replace(settings, cv=None, groups=None),
-            search,
-            is_asked or settings.n_epochs is not None,
-            groups,
-            shared,
-            UnusedWarnings(warn_caller),
-            Steps(*((data.X.sample, None, None) if isinstance(data.X, PlacedRows) else of_steps)),
-            str(cv),
-            MetadataArguments(*weights, settings.params, data.n_rows),
-            token().hex()[:16],
-            found,
+            data=data,
+            settings=replace(settings, cv=None, groups=None),
+            search=search,
+            asks_for_passes=is_asked or settings.n_epochs is not None,
+            groups=groups,
+            shared=shared,
+            unused=UnusedWarnings(warn_caller),
+            steps=steps,
+            _cv_in_words=str(cv),
+            _metadata_arguments=MetadataArguments(*weights, settings.params, data.n_rows),
+            _token=token().hex()[:16],
+            _found=found,
         )
         found.seconds = perf_counter() - began
         depends_on_estimator = settings.stratify is not False and _can_stratify(data, settings)

@@ -484,7 +484,7 @@ class GrowingFolds:
         return self._curve
 
     def _has_outputs(self, chunk: int, n_trees: int) -> bool:
-        """Return whether so many trees can predict, and not only their scores are cached."""
+        """Return whether the outputs of so many trees are known or can be computed."""
         fold = self._folds[chunk]
         has_grown = fold.growth is not None and fold.growth.n_trees >= n_trees
         return has_grown or (n_trees, self._cut_at) in fold.outputs

@@ -438,9 +438,9 @@ class RemoteTreePlan(TrainedPlan):
         scored = Scored(metrics, list(leaves.at_leaf), candidates[0], needs_outputs)
         trees = []
         for part in members:
-            some = [learners[i] for i in part]
-            models = self._models(candidates[0], repeat, some, self.responses)
-            trees.append(RemoteTree(repeat, models, scored, some[0]))
+            of_tree = [learners[i] for i in part]
+            models = self._models(candidates[0], repeat, of_tree, self.responses)
+            trees.append(RemoteTree(repeat, models, scored, of_tree[0]))
         with closing(_walk(trees)) as steps:
             for tree, part in zip(trees, members, strict=True):
                 yield from self._folds_of(tree, part, steps, work)

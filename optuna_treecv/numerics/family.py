@@ -25,7 +25,7 @@ from optuna_treecv.rows.data import PreparedRows
 class Facts:
     """What is known of an evaluation before its rows are prepared.
 
-    By default nothing speaks against a family.
+    The defaults are those of rows that every family takes.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Family(ABC):
     parameters : tuple of str
         Those in which the estimators may differ.
     idle : tuple of str
-        The parameters of iterative solvers, which do not act on models that have converged.
+        The parameters of iterative solvers, which have no effect on converged models.
     is_slow_left_out : bool
         Whether each row that is left out takes a search.
     maps_dense_rows : bool
@@ -117,11 +117,11 @@ class Family(ABC):
     @classmethod
     @abstractmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return why an estimator is not of the family here, a clause; "" if it is."""
+        """Return the reason why an estimator is not of the family here; "" if it is."""
 
     @classmethod
     def idle_of(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
-        """Return which parameters do not act here; none if scikit-learn's solver is direct."""
+        """Return the parameters without effect here; none if scikit-learn's solver is direct."""
         return cls.idle
 
     @abstractmethod

@@ -143,18 +143,6 @@ class ModelCache:
         """
         self._admit([(key, array)], _Block(array, seconds))
 
-    def forget(self, key: Hashable) -> None:
-        """Drop what is kept under a key, so that something else can take its place.
-
-        Parameters
-        ----------
-        key : tuple
-            As for ``find``.
-        """
-        with self._lock:
-            if key in self._kept:
-                self._drop(self._kept[key][1])
-
     def take(self, key: Hashable) -> Any:
         """Return an array, which is no longer kept then, so that it may be changed.
 
@@ -257,7 +245,7 @@ class ModelCache:
                 priority, least = heappop(self._next_to_go)
                 if least.priority > priority:  # it has been used since
                     heappush(self._next_to_go, (least.priority, least))
-                elif least.keys:  # otherwise it is forgotten
+                elif least.keys:  # otherwise it was taken
                     self._level = priority[0]
                     self._drop(least)
 
