@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+from time import sleep
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -23,6 +26,7 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval import engines
+from optuna_treecv.rows import data
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.tree.plan import Node
@@ -207,3 +211,18 @@ def test_a_batch_of_repeats_has_the_row_losses_of_each_alone(model):
         alone = tree_cross_validate(one, X, y, **options)
         np.testing.assert_allclose(result.test_score, alone.test_score, rtol=1e-12)
         np.testing.assert_allclose(result.row_losses, alone.row_losses, rtol=1e-5, atol=1e-12)
+
+
+def test_no_second_is_counted_twice(monkeypatch):
+    """Rows take half a second to be prepared."""
+    padded = data._padded
+
+    def slowly(*args):
+        sleep(0.5)
+        return padded(*args)
+
+    monkeypatch.setattr(data, "_padded", slowly)
+    began = perf_counter()
+    result = tree_cross_validate(PegasosClassifier(), X, Y > 10, cv=2)
+    assert 0.5 < result.seconds_prepare
+    assert result.seconds + result.seconds_prepare < perf_counter() - began

@@ -360,6 +360,7 @@ class Run:
             self._costs.append(cost)
             first_watch = watch if repeat.number == 0 else None
             try:
+                self.results(repeat)  # prepares rows, whose seconds are counted elsewhere
                 with closing(self._tested(repeat, first_watch, cost)) as events:
                     for event in _timed(events, cost):
                         if not isinstance(event, TestedFolds):
