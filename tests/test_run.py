@@ -26,7 +26,7 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval import engines
-from optuna_treecv.rows import data
+from optuna_treecv.rows.data import Data
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.sharing.keys import Key
 from optuna_treecv.tree.plan import Node
@@ -215,13 +215,13 @@ def test_a_batch_of_repeats_has_the_row_losses_of_each_alone(model):
 
 def test_no_second_is_counted_twice(monkeypatch):
     """Rows take half a second to be prepared."""
-    padded = data._padded
+    padded = Data._padded
 
     def slowly(*args):
         sleep(0.5)
         return padded(*args)
 
-    monkeypatch.setattr(data, "_padded", slowly)
+    monkeypatch.setattr(Data, "_padded", slowly)
     began = perf_counter()
     result = tree_cross_validate(PegasosClassifier(), X, Y > 10, cv=2)
     assert 0.5 < result.seconds_prepare
