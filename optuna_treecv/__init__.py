@@ -3,22 +3,22 @@
 k folds cost about as much as log2(k) trainings instead of k.
 """
 
+from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
 from optuna_treecv.crossval.functions import tree_cross_validate_many
-from optuna_treecv.learners.pegasos import PegasosClassifier
-from optuna_treecv.learners.sgd import AveragedSGDClassifier
-from optuna_treecv.learners.sgd import AveragedSGDRegressor
-from optuna_treecv.learners.svrg import StreamingSVRGClassifier
-from optuna_treecv.learners.svrg import StreamingSVRGRegressor
-from optuna_treecv.learners.trees.estimators import HistTreeClassifier
-from optuna_treecv.learners.trees.estimators import HistTreeRegressor
+from optuna_treecv.engines.treecv.learners.pegasos import PegasosClassifier
+from optuna_treecv.engines.treecv.learners.sgd import AveragedSGDClassifier
+from optuna_treecv.engines.treecv.learners.sgd import AveragedSGDRegressor
+from optuna_treecv.engines.treecv.learners.svrg import StreamingSVRGClassifier
+from optuna_treecv.engines.treecv.learners.svrg import StreamingSVRGRegressor
+from optuna_treecv.engines.trees.estimators import HistTreeClassifier
+from optuna_treecv.engines.trees.estimators import HistTreeRegressor
 import optuna_treecv.moved  # noqa: F401
 import optuna_treecv.results  # noqa: F401
 from optuna_treecv.scoring.metrics import pooled
 from optuna_treecv.search.search_cv import TreeCVSearchCV
-from optuna_treecv.sharing.caches import ModelCache
 from optuna_treecv.study.objective import select
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective

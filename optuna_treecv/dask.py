@@ -29,6 +29,8 @@ try:
 except ImportError as error:
     raise ImportError("DaskRows needs Dask: pip install 'optuna-treecv[dask]'.") from error
 
+from optuna_treecv.caching.data_digest import data_digest
+from optuna_treecv.caching.keys import digest
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.placed import Block
@@ -39,8 +41,6 @@ from optuna_treecv.rows.placed import Placement
 from optuna_treecv.rows.placed import Prepare
 from optuna_treecv.rows.sources import features
 from optuna_treecv.rows.sources import without_targets
-from optuna_treecv.sharing.data_digest import data_digest
-from optuna_treecv.sharing.keys import digest
 
 # Seconds between looks at the cluster while no result comes, and until it is given up.
 _LOOK, _PATIENCE = 1.0, 45.0

@@ -1,8 +1,8 @@
 """Learners for experiments: those of the TreeCV paper and of papers on learning in one pass."""
 
-from optuna_treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.learners.kmeans import StreamingKMeans
-from optuna_treecv.learners.sgd import LSQSGDRegressor
+from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
+from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
+from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
 
 __all__ = ["LSQSGDRegressor", "StreamingGaussianDensity", "StreamingKMeans"]
 

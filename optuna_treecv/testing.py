@@ -28,15 +28,15 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
-from optuna_treecv.learners.from_estimator import layout_for
-from optuna_treecv.learners.from_estimator import make_learner
-from optuna_treecv.learners.incremental import last_step
+from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
+from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
+from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.partition import Learner
 from optuna_treecv.study.objective import treecv_objective
-from optuna_treecv.tree.plan import Learner
 
 _SEED = 5
 

@@ -22,8 +22,8 @@ from optuna.storages.journal import JournalFileBackend
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval import treecv
-from optuna_treecv.learners.compiled import KernelTrainer
+from optuna_treecv.engines.treecv import engine as treecv
+from optuna_treecv.engines.treecv.learners.compiled import KernelTrainer
 from optuna_treecv.storage import model_store
 
 GRID = {"alpha": [0.0, 1e-4, 1e-2, 1.0], "step_size": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]}

@@ -24,11 +24,11 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import first_key
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.crossval.trained import TrainedPlan
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import first_key
+from optuna_treecv.engines.treecv.trained import TrainedPlan
 import optuna_treecv.study.batches
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.space import as_space

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from optuna_treecv import ModelCache
-from optuna_treecv.sharing.caches import StoredModelCache
-from optuna_treecv.sharing.keys import Key
-from optuna_treecv.sharing.keys import stored_as
+from optuna_treecv.caching.caches import StoredModelCache
+from optuna_treecv.caching.keys import Key
+from optuna_treecv.caching.keys import stored_as
 from optuna_treecv.storage.model_store import Known
 
 KEY = Key(b"rows", b"folds", b"settings", b"unit", 3)

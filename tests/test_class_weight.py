@@ -21,10 +21,10 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.compiled import Lanes
+from optuna_treecv.caching.keys import settings_key
+from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.rows.data import Data
-from optuna_treecv.sharing.keys import settings_key
-from optuna_treecv.tree.plan import Partition
+from optuna_treecv.rows.partition import Partition
 
 CLASSIFIERS = [
     PegasosClassifier(0.01),

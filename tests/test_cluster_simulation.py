@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import pytest
 from test_plan import recurrence
 
-from optuna_treecv.tree.plan import Partition
-from optuna_treecv.tree.sweeps import piece_bounds
-from optuna_treecv.tree.sweeps import Sweep
+from optuna_treecv.engines.treecv.sweeps import piece_bounds
+from optuna_treecv.engines.treecv.sweeps import Sweep
+from optuna_treecv.rows.partition import Partition
 
 
 @pytest.fixture(scope="module")

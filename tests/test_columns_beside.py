@@ -31,7 +31,7 @@ from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.scaled import MOST_NUMBERS
 from optuna_treecv._kernels.scaled import Scaled
-from optuna_treecv.learners.steps import fitted as fitted_steps
+from optuna_treecv.preprocessing import fitted as fitted_steps
 from optuna_treecv.rows.data import split_columns
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.sparse_rows import SparseRows

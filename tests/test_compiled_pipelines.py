@@ -50,9 +50,9 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.steps.decisions import compiled_part
-from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.paper import StreamingKMeans
+from optuna_treecv.preprocessing.decisions import compiled_part
+from optuna_treecv.preprocessing.decisions import split
 
 
 @pytest.fixture
@@ -454,7 +454,7 @@ def test_any_mixture_of_steps_is_that_by_hand(data):
     assert compiled_part(pipeline) is learner
     options = {"cv": n_folds, "order": order, "random_state": SEED}
     most_dense = data.draw(st.sampled_from([0, 96]))
-    with patch("optuna_treecv.learners.steps.fitted._MOST_DENSE", most_dense):
+    with patch("optuna_treecv.preprocessing.fitted._MOST_DENSE", most_dense):
         found = tree_cross_validate(pipeline, X, y, **options).test_score
     right = []
     for test, phases in paths_of(n_rows, n_folds, order, random_state=SEED):

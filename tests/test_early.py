@@ -38,14 +38,14 @@ from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
+from optuna_treecv.engines.treecv.walk import length_of_spine
+from optuna_treecv.engines.treecv.walk import phases_of_spine
+from optuna_treecv.engines.treecv.walk import steps_of_spine
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import pad_rows
-from optuna_treecv.tree.plan import Partition
-from optuna_treecv.tree.walk import length_of_spine
-from optuna_treecv.tree.walk import phases_of_spine
-from optuna_treecv.tree.walk import steps_of_spine
+from optuna_treecv.rows.partition import Partition
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}
 

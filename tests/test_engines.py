@@ -49,7 +49,7 @@ from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import METHODS
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval import engines
-from optuna_treecv.crossval.fit import FitPlan
+from optuna_treecv.engines.fit.engine import FitPlan
 
 PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 

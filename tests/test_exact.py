@@ -44,11 +44,11 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.exact import ExactPlan
-from optuna_treecv.crossval.exact import KeptSums
-from optuna_treecv.learners.exact.regression import RidgeFolds
-from optuna_treecv.learners.steps.decisions import why_not_rowwise
+from optuna_treecv.engines.sums.engine import ExactPlan
+from optuna_treecv.engines.sums.engine import KeptSums
+from optuna_treecv.engines.sums.regression import RidgeFolds
 from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
 
@@ -535,7 +535,7 @@ def test_all_ways_agree_where_memory_is_scarce(name, splitter, monkeypatch):
         del kind["groups"]
     usual = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
     monkeypatch.setattr("optuna_treecv.numerics.moments.MOST_BYTES", 0)
-    monkeypatch.setattr("optuna_treecv.learners.exact.family._MOST_BYTES", 0)
+    monkeypatch.setattr("optuna_treecv.engines.sums.family._MOST_BYTES", 0)
     scarce = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
     np.testing.assert_allclose(scarce.test_score, usual.test_score, rtol=1e-11)
 
@@ -546,7 +546,7 @@ def test_few_records_are_held_where_memory_is_scarce(monkeypatch):
     family = RidgeFolds([Ridge()], rows, None, 1)
     chunks = Chunks(len(Y), np.arange(0, 41, 5))
     usual = np.concatenate([out for _, out in family.test(chunks, KeptSums(), 7)], 1)
-    monkeypatch.setattr("optuna_treecv.learners.exact.family._MOST_BYTES", 8 * family.size * 3)
+    monkeypatch.setattr("optuna_treecv.engines.sums.family._MOST_BYTES", 8 * family.size * 3)
     parts, tested = zip(*family.test(chunks, KeptSums(), 1000), strict=True)
     assert parts == (slice(0, 3), slice(3, 6), slice(6, 8))
     np.testing.assert_array_equal(np.concatenate(tested, 1), usual)

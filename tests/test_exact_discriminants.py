@@ -20,8 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.learners.exact.discriminants import LinearDiscriminantFolds
-from optuna_treecv.learners.exact.discriminants import QuadraticDiscriminantFolds
+from optuna_treecv.engines.sums.discriminants import LinearDiscriminantFolds
+from optuna_treecv.engines.sums.discriminants import QuadraticDiscriminantFolds
 from optuna_treecv.numerics.family import Facts
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
@@ -217,7 +217,7 @@ def test_threads_and_groups_do_not_change_a_bit(estimators, monkeypatch):
 
 def test_groups_of_folds_and_factors_that_are_not_kept(monkeypatch):
     X, y = numbers()
-    package = "optuna_treecv.learners.exact"
+    package = "optuna_treecv.engines.sums"
     monkeypatch.setattr("optuna_treecv.numerics.moments.MOST_BYTES", 1000)
     monkeypatch.setattr(f"{package}.family._MOST_BYTES", 0)
     for estimators in ESTIMATORS.values():

@@ -31,7 +31,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.learners.exact.regression import RidgeFolds
+from optuna_treecv.engines.sums.regression import RidgeFolds
 
 CV = StratifiedKFold(4)
 RNG = np.random.default_rng(0)

@@ -15,9 +15,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import tree_cross_val_predict
-from optuna_treecv.learners.exact.equations import Penalties
-from optuna_treecv.learners.exact.equations import RidgeRows
-from optuna_treecv.learners.exact.left_out import RowsOutOfSums
+from optuna_treecv.engines.sums.equations import Penalties
+from optuna_treecv.engines.sums.equations import RidgeRows
+from optuna_treecv.engines.sums.left_out import RowsOutOfSums
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout

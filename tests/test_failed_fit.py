@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
-from optuna_treecv.learners import compiled
+from optuna_treecv.engines.treecv.learners import compiled
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 

@@ -42,8 +42,8 @@ from watching import Y_CLASSES
 from optuna_treecv import ModelCache
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.beginnings import Beginnings
-from optuna_treecv.sharing import results
+from optuna_treecv.caching import results
+from optuna_treecv.plans.beginnings import Beginnings
 
 
 def test_the_same_configuration_trains_nothing_twice():
@@ -240,8 +240,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from optuna_treecv import treecv_objective
-from optuna_treecv.sharing import caches
-from optuna_treecv.crossval.beginnings import Beginnings
+from optuna_treecv.caching import caches
+from optuna_treecv.plans.beginnings import Beginnings
 caches._SECONDS_PER_WRITE = 0.0  # as if each fit had taken two seconds
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 objective = treecv_objective(

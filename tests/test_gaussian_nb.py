@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.learners.adapter import Adapter
+from optuna_treecv.engines.treecv.learners.adapter import Adapter
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout
 

@@ -47,8 +47,8 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.learners.growing.growth import kind_of
-from optuna_treecv.learners.growing.sklearn import WarmGrowth
+from optuna_treecv.engines.ensembles.growth import kind_of
+from optuna_treecv.engines.ensembles.sklearn import WarmGrowth
 
 N_ROWS = 150
 RNG = np.random.default_rng(0)

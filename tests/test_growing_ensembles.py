@@ -24,9 +24,9 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from optuna_treecv.learners.growing.growth import Growth
-from optuna_treecv.learners.growing.growth import kind_of
-from optuna_treecv.learners.growing.growth import Taken
+from optuna_treecv.engines.ensembles.growth import Growth
+from optuna_treecv.engines.ensembles.growth import kind_of
+from optuna_treecv.engines.ensembles.growth import Taken
 
 N_ROWS, N_TRAINED, N_COLUMNS = 240, 170, 8
 

@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.growing.growth import kind_of
+from optuna_treecv.engines.ensembles.growth import kind_of
 
 N_ROWS = 120
 RNG = np.random.default_rng(0)

@@ -33,7 +33,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.learners.steps.decisions import compiled_part
+from optuna_treecv.preprocessing.decisions import compiled_part
 
 LEARNER = AveragedSGDRegressor(shuffle=False)
 

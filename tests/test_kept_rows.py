@@ -15,7 +15,7 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.steps.fitted import FittedSteps
+from optuna_treecv.preprocessing.fitted import FittedSteps
 
 N_ROWS = 300
 

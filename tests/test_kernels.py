@@ -29,8 +29,8 @@ from optuna_treecv._kernels.svrg import StreamingSVRG
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width
 from optuna_treecv.rows.memory import aligned_empty
-from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Partition
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Partition
 
 FLOATS = [np.float64, np.float32]
 # Numbers of features around the 8 partial sums: fewer than 8, exactly 8, 9, and several times 8.

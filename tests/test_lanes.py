@@ -25,13 +25,13 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.learners.compiled import Lanes
-from optuna_treecv.learners.from_estimator import layout_for
-from optuna_treecv.learners.from_estimator import make_learner
+from optuna_treecv.engines.treecv.learners.compiled import Lanes
+from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
+from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.rows.data import Data
-from optuna_treecv.tree.plan import Partition
+from optuna_treecv.rows.partition import Partition
 
 ALPHAS = (*np.geomspace(1e-7, 1e3, 11), 1e300, 5e-324)
 LANES_OF_SGD = [

@@ -13,9 +13,9 @@ from test_lanes import make
 from optuna_treecv import PegasosClassifier
 from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv._kernels.sgd_lanes import SGDLanes
-from optuna_treecv.learners.compiled import Lanes
-from optuna_treecv.learners.from_estimator import layout_for
-from optuna_treecv.learners.from_estimator import make_learner
+from optuna_treecv.engines.treecv.learners.compiled import Lanes
+from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
+from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.rows.data import Data
 
 ORDER = np.random.default_rng(4).permutation(60).astype(np.uint32)[:25]

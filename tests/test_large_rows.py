@@ -45,7 +45,8 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.learners.newton.left_out import RowsOutOfModels
+from optuna_treecv.engines.newton.left_out import RowsOutOfModels
+from optuna_treecv.engines.treecv.leaves import ArrayThenCount
 from optuna_treecv.rows import progress
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width
@@ -56,7 +57,6 @@ from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
 from optuna_treecv.rows.sparse_rows import SparseRows
-from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
 
 LITTLE = LEAST_BYTES  # the rows below take 3 to 6 times as much

@@ -36,15 +36,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from optuna_treecv import PegasosClassifier
+from optuna_treecv.caching import code
+from optuna_treecv.caching.caches import ModelCache
+from optuna_treecv.caching.keys import content_key
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import lasting_key
+from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.sharing import code
-from optuna_treecv.sharing.caches import ModelCache
-from optuna_treecv.sharing.keys import content_key
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.sharing.keys import NoKey
 
 
 class Level(Enum):
@@ -402,7 +402,7 @@ def test_kept_scores_are_those_of_this_scikit_learn(monkeypatch):
         return key(SGDClassifier(), "f1_macro"), key(PegasosClassifier(), "f1_macro")
 
     scores, outputs = keys()
-    monkeypatch.setattr("optuna_treecv.crossval.trained.SCORED_BY", b"another scikit-learn")
+    monkeypatch.setattr("optuna_treecv.engines.treecv.trained.SCORED_BY", b"another scikit-learn")
     assert keys()[0] != scores and keys()[1] == outputs
 
 

@@ -37,8 +37,8 @@ from sqlalchemy import update
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval import treecv
 from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.engines.treecv import engine as treecv
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import model_store
@@ -379,7 +379,7 @@ def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks
 
 
 def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.caches._BYTES_PER_WRITE", 2 * 3000 * 8)
+    monkeypatch.setattr("optuna_treecv.caching.caches._BYTES_PER_WRITE", 2 * 3000 * 8)
     objective = make_objective(f"sqlite:///{tmp_path / 'store.db'}", batch_size=24)
     statements = []
     engine = objective._database.engine

@@ -39,9 +39,9 @@ from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.crossval.joint import chunks_of
-from optuna_treecv.crossval.joint import KeptSums
-from optuna_treecv.learners import neighbors
+from optuna_treecv.engines.treecv.learners import neighbors
+from optuna_treecv.plans.joint import chunks_of
+from optuna_treecv.plans.joint import KeptSums
 
 SIZES = [1, 3, 8]
 

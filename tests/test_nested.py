@@ -41,8 +41,8 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval.fold_task import FoldTask
 from optuna_treecv.numerics.moments import Source
+from optuna_treecv.plans.fold_task import FoldTask
 
 K = 5
 N_ROWS = 200

@@ -36,11 +36,11 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.newton import glm
-from optuna_treecv.learners.newton import objective
-from optuna_treecv.learners.newton import solver
-from optuna_treecv.learners.newton.sets import Sets
-from optuna_treecv.learners.newton.sets import spread_in_sets
+from optuna_treecv.engines.newton import glm
+from optuna_treecv.engines.newton import objective
+from optuna_treecv.engines.newton import solver
+from optuna_treecv.engines.newton.sets import Sets
+from optuna_treecv.engines.newton.sets import spread_in_sets
 from optuna_treecv.numerics.moments import Chunks
 
 # Mean test losses are promised to 1e-6.

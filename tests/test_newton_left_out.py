@@ -26,8 +26,8 @@ from optuna_treecv import pooled
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.learners.newton import left_out
-from optuna_treecv.learners.newton.left_out import RowsOutOfModels
+from optuna_treecv.engines.newton import left_out
+from optuna_treecv.engines.newton.left_out import RowsOutOfModels
 
 # What is promised of the loss of each row, and of the mean of all of them.
 OF_ROWS, OF_MEAN = 1e-4, 1e-6

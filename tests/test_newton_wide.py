@@ -19,8 +19,8 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.learners.newton import glm
-from optuna_treecv.learners.newton import wide
+from optuna_treecv.engines.newton import glm
+from optuna_treecv.engines.newton import wide
 
 # Mean test losses are promised to 1e-6.
 PROMISED = 1e-6

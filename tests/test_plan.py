@@ -13,16 +13,16 @@ import pytest
 import reference
 
 from optuna_treecv.core.repeat import Repeat
-from optuna_treecv.crossval.passes import StandardPlan
-from optuna_treecv.crossval.trained import Training
+from optuna_treecv.engines.treecv.passes import StandardPlan
+from optuna_treecv.engines.treecv.trained import Training
+import optuna_treecv.engines.treecv.walk
+from optuna_treecv.engines.treecv.walk import walk_to_leaves
+from optuna_treecv.engines.treecv.walk import walk_tree
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Partition
+from optuna_treecv.rows.partition import rows_of
 from optuna_treecv.testing import treecv
-from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Partition
-from optuna_treecv.tree.plan import rows_of
-import optuna_treecv.tree.walk
-from optuna_treecv.tree.walk import walk_to_leaves
-from optuna_treecv.tree.walk import walk_tree
 
 
 def walk_standard(plan, learner, test, blocks, n_jobs):
@@ -210,7 +210,7 @@ def test_an_error_reaches_the_caller_though_a_block_ends_meanwhile(monkeypatch):
 
     plan = Partition(100, 4)
     kinds = iter([Ending, Waiting, Waiting, Waiting])
-    monkeypatch.setattr(optuna_treecv.tree.walk, "Future", lambda: next(kinds)())
+    monkeypatch.setattr(optuna_treecv.engines.treecv.walk, "Future", lambda: next(kinds)())
 
     def test(node, state, *rows):
         raise RuntimeError("no such luck")

@@ -53,9 +53,9 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.learners.steps.decisions import DividedPipeline
-from optuna_treecv.learners.steps.decisions import split
 from optuna_treecv.paper import StreamingKMeans
+from optuna_treecv.preprocessing.decisions import DividedPipeline
+from optuna_treecv.preprocessing.decisions import split
 
 SEED = 3
 CITIES = ["Bern", "Graz", "Linz", "Ulm", "Nis", "Pau"]

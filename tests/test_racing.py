@@ -29,16 +29,16 @@ from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.crossval.trained import Training
-from optuna_treecv.crossval.treecv import EarlyLanes
-from optuna_treecv.scoring.at_leaves import Leaves
+from optuna_treecv.engines.treecv.engine import EarlyLanes
+from optuna_treecv.engines.treecv.leaves import Leaves
+from optuna_treecv.engines.treecv.trained import Training
+from optuna_treecv.engines.treecv.walk import steps_of_spine
 from optuna_treecv.study.racing import compared
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import differences_of
 from optuna_treecv.study.racing import loses
 from optuna_treecv.study.racing import RaceLosses
 from optuna_treecv.study.racing import sums_of
-from optuna_treecv.tree.walk import steps_of_spine
 
 ALPHA = {"alpha": FloatDistribution(1e-7, 1e3, log=True)}
 DEPTH = {"max_depth": IntDistribution(1, 12), "min_samples_leaf": IntDistribution(1, 200)}

@@ -38,7 +38,7 @@ PRINTS = {
     "mlflow_runs": r"4",
     "polars_frame": r"\[0 0\]",
     "progress_bar": r"",
-    "skops_file": r"\['optuna_treecv.learners.pegasos.PegasosClassifier'\]\nTrue",
+    "skops_file": r"\['optuna_treecv.engines.treecv.learners.pegasos.PegasosClassifier'\]\nTrue",
     "skore_report": r"(?s).*\nroc_auc +0\.9.*",
     "wandb_run": r"forest 10",
     "xgboost_callbacks": r"True\nfit - callbacks are given",

@@ -13,12 +13,12 @@ import pytest
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
+from optuna_treecv.engines.treecv.leaves import ArrayThenCount
 from optuna_treecv.rows import memory
 from optuna_treecv.rows import row_file
 from optuna_treecv.rows.memory import empty_parts
 from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.rows.memory import MOST_KEPT
-from optuna_treecv.scoring.at_leaves import ArrayThenCount
 
 SHAPE = (10_000, 64)
 LOOKS = [lambda rows: rows[5:7], memoryview, lambda rows: rows.ravel().view("u1")]

@@ -38,8 +38,8 @@ from optuna_treecv._kernels.svrg import StreamingSVRG
 from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.memory import aligned_empty
+from optuna_treecv.rows.partition import Partition
 from optuna_treecv.testing import treecv
-from optuna_treecv.tree.plan import Partition
 
 # How rows are weighted: by an array, or balanced, or both.
 KINDS = ["weights", "balanced", "both"]

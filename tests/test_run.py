@@ -15,6 +15,7 @@ from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
+from optuna_treecv.caching.keys import Key
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Engine
@@ -27,9 +28,8 @@ from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval import engines
 from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.scores import FoldScores
-from optuna_treecv.sharing.keys import Key
-from optuna_treecv.tree.plan import Node
 
 N_FOLDS = 4
 X, Y = np.zeros((20, 1)), np.arange(20.0)

@@ -28,14 +28,14 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
-from optuna_treecv.learners.compiled import CompiledLearner
-from optuna_treecv.learners.compiled import Lanes
+from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
+from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import pad_rows
-from optuna_treecv.tree.plan import Partition
+from optuna_treecv.rows.partition import Partition
 
 SVRG = {"initial_batch_size": 5, "inner_steps": 9, "random_state": 0}
 SVRG_STAGES = (5, 2.0, 9, 0, False)

@@ -34,11 +34,11 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.moments import Blocks
-from optuna_treecv.learners.steps.decisions import compiled_part
-from optuna_treecv.learners.steps.decisions import split
-from optuna_treecv.learners.steps.fitted import FittedSteps
+from optuna_treecv.preprocessing.decisions import compiled_part
+from optuna_treecv.preprocessing.decisions import split
+from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.rows.data import Data
-from optuna_treecv.tree.plan import Phase
+from optuna_treecv.rows.partition import Phase
 
 
 @pytest.fixture

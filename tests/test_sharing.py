@@ -33,16 +33,16 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.caching.results import SharedBetweenRuns
 from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.learners.from_estimator import layout_for
-from optuna_treecv.learners.from_estimator import make_learner
+from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
+from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
+from optuna_treecv.engines.treecv.prefix import Prefix
+from optuna_treecv.engines.treecv.shared_learner import SharedLearner
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
-from optuna_treecv.sharing.prefix import Prefix
-from optuna_treecv.sharing.results import SharedBetweenRuns
-from optuna_treecv.sharing.shared_learner import SharedLearner
-from optuna_treecv.tree.plan import Phase
+from optuna_treecv.rows.partition import Phase
 
 # Families of configurations that can share models.
 FAMILIES = {
@@ -417,7 +417,7 @@ def test_repeats_of_the_same_rows_in_other_orders():
 
 
 def test_only_models_that_are_worth_it_are_kept(monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.shared_learner._LEAST_BYTES", 2**12)
+    monkeypatch.setattr("optuna_treecv.engines.treecv.shared_learner._LEAST_BYTES", 2**12)
     X, y = make(PegasosClassifier(), n_rows=4200)
     cache = ModelCache()
     for cv in (2048, 4096, "loo"):
@@ -430,7 +430,7 @@ def test_only_models_that_are_worth_it_are_kept(monkeypatch):
 
 
 def test_prefixes_are_not_remembered_without_end(monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.results._MOST_PREFIXES", 40)
+    monkeypatch.setattr("optuna_treecv.caching.results._MOST_PREFIXES", 40)
     X, y = make(AveragedSGDClassifier())
     objective = objective_of(X, y, "memory", cv=16)
     shared = objective._cross_validation.shared

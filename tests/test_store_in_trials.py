@@ -29,9 +29,9 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels import FORMAT
+import optuna_treecv.caching.keys
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
-import optuna_treecv.sharing.keys
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import MAX_SCORE_ROWS
 from optuna_treecv.storage.model_store import Kept
@@ -49,7 +49,7 @@ ALPHAS_OF_GRID = np.geomspace(1e-3, 1.0, 16).tolist()
 def all_is_worth_writing(monkeypatch):
     """Also store models whose training takes only microseconds."""
     for name in ("_SECONDS_PER_WRITE", "_SECONDS_PER_MODEL", "_SECONDS_PER_BYTE"):
-        monkeypatch.setattr(f"optuna_treecv.sharing.caches.{name}", 0.0)
+        monkeypatch.setattr(f"optuna_treecv.caching.caches.{name}", 0.0)
     monkeypatch.setattr("optuna_treecv.storage.model_store.NEWS_SECONDS", 0.0)
     monkeypatch.setattr("optuna_treecv.storage.outages.RETRY_SECONDS", 0.0)
 
@@ -81,7 +81,7 @@ def run(objective, n_trials=3, **options):
 @pytest.mark.parametrize("n_rows", [30, MAX_SCORE_ROWS + 1])
 def test_every_fold_score_is_in_the_store(store_url, cv, n_rows, monkeypatch):
     if n_rows > MAX_SCORE_ROWS:  # many models would be written and looked up besides
-        monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_MODEL", 1e9)
+        monkeypatch.setattr("optuna_treecv.caching.caches._SECONDS_PER_MODEL", 1e9)
         monkeypatch.setattr("optuna_treecv.storage.model_store.NEWS_SECONDS", 1e9)
     data = make(n_rows)
     objective = objective_with(store_url, data, cv=cv)
@@ -150,7 +150,7 @@ def test_the_record_survives_copies_new_names_and_deletion(store_url, tmp_path):
 
 @pytest.mark.parametrize("cv", [5, "loo"])
 def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
-    monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_WRITE", 2.0)
+    monkeypatch.setattr("optuna_treecv.caching.caches._SECONDS_PER_WRITE", 2.0)
     counts = []
     for ours in (True, False):
         storage = RDBStorage(f"sqlite:///{tmp_path / f'study{ours}.db'}")
@@ -192,7 +192,7 @@ def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
 def test_a_worker_takes_two_connections_and_two_commits_per_trial(
     store_url, monkeypatch, estimator, options
 ):
-    monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_WRITE", 2.0)
+    monkeypatch.setattr("optuna_treecv.caching.caches._SECONDS_PER_WRITE", 2.0)
     objective = objective_with(store_url, make(1000), estimator, cv=10, **options)
     objective._database.close()  # it has made the tables
     connections, commits = [], []
@@ -241,10 +241,10 @@ def test_only_what_may_come_again_is_written(store_url, tmp_path, space, is_writ
     alone = f"sqlite:///{tmp_path / 'alone.db'}"
     objective_at(alone).evaluate({"step_size": 0.4})
     # A trial takes less than the two seconds of training after which its models are written.
-    monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_WRITE", 2.0)
+    monkeypatch.setattr("optuna_treecv.caching.caches._SECONDS_PER_WRITE", 2.0)
     objective = objective_at(store_url)
     run(objective)
-    monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_WRITE", 0.0)
+    monkeypatch.setattr("optuna_treecv.caching.caches._SECONDS_PER_WRITE", 0.0)
     objective.evaluate({"step_size": 0.4})  # writes what waits, and its own models
     assert (n_models(store_url) >= 3 * n_models(alone)) == is_written
     assert n_models(alone) > 8
@@ -486,10 +486,10 @@ def test_a_cache_and_a_store_together(store_url):
 
 
 def test_models_of_another_kernel_format_are_not_taken(store_url, monkeypatch):
-    build = optuna_treecv.sharing.keys.BUILD
+    build = optuna_treecv.caching.keys.BUILD
     assert f"format {FORMAT}" in build
     for found, saves in ((build, False), (build, True), (build.replace("format", "form"), False)):
-        monkeypatch.setattr(optuna_treecv.sharing.keys, "BUILD", found)
+        monkeypatch.setattr(optuna_treecv.caching.keys, "BUILD", found)
         trial = objective_with(store_url).evaluate(AT)
         assert (trial.n_updates_saved > 0) == saves
 
@@ -528,12 +528,12 @@ def test_a_newer_version_changes_the_tables_meanwhile(store_url, change):
 def test_two_versions_share_a_store_but_no_model(store_url, monkeypatch):
     """Each finds its own models, and both read all records."""
     objectives = {}
-    for build in (optuna_treecv.sharing.keys.BUILD, "9.9.9 format 99 little"):
-        monkeypatch.setattr(optuna_treecv.sharing.keys, "BUILD", build)
+    for build in (optuna_treecv.caching.keys.BUILD, "9.9.9 format 99 little"):
+        monkeypatch.setattr(optuna_treecv.caching.keys, "BUILD", build)
         objectives[build] = objective_with(store_url)
         assert objectives[build].evaluate(AT).n_updates_saved == 0
     for build, objective in objectives.items():
-        monkeypatch.setattr(optuna_treecv.sharing.keys, "BUILD", build)
+        monkeypatch.setattr(optuna_treecv.caching.keys, "BUILD", build)
         study = run(objective)
         assert len(load_evaluations(store_url, study=study)) == 3
         again = objective_with(store_url).evaluate(AT)

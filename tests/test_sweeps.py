@@ -13,14 +13,14 @@ import pytest
 from test_plan import Recorder
 from test_plan import trained_on
 
-from optuna_treecv.tree.plan import cut
-from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Partition
-from optuna_treecv.tree.sweeps import piece_bounds
-from optuna_treecv.tree.sweeps import rows_to_read
-from optuna_treecv.tree.walk import beside_the_spine
-from optuna_treecv.tree.walk import walk_to_leaves
-from optuna_treecv.tree.walk import walk_tree
+from optuna_treecv.engines.treecv.sweeps import piece_bounds
+from optuna_treecv.engines.treecv.sweeps import rows_to_read
+from optuna_treecv.engines.treecv.walk import beside_the_spine
+from optuna_treecv.engines.treecv.walk import walk_to_leaves
+from optuna_treecv.engines.treecv.walk import walk_tree
+from optuna_treecv.rows.partition import cut
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Partition
 
 
 class Reader:

@@ -22,7 +22,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.core.curves import Curve
 from optuna_treecv.dashboard import publish
-from optuna_treecv.learners.growing import sklearn as growing
+from optuna_treecv.engines.ensembles import sklearn as growing
 from optuna_treecv.report import plot_trees
 from optuna_treecv.study.racing import chance_to_win
 from optuna_treecv.study.racing import Comparison

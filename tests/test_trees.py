@@ -34,9 +34,9 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.learners.trees.forest import BinnedRows
-from optuna_treecv.learners.trees.forest import grow_forest
-from optuna_treecv.learners.trees.forest import Limits
+from optuna_treecv.engines.trees.forest import BinnedRows
+from optuna_treecv.engines.trees.forest import grow_forest
+from optuna_treecv.engines.trees.forest import Limits
 
 TREES = {
     "classes": HistTreeClassifier(random_state=0),

@@ -471,8 +471,8 @@ def test_a_shared_cache_tells_weights_apart(model, what, scoring, binary):
 @pytest.mark.parametrize("name", ["sample_weight", "score_weight", "params"])
 def test_studies_and_stores_tell_weights_apart(name, binary, tmp_path, monkeypatch):
     # A quick machine fits such a tree in less time than what is written must have taken.
-    monkeypatch.setattr("optuna_treecv.sharing.caches._SECONDS_PER_MODEL", -1.0)
-    monkeypatch.setattr("optuna_treecv.sharing.results._SECONDS_TO_STORE", -1.0)
+    monkeypatch.setattr("optuna_treecv.caching.caches._SECONDS_PER_MODEL", -1.0)
+    monkeypatch.setattr("optuna_treecv.caching.results._SECONDS_TO_STORE", -1.0)
     X, y = binary
     store = f"sqlite:///{tmp_path / 'store.db'}"
     means = []

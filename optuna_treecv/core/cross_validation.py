@@ -23,6 +23,15 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
 
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.caching.caches import AnyCache
+from optuna_treecv.caching.data_digest import data_digest
+from optuna_treecv.caching.keys import content_key
+from optuna_treecv.caching.keys import content_of
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import NoKey
+from optuna_treecv.caching.keys import token
+from optuna_treecv.caching.results import SharedBetweenRuns
 from optuna_treecv.core.repeat import make_repeat
 from optuna_treecv.core.repeat import MAX_BLOCKS
 from optuna_treecv.core.repeat import Repeat
@@ -33,8 +42,8 @@ from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.steps import Steps
 from optuna_treecv.core.tested import Tested
-from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.without_effect import UnusedWarnings
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_no_missing
 from optuna_treecv.rows.checks import is_dask
@@ -58,15 +67,6 @@ from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.metrics import Scoring
-from optuna_treecv.sharing.caches import AnyCache
-from optuna_treecv.sharing.data_digest import data_digest
-from optuna_treecv.sharing.keys import content_key
-from optuna_treecv.sharing.keys import content_of
-from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import NoKey
-from optuna_treecv.sharing.keys import token
-from optuna_treecv.sharing.results import SharedBetweenRuns
 
 T = TypeVar("T")
 

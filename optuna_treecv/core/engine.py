@@ -23,17 +23,17 @@ from typing import Protocol
 
 import numpy as np
 
+from optuna_treecv.caching.caches import AnyCache
+from optuna_treecv.caching.keys import Key
 from optuna_treecv.core.final_fit import fit_on_all_rows
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.learners.steps.decisions import BY_FIT
-from optuna_treecv.scoring.at_leaves import ArrayThenCount
+from optuna_treecv.engines.treecv.leaves import ArrayThenCount
+from optuna_treecv.preprocessing.decisions import BY_FIT
+from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
-from optuna_treecv.sharing.caches import AnyCache
-from optuna_treecv.sharing.keys import Key
-from optuna_treecv.tree.plan import Node
 
 #: An estimator of any library, whose free parameters have the values under evaluation.
 Candidate = Any

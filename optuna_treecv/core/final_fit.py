@@ -10,10 +10,10 @@ from optuna_treecv.core.routing import Metadata
 from optuna_treecv.core.routing import part_of
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.seeds import seeded
-from optuna_treecv.learners.seeds import unset_seeds
-from optuna_treecv.learners.steps.parts import unshared
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.seeds import seeded
+from optuna_treecv.estimators.seeds import unset_seeds
+from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.rows.data import Data
 
 

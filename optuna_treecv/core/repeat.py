@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import plan_key
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import plan_key
-from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Partition
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Partition
 
 #: The most parts that are reported, or shared out among threads.
 MAX_BLOCKS = 32

@@ -14,7 +14,7 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.routing import Metadata
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.steps import Front
-from optuna_treecv.learners.names import may_have
+from optuna_treecv.estimators.names import may_have
 from optuna_treecv.rows.data import Data
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric

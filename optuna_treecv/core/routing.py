@@ -23,17 +23,17 @@ from sklearn.utils.metadata_routing import MethodMapping
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import _check_method_params
 
+from optuna_treecv.caching.data_digest import data_digest
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import lasting_key
+from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.learners.incremental import last_step
-from optuna_treecv.learners.incremental import takes_weights
-from optuna_treecv.learners.names import name_of
+from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.incremental import takes_weights
+from optuna_treecv.estimators.names import name_of
 from optuna_treecv.rows.checks import check_weights
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.sharing.data_digest import data_digest
-from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.sharing.keys import NoKey
 
 _WEIGHTS = "sample_weight"
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.engines.treecv.walk import steps_of_spine
+from optuna_treecv.engines.treecv.walk import STEPS_PER_PASS
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.partition import Learner
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Rows
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import TestedRows
-from optuna_treecv.tree.plan import Learner
-from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Rows
-from optuna_treecv.tree.walk import steps_of_spine
-from optuna_treecv.tree.walk import STEPS_PER_PASS
 
 #: The first step that is reported, an eighth of a pass, and the last one of the pass.
 FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS

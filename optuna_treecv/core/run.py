@@ -27,6 +27,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from optuna_treecv.caching.caches import StoredModelCache
+from optuna_treecv.caching.keys import Key
 from optuna_treecv.core.curves import Curve
 from optuna_treecv.core.engine import Cost
 from optuna_treecv.core.engine import Event
@@ -50,20 +52,18 @@ from optuna_treecv.core.scoring_checks import why_not_finite
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.stored_scores import pack
 from optuna_treecv.core.stored_scores import unpack
-from optuna_treecv.learners.compiled import divergence_advice
-from optuna_treecv.learners.from_estimator import check_methods
-from optuna_treecv.learners.names import described
-from optuna_treecv.learners.names import name_of
+from optuna_treecv.engines.treecv.learners.compiled import divergence_advice
+from optuna_treecv.engines.treecv.learners.from_estimator import check_methods
+from optuna_treecv.engines.treecv.leaves import ArrayThenCount
+from optuna_treecv.estimators.names import described
+from optuna_treecv.estimators.names import name_of
 from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring.at_leaves import ArrayThenCount
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.scores import are_known
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import unknown_spreads
-from optuna_treecv.sharing.caches import StoredModelCache
-from optuna_treecv.sharing.keys import Key
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import in_full
@@ -21,7 +22,6 @@ from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import spread_of
 from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
-from optuna_treecv.tree.plan import Node
 
 # The most rows of several folds that are scored at once, so that scoring takes little memory.
 _ROWS_PER_PIECE = 2**16

@@ -18,12 +18,12 @@ from sklearn.metrics import average_precision_score
 
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.request import Request
-from optuna_treecv.learners.compiled import divergence_advice
-from optuna_treecv.learners.from_estimator import check_methods
-from optuna_treecv.learners.from_estimator import takes_seed
-from optuna_treecv.learners.linear import LinearEstimator
-from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.without_effect import OF_PASSES
+from optuna_treecv.engines.treecv.learners.compiled import divergence_advice
+from optuna_treecv.engines.treecv.learners.from_estimator import check_methods
+from optuna_treecv.engines.treecv.learners.from_estimator import takes_seed
+from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.without_effect import OF_PASSES
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import has_fewer_of_a_class

@@ -30,7 +30,7 @@ from joblib import effective_n_jobs
 import numpy as np
 from sklearn.utils import check_random_state
 
-from optuna_treecv.learners.base import MOST_EPOCHS
+from optuna_treecv.estimators.base import MOST_EPOCHS
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.row_file import LEAST_BYTES

@@ -13,23 +13,23 @@ from typing import TypeVar
 import numpy as np
 from sklearn import get_config
 
+from optuna_treecv.caching.caches import ModelCache
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import first_key
+from optuna_treecv.caching.keys import lasting_key
+from optuna_treecv.caching.keys import token
 from optuna_treecv.core.repeat import Repeat
-from optuna_treecv.learners.exact.families import Parts
-from optuna_treecv.learners.steps.decisions import DividedPipeline
-from optuna_treecv.learners.steps.decisions import split
-from optuna_treecv.learners.steps.decisions import split_in_python
-from optuna_treecv.learners.steps.fitted import FittedSteps
-from optuna_treecv.learners.steps.placeholders import NotAheadError
-from optuna_treecv.learners.steps.placeholders import with_placeholders
-from optuna_treecv.learners.steps.tables import Table
+from optuna_treecv.engines.sums.families import Parts
+from optuna_treecv.preprocessing.decisions import DividedPipeline
+from optuna_treecv.preprocessing.decisions import split
+from optuna_treecv.preprocessing.decisions import split_in_python
+from optuna_treecv.preprocessing.fitted import FittedSteps
+from optuna_treecv.preprocessing.placeholders import NotAheadError
+from optuna_treecv.preprocessing.placeholders import with_placeholders
+from optuna_treecv.preprocessing.tables import Table
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.sharing.caches import ModelCache
-from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import first_key
-from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.sharing.keys import token
 
 T = TypeVar("T")
 

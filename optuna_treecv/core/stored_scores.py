@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.results import KeptScores
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import ResultSpec
 from optuna_treecv.core.engine import TestedFolds
@@ -14,8 +16,6 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import SPREAD_SIZE
-from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.results import KeptScores
 
 
 def name_of_folds(request: Request, repeat: Repeat) -> bytes:

@@ -12,6 +12,10 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
+from optuna_treecv.caching.caches import ModelCache
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import first_key
+from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.core.choose import answers_to
 from optuna_treecv.core.choose import plan_for
 from optuna_treecv.core.choose import request_for
@@ -22,32 +26,28 @@ from optuna_treecv.core.engine import Engine
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval.exact import ExactPlan
-from optuna_treecv.crossval.exact import plan_of_sums
-from optuna_treecv.crossval.fit import plan_fits
-from optuna_treecv.crossval.forest import plan_trees
-from optuna_treecv.crossval.growing import plan_growth
-from optuna_treecv.crossval.growing_folds import divided
-from optuna_treecv.crossval.neighbors import plan_neighbors
-from optuna_treecv.crossval.newton import NewtonPlan
-from optuna_treecv.crossval.passes import plan_chain
-from optuna_treecv.crossval.passes import plan_pass
-from optuna_treecv.crossval.passes import plan_standard
-from optuna_treecv.crossval.trained import most_updates
-from optuna_treecv.crossval.trained import why_not_in_time
-from optuna_treecv.crossval.treecv import plan_tree
-from optuna_treecv.learners.growing.growth import kind_of
-from optuna_treecv.learners.incremental import is_incremental
-from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.one_pass import why_fit_differs
-from optuna_treecv.learners.steps.decisions import decisions_for
+from optuna_treecv.engines.ensembles.engine import plan_growth
+from optuna_treecv.engines.ensembles.growing_folds import divided
+from optuna_treecv.engines.ensembles.growth import kind_of
+from optuna_treecv.engines.fit.engine import plan_fits
+from optuna_treecv.engines.neighbors.engine import plan_neighbors
+from optuna_treecv.engines.newton.engine import NewtonPlan
+from optuna_treecv.engines.sums.engine import ExactPlan
+from optuna_treecv.engines.sums.engine import plan_of_sums
+from optuna_treecv.engines.treecv.engine import plan_tree
+from optuna_treecv.engines.treecv.passes import plan_chain
+from optuna_treecv.engines.treecv.passes import plan_pass
+from optuna_treecv.engines.treecv.passes import plan_standard
+from optuna_treecv.engines.treecv.sweeps import rows_to_read
+from optuna_treecv.engines.treecv.trained import most_updates
+from optuna_treecv.engines.treecv.trained import why_not_in_time
+from optuna_treecv.engines.trees.engine import plan_trees
+from optuna_treecv.estimators.incremental import is_incremental
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.one_pass import why_fit_differs
+from optuna_treecv.preprocessing.decisions import decisions_for
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
-from optuna_treecv.sharing.caches import ModelCache
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import first_key
-from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.tree.sweeps import rows_to_read
 
 #: "auto" takes the first one that can evaluate an estimator; the last one evaluates any.
 ENGINES: tuple[Engine, ...] = (

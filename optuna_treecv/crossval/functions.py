@@ -18,7 +18,7 @@ from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.engines import cross_validation_for
 from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.crossval.engines import runs_for
-from optuna_treecv.learners.from_estimator import checked_estimator
+from optuna_treecv.engines.treecv.learners.from_estimator import checked_estimator
 
 
 @takes_settings("optimize", "pooled", "truncate", "report")

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils import _safe_indexing
 
+from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.routing import part_of
 from optuna_treecv.core.run import Run
 from optuna_treecv.rows.folds import FoldPairs
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.sharing.caches import ModelCache
 
 # The folds of which pairs are left out: 4,950 models.
 _MOST_FOLDS = 100

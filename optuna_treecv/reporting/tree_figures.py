@@ -11,11 +11,11 @@ from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.crossval.forest import ForestPlan
-from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.trees.estimators import weakest_links
-from optuna_treecv.learners.trees.forest import Forest
-from optuna_treecv.learners.trees.forest import Limits
+from optuna_treecv.engines.trees.engine import ForestPlan
+from optuna_treecv.engines.trees.estimators import weakest_links
+from optuna_treecv.engines.trees.forest import Forest
+from optuna_treecv.engines.trees.forest import Limits
+from optuna_treecv.estimators.names import name_of
 from optuna_treecv.reporting.figures import BLUE
 from optuna_treecv.reporting.figures import finish
 from optuna_treecv.reporting.figures import GREEN

@@ -18,17 +18,17 @@ from sklearn.metrics import check_scoring
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 
-from optuna_treecv.crossval.fold_task import mean_loss
-from optuna_treecv.learners.base import weights_of_rows
-from optuna_treecv.learners.incremental import last_step
-from optuna_treecv.learners.names import name_of
+from optuna_treecv.caching.keys import is_ours
+from optuna_treecv.estimators.base import weights_of_rows
+from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.plans.fold_task import mean_loss
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.scoring.metrics import takes
-from optuna_treecv.sharing.keys import is_ours
 
 #: (estimator, X, y, **params) -> a number of which larger ones are better.
 SignedScorer = Callable[..., float]

@@ -39,6 +39,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils import indexable
 from sklearn.utils.parallel import Parallel
 
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import first_key
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import evaluate_batch
@@ -49,19 +51,17 @@ from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.engines import cross_validation_for
 from optuna_treecv.crossval.engines import run_for
 from optuna_treecv.crossval.engines import runs_for
-from optuna_treecv.crossval.growing_folds import divided
-from optuna_treecv.crossval.newton import NewtonPlan
-from optuna_treecv.learners.growing.growth import kind_of
-from optuna_treecv.learners.incremental import last_step
-from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.newton.glm import MOST_COLUMNS
+from optuna_treecv.engines.ensembles.growing_folds import divided
+from optuna_treecv.engines.ensembles.growth import kind_of
+from optuna_treecv.engines.newton.engine import NewtonPlan
+from optuna_treecv.engines.newton.glm import MOST_COLUMNS
+from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.names import name_of
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.scores import SearchScores
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import first_key
 
 # What the scores of each engine equal: those of fits that have converged ("exact", "newton"), or
 # of fits ("neighbors", and ensembles that grow once).

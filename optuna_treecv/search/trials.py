@@ -28,6 +28,10 @@ from optuna.trial import TrialState
 from sklearn.exceptions import FitFailedWarning
 
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.caching.keys import content_key
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import lasting_key
+from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import FoldsFailed
 from optuna_treecv.core.settings import warn_caller
@@ -35,10 +39,6 @@ from optuna_treecv.scoring.metrics import are_failed
 from optuna_treecv.scoring.metrics import NoNumber
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.scores import ranks_of
-from optuna_treecv.sharing.keys import content_key
-from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.keys import lasting_key
-from optuna_treecv.sharing.keys import NoKey
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import scores_of_trial
 from optuna_treecv.study.objective import TreeCVObjective

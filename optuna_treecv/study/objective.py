@@ -22,6 +22,9 @@ from optuna.distributions import FloatDistribution
 from sklearn.ensemble import VotingClassifier
 from sklearn.ensemble import VotingRegressor
 
+from optuna_treecv.caching.caches import check_bytes
+from optuna_treecv.caching.caches import ModelCache
+from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.cross_validation import Search
 from optuna_treecv.core.engine import Watch
@@ -37,16 +40,13 @@ from optuna_treecv.core.settings import takes_settings
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.engines import explain
 from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.crossval.growing_folds import of_size
 from optuna_treecv.crossval.inner_folds import check_folds
 from optuna_treecv.crossval.outputs import computed_outputs
-from optuna_treecv.learners.base import MOST_EPOCHS
-from optuna_treecv.learners.from_estimator import as_estimator
-from optuna_treecv.learners.without_effect import check_effect
+from optuna_treecv.engines.ensembles.growing_folds import of_size
+from optuna_treecv.engines.treecv.learners.from_estimator import as_estimator
+from optuna_treecv.estimators.base import MOST_EPOCHS
+from optuna_treecv.estimators.without_effect import check_effect
 from optuna_treecv.rows.progress import heard_by
-from optuna_treecv.sharing.caches import check_bytes
-from optuna_treecv.sharing.caches import ModelCache
-from optuna_treecv.sharing.caches import StoredModelCache
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import Leases

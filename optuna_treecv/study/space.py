@@ -36,12 +36,12 @@ from optuna.trial import TrialState
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import first_key
+from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.core.settings import is_number
-from optuna_treecv.learners.names import name_of
-from optuna_treecv.sharing.keys import digest
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import first_key
-from optuna_treecv.sharing.keys import lasting_key
+from optuna_treecv.estimators.names import name_of
 
 #: A grid: the values of each parameter, or their codes (``Axis``).
 Grid = dict[str, list[Any]]

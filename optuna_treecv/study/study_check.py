@@ -13,14 +13,14 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import first_key
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Report
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.learners.names import name_of
-from optuna_treecv.learners.one_pass import why_fit_differs
-from optuna_treecv.sharing.keys import encode
-from optuna_treecv.sharing.keys import first_key
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.one_pass import why_fit_differs
 from optuna_treecv.study.attributes import facts_of_study
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import STUDY_ATTRIBUTE

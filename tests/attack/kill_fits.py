@@ -26,7 +26,7 @@ from optuna.distributions import IntDistribution
 from optuna.trial import TrialState
 
 from optuna_treecv import treecv_objective
-from optuna_treecv.sharing import caches
+from optuna_treecv.caching import caches
 
 # As if each fit took the two seconds after which it is written; shorter ones are written together.
 caches._SECONDS_PER_WRITE = 0.0

@@ -42,8 +42,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from optuna_treecv import RacingPruner
 from optuna_treecv.core.curves import Curve
-from optuna_treecv.crossval.growing_folds import LEAD_STEPS
-from optuna_treecv.learners.growing.growth import BLOCKS
+from optuna_treecv.engines.ensembles.growing_folds import LEAD_STEPS
+from optuna_treecv.engines.ensembles.growth import BLOCKS
 from optuna_treecv.study.racing import compared
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import sums_of

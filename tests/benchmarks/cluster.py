@@ -25,8 +25,8 @@ from math import log2
 import sys
 from typing import NamedTuple
 
-from optuna_treecv.tree.plan import Node
-from optuna_treecv.tree.plan import Partition
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Partition
 
 K = 100
 

@@ -33,8 +33,8 @@ import numpy as np
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.crossval import placed
 from optuna_treecv.dask import DaskRows
+from optuna_treecv.engines.treecv import remote as placed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -40,9 +40,9 @@ from sklearn.preprocessing import scale
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
-from optuna_treecv.learners.compiled import CompiledLearner
+from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.rows.data import Data
-from optuna_treecv.tree.plan import Partition
+from optuna_treecv.rows.partition import Partition
 
 ROWS = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
 SEEDS = int(sys.argv[2]) if len(sys.argv) > 2 else 4

@@ -37,9 +37,9 @@ from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.engines.treecv.walk import steps_of_spine
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.study.racing import RaceLosses
-from optuna_treecv.tree.walk import steps_of_spine
 
 SEEDS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 NAME = sys.argv[2] if len(sys.argv) > 2 else ""

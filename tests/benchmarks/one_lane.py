@@ -20,11 +20,11 @@ from sklearn.preprocessing import scale
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
-from optuna_treecv.learners.compiled import Lanes
-from optuna_treecv.learners.from_estimator import layout_for
-from optuna_treecv.learners.from_estimator import make_learner
+from optuna_treecv.engines.treecv.learners.compiled import Lanes
+from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
+from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.rows.data import Data
-from optuna_treecv.tree.plan import Partition
+from optuna_treecv.rows.partition import Partition
 
 ESTIMATORS = {
     "PEGASOS": PegasosClassifier(1e-4),

@@ -44,11 +44,11 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.learners.compiled import Lanes
-from optuna_treecv.learners.steps.decisions import split
-from optuna_treecv.learners.steps.fitted import FittedSteps
+from optuna_treecv.engines.treecv.learners.compiled import Lanes
+from optuna_treecv.preprocessing.decisions import split
+from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.rows.data import Data
-from optuna_treecv.tree.plan import Partition
+from optuna_treecv.rows.partition import Partition
 
 GROUPS = ("scaled", "wide", "beside", "tables")
 
@@ -161,7 +161,7 @@ def beside(runs: int) -> None:
             for n_lanes in (1, 32):
                 programs = {}
                 for kind, most in (("beside", 0), ("dense", n_columns)):
-                    with patch("optuna_treecv.learners.steps.fitted._MOST_DENSE", most):
+                    with patch("optuna_treecv.preprocessing.fitted._MOST_DENSE", most):
                         front = FittedSteps(split(make_pipeline(before, estimator)), X)
                     layout = front.layout_for(make_pipeline(before, estimator))
                     rows = Data(X, y).with_rows(front.transform(X)).prepare(layout, order)

@@ -44,11 +44,11 @@ from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.core.row_scores import scored
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.crossval.treecv import EarlyLanes
+from optuna_treecv.engines.treecv.engine import EarlyLanes
+from optuna_treecv.engines.treecv.walk import steps_of_spine
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import RaceLosses
-from optuna_treecv.tree.walk import steps_of_spine
 
 ORDERS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 NAME = sys.argv[2] if len(sys.argv) > 2 else ""

@@ -331,9 +331,9 @@ def peak(name: str, depth: str, leaf: str) -> None:
     """Print by how many MB the peak of memory rises while trees grow."""
     import resource
 
-    from optuna_treecv.learners.trees.forest import BinnedRows
-    from optuna_treecv.learners.trees.forest import grow_forest
-    from optuna_treecv.learners.trees.forest import Limits
+    from optuna_treecv.engines.trees.forest import BinnedRows
+    from optuna_treecv.engines.trees.forest import grow_forest
+    from optuna_treecv.engines.trees.forest import Limits
 
     task = Task(name)
     tree = task.ours(max_depth=None if depth == "None" else int(depth), min_samples_leaf=int(leaf))

@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
 
 from optuna_treecv import treecv_objective
-from optuna_treecv.sharing import caches
+from optuna_treecv.caching import caches
 
 caches._SECONDS_PER_WRITE = 0.0  # as if each fit took the two seconds after which it is written
 

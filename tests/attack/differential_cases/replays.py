@@ -37,7 +37,7 @@ from optuna_treecv import paper
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval.passes import _training_rows
+from optuna_treecv.engines.treecv.passes import _training_rows
 from optuna_treecv.rows.folds import Folds
 
 

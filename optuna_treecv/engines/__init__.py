@@ -1,0 +1,1 @@
+"""The list of engines: each one is a folder behind the protocol of ``core.engine``."""

@@ -1,0 +1,277 @@
+"""How ensembles of LightGBM grow: their own boosters, over bins that are kept for the study."""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import joblib
+from lightgbm import Booster
+from lightgbm import Dataset
+from lightgbm import LGBMClassifier
+from lightgbm import LGBMRegressor
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.utils import check_array
+from sklearn.utils.class_weight import compute_sample_weight
+
+from optuna_treecv.engines.ensembles.growth import Cut
+from optuna_treecv.engines.ensembles.growth import Growth
+from optuna_treecv.engines.ensembles.growth import LEAF_BYTES
+from optuna_treecv.engines.ensembles.growth import Prepared
+from optuna_treecv.engines.ensembles.growth import response_of
+from optuna_treecv.engines.ensembles.growth import Taken
+
+# Other names of parameters that the estimators themselves take care of.
+_SIZES = frozenset(
+    "num_iterations num_iteration n_iter num_tree num_trees num_round num_rounds nrounds "
+    "num_boost_round max_iter".split()
+)
+_PATIENCE = ("early_stopping_round", "early_stopping_rounds", "early_stopping", "n_iter_no_change")
+_OTHERS = frozenset(
+    "application app loss objective_type num_class num_classes input_model output_model".split()
+)
+
+# Parameters on which bins do not depend. Bins are assumed to depend on all others.
+_OF_TREES = frozenset(
+    "boosting_type num_leaves max_depth learning_rate min_split_gain min_child_weight "
+    "min_child_samples subsample subsample_freq colsample_bytree colsample_bynode reg_alpha "
+    "reg_lambda objective metric verbose verbosity extra_trees path_smooth drop_rate "
+    "max_drop skip_drop top_rate other_rate alpha scale_pos_weight is_unbalance "
+    "data_sample_strategy bagging_fraction bagging_freq feature_fraction feature_fraction_bynode "
+    "min_data_in_leaf lambda_l1 lambda_l2 min_gain_to_split min_sum_hessian_in_leaf".split()
+)
+# The names of ``min_child_samples``, by which LightGBM leaves out columns.
+_LEAST = (
+    *("min_data_in_leaf", "min_data_per_leaf", "min_data", "min_child_samples"),
+    "min_samples_leaf",
+)
+
+# The rows of a column whose median is taken, and the numbers of sparse rows that are made dense at
+# once.
+_MOST_SORTED = 1000
+_MOST_NUMBERS = 2**22
+
+
+class LightGBMGrowth(Growth):
+    """A booster that is held open, and asked after each tree."""
+
+    def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
+        super().__init__(estimator, prepared, take)
+        train, test, self._classes = prepared
+        parameters = _parameters(estimator, self._classes) | {"metric": "None"}
+        self._booster = Booster(parameters, train)
+        self._booster.add_valid(test, "test")
+        self._is_additive = parameters["boosting_type"] in ("gbdt", "goss", "rf")
+        # LightGBM updates scores of a validation set with each tree. Those of linear trees differ
+        # from predictions in the last digits. With boost_from_average=False, the initial score is
+        # added to them twice if no column can be split.
+        self._is_noted = (
+            parameters["boosting_type"] in ("gbdt", "goss")
+            and not parameters.get("linear_tree")
+            and parameters.get("boost_from_average", True) is True
+        )
+        self._n_kept = [0]  # after each round, as a round without any split leaves no tree
+        self._outputs: np.ndarray | None = None
+        self._summed: tuple[int, Any] = 0, 0.0
+        self._test: Any = None
+
+    @classmethod
+    def why_not(cls, estimator: Any) -> str:
+        """Return why it must be fitted as a whole."""
+        parameters = estimator.get_params()
+        if callable(parameters["objective"]):
+            return "objective is a function"
+        for names in (_SIZES, _OTHERS):
+            if named := sorted(names & set(parameters)):
+                return f"{named[0]} is given, which stands for other parameters"
+        return ""
+
+    @classmethod
+    def patience(cls, estimator: Any) -> int | None:
+        """Return ``early_stopping_round``, by any of its names."""
+        parameters = estimator.get_params()
+        given = [parameters[name] for name in _PATIENCE if parameters.get(name)]
+        return given[0] if given else None
+
+    @classmethod
+    def without_patience(cls, estimator: Any) -> Any:
+        """Return a clone that does not ask for early stopping."""
+        parameters = estimator.get_params()
+        return clone(estimator).set_params(**{n: None for n in _PATIENCE if n in parameters})
+
+    @classmethod
+    def facts(cls, taken: Taken) -> np.ndarray:
+        """Return of each column how many rows the most even split leaves on its smaller side.
+
+        It is exact where that matters: for columns with one value in nearly all rows.
+        """
+        return _most_even_splits(_as_floats(taken.X))
+
+    @classmethod
+    def settings(cls, estimator: Any, facts: np.ndarray) -> Mapping[str, Any]:
+        """Return the parameters of bins.
+
+        LightGBM leaves out the columns that no split with ``min_child_samples`` rows on both sides
+        can use, before it draws columns. So Datasets differ where the columns do that are left
+        out, and not for each value: one is made with the least value that leaves out the same.
+        """
+        parameters = _parameters(estimator, None)
+        given = [parameters.pop(name) for name in _LEAST if name in parameters]
+        out = facts[facts < given[0]]
+        least = 1 + int(out.max(initial=0))
+        if given[0] > facts.max(initial=0) // 2:  # bins may allow no split that is so even
+            least = given[0]
+        settings = {name: one for name, one in parameters.items() if name not in _OF_TREES}
+        weights = {"class_weight": getattr(estimator, "class_weight", None)}
+        return settings | weights | {_LEAST[0]: least}
+
+    @classmethod
+    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: Taken) -> Prepared:
+        """Return Datasets of the training rows and of the test rows, in the bins of the former."""
+        y, weights = taken.y, taken.weights
+        if taken.classes is not None:
+            y = np.searchsorted(taken.classes, y)
+        if settings["class_weight"] is not None:
+            of_classes = compute_sample_weight(settings["class_weight"], taken.y)
+            weights = of_classes if weights is None else weights * of_classes
+        parameters = _parameters(estimator, taken.classes)
+        # The metric of fit refuses such labels. Boosters here have no metric.
+        metrics = f"{parameters['objective']} {estimator.get_params().get('metric')}"
+        if "gamma" in metrics and np.min(y) <= 0:
+            raise ValueError("y must be positive for the gamma deviance")
+        parameters = {n: v for n, v in parameters.items() if n not in _LEAST}
+        parameters[_LEAST[0]] = settings[_LEAST[0]]
+        X = _as_floats(taken.X)
+        train = Dataset(X, y, weight=weights, params=parameters).construct()
+        test = train.create_valid(_as_floats(taken.test), params=dict(parameters)).construct()
+        nbytes = (train.num_data() + test.num_data()) * max(1, train.num_feature())
+        return Prepared(
+            (train, test, taken.classes), nbytes * (1 + (parameters.get("max_bin", 255) > 255))
+        )
+
+    def forget_rows(self) -> None:
+        """Forget the test rows."""
+        self._test = None
+
+    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
+        """Update the booster."""
+        while self.n_trees < n_trees:
+            self._booster.update()
+            self._outputs = None
+            self._n_kept.append(self._booster.current_iteration())
+            self.n_trees += 1
+            yield self.n_trees
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the trees take, about."""
+        leaves = self.estimator.num_leaves * (1 if self._classes is None else len(self._classes))
+        return LEAF_BYTES * leaves * self.n_trees
+
+    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
+        """Return what the booster says of the test rows."""
+        n_trees, is_raw = n_trees or self.n_trees, method == "decision_function"
+        if n_trees == self.n_trees and self._is_noted and not is_raw:
+            numbers = self._said()
+        elif n_trees == self.n_trees or self._is_additive:
+            if self._test is None:
+                self._test = _as_floats(self.take().test)
+            n_kept, add = self._n_kept[n_trees], partial(self._booster.predict, self._test)
+            if is_raw and self._is_noted:
+                return self._sum(n_kept, add)
+            numbers = np.asarray(add(num_iteration=n_kept, raw_score=is_raw))
+        else:  # trees that are there change when others come
+            first = type(self)(self.estimator, self.prepared, self.take)
+            for _ in first.grow(n_trees):
+                pass
+            return first.respond(method)
+        return numbers if is_raw else response_of(numbers, method, self._classes)
+
+    def _sum(self, n_kept: int, add: Callable[..., Any]) -> np.ndarray:
+        """Return the sum of what the first trees say of the test rows, from that before on."""
+        n_summed, total = self._summed
+        if n_summed > n_kept or n_kept == 0:
+            n_summed, total = 0, 0.0
+        for number in range(n_summed, n_kept):
+            total = total + add(start_iteration=number, num_iteration=1, raw_score=True)
+        self._summed = n_kept, total
+        return np.asarray(total)
+
+    def _said(self) -> np.ndarray:
+        """Return what the booster has noted of the test rows while it grew."""
+        if self._outputs is None:
+
+            def note(outputs: np.ndarray, _: Dataset) -> tuple[str, float, bool]:
+                self._outputs = outputs.copy()
+                return "noted", 0.0, True
+
+            self._booster.eval_valid(note)
+        assert self._outputs is not None
+        return self._outputs
+
+
+KINDS = {LGBMClassifier: LightGBMGrowth, LGBMRegressor: LightGBMGrowth}
+
+
+def _parameters(estimator: Any, classes: np.ndarray | None) -> dict[str, Any]:
+    """Return the parameters of a booster that ``fit`` of an estimator would train."""
+    parameters: dict[str, Any] = estimator.get_params()
+    for name in ("importance_type", "n_estimators", "class_weight", "metric", *_PATIENCE):
+        parameters.pop(name, None)
+    if parameters["objective"] is None:
+        parameters["objective"] = "regression"
+        if classes is not None:
+            parameters["objective"] = "binary" if len(classes) <= 2 else "multiclass"
+    if classes is not None and len(classes) > 2:
+        parameters["num_class"] = len(classes)
+    n_jobs, named = parameters.pop("n_jobs"), ("num_threads", "num_thread", "nthread", "nthreads")
+    if not any(name in parameters for name in named):
+        if n_jobs is None:
+            n_jobs = joblib.cpu_count(only_physical_cores=True)
+        elif n_jobs < 0:
+            n_jobs = max(joblib.cpu_count() + 1 + n_jobs, 1)
+        parameters["num_threads"] = n_jobs
+    return parameters
+
+
+def _as_floats(X: Any) -> Any:
+    """Return rows as ``fit`` and ``predict`` of an estimator pass them on."""
+    if hasattr(X, "columns"):
+        return X
+    return check_array(X, accept_sparse=True, ensure_all_finite=False)
+
+
+def _most_even_splits(X: Any) -> np.ndarray:
+    """Return of each column how many rows are on the smaller side of the most even split.
+
+    They are counted beside the median of some rows, which is exact where nearly all rows have the
+    same value.
+    """
+    if sparse.issparse(X):
+        X = X.tocsc()
+        n_columns = max(1, _MOST_NUMBERS // X.shape[0])
+        parts = range(0, X.shape[1], n_columns)
+        dense = [_most_even_splits(X[:, part : part + n_columns].toarray()) for part in parts]
+        return np.concatenate(dense)
+    if hasattr(X, "columns"):
+        return np.array([_most_even_split(X[name]) for name in X.columns])
+    X = np.asarray(X)
+    is_missing = np.isnan(X)
+    if is_missing.any():
+        X = np.where(is_missing, np.inf, X)  # what is missing comes last
+    some = X[:: 1 + len(X) // _MOST_SORTED]
+    median = np.partition(some, len(some) // 2, axis=0)[len(some) // 2]
+    return np.maximum((X < median).sum(axis=0), (X > median).sum(axis=0))
+
+
+def _most_even_split(column: Any) -> int:
+    """Return the same of a column of a frame; all rows for one of several categories."""
+    if str(column.dtype) == "category":
+        column = column.cat.codes
+        if column.max() > 1:
+            return len(column)
+    return int(_most_even_splits(np.asarray(column, dtype=np.float64)[:, None])[0])

@@ -1,0 +1,306 @@
+"""How ensembles of scikit-learn grow: they are fitted further by ``warm_start``."""
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from copy import copy
+from functools import cached_property
+from functools import partial
+from itertools import islice
+from math import inf
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.ensemble import BaggingClassifier
+from sklearn.ensemble import BaggingRegressor
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.utils import check_array
+
+from optuna_treecv.engines.ensembles.growth import BLOCKS
+from optuna_treecv.engines.ensembles.growth import Cut
+from optuna_treecv.engines.ensembles.growth import Growth
+from optuna_treecv.engines.ensembles.growth import LEAF_BYTES
+from optuna_treecv.engines.ensembles.growth import Taken
+from optuna_treecv.rows.checks import is_integer
+
+# Of trees whose depth is not limited, the depth that is assumed.
+_DEPTH = 12
+_NODE_BYTES = 64
+
+# The least values that scikit-learn takes.
+_LEAST = {"max_depth": 1, "max_leaf_nodes": 2}
+
+
+class WarmGrowth(Growth):
+    """An estimator that is fitted further."""
+
+    def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
+        super().__init__(estimator, prepared, take)
+        self.fitted = clone(estimator)
+        self._n_rows = 0
+
+    @classmethod
+    def why_not(cls, estimator: Any) -> str:
+        """Return why it must be fitted as a whole."""
+        return "warm_start is set" if estimator.warm_start else ""
+
+    @cached_property
+    def taken(self) -> Taken:
+        """The rows of the fold."""
+        return self.take()
+
+    def forget_rows(self) -> None:
+        """Forget the rows of the fold."""
+        vars(self).pop("taken", None)
+
+    def fit(self, n_trees: int) -> None:
+        """Fit it further, to so many trees."""
+        X, y, weights, *_ = self.taken
+        self._n_rows = len(y)
+        options = {} if weights is None else {"sample_weight": weights}
+        # Forests warn of a warm start with some class weights.
+        self.fitted.set_params(**{self.size: n_trees, "warm_start": self.n_trees > 0})
+        self.fitted.fit(X, y, **options)
+
+
+class BoostedGrowth(WarmGrowth):
+    """Boosting, which may end by itself; it says itself what its first trees say."""
+
+    # To go on, it asks all trees so far about all rows.
+    blocks = BLOCKS[1::2]
+
+    def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
+        super().__init__(estimator, prepared, take)
+        # By the method: what the first trees say, one after another, and how many they are.
+        self._staged: dict[str, tuple[Iterator[np.ndarray], int]] = {}
+        self._said: dict[str, tuple[int, np.ndarray]] = {}
+
+    def forget_rows(self) -> None:
+        """Forget the rows of the fold, also those that stages are asked about."""
+        super().forget_rows()
+        self._staged = {}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the trees take, about."""
+        parameters = self.estimator.get_params()
+        depth = parameters["max_depth"] or _DEPTH
+        leaves = parameters["max_leaf_nodes"] or 2 ** min(depth, _DEPTH)
+        n_classes = len(getattr(self.fitted, "classes_", (0,)))
+        return LEAF_BYTES * leaves * n_classes * self.n_trees
+
+    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
+        """Fit further; where it has ended by itself, the further trees are none."""
+        first = self.n_trees + 1
+        if not self.has_ended:
+            self.fit(n_trees)
+            self._staged, self._said = {}, {}
+        for self.n_trees in range(first, n_trees + 1):
+            yield self.n_trees
+
+    @classmethod
+    def why_not(cls, estimator: Any) -> str:
+        """Return why it must be fitted as a whole: it would not tell whether it has ended."""
+        if cls is BoostedGrowth and estimator.n_iter_no_change is not None:
+            return "n_iter_no_change ends it by rows of its own"
+        return super().why_not(estimator)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return False
+
+    @property
+    def _n_fitted(self) -> int:
+        """The trees of the fit so far."""
+        if self.n_trees == 0:
+            return 0
+        return getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
+
+    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
+        """Return what the first trees say."""
+        n_trees = min(n_trees or self.n_trees, self._n_fitted)
+        n_said, said = self._said.get(method, (0, None))
+        if n_said != n_trees:
+            stages, at = self._staged.get(method, (iter(()), 0))
+            if at == 0 or at > n_trees:
+                stages = getattr(self.fitted, f"staged_{method}")(self.taken.test)
+                at = 0
+            said = next(islice(stages, n_trees - at - 1, None))
+            if said.ndim > 1 and said.shape[1] == 1:  # as decision_function itself has it
+                said = said[:, 0]
+            self._staged[method], self._said[method] = (stages, n_trees), (n_trees, said)
+        assert said is not None
+        return said
+
+
+class HistGrowth(BoostedGrowth):
+    """Histogram-based boosting."""
+
+    size = "max_iter"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no score of the last ``n_iter_no_change`` trees is better by ``tol``."""
+        fitted = self.fitted
+        if self.n_trees == 0 or not fitted.do_early_stopping_:
+            return False
+        is_apart = fitted.validation_fraction is not None
+        scores = fitted.validation_score_ if is_apart else fitted.train_score_
+        n_last = fitted.n_iter_no_change
+        if len(scores) <= n_last:
+            return False
+        return bool(max(scores[-n_last:]) <= scores[-n_last - 1] + fitted.tol)
+
+
+class BaggedGrowth(WarmGrowth):
+    """Models that do not know of each other, whose answers are averaged.
+
+    Those of forests are decision trees, which can be cut.
+    """
+
+    is_boosted = False
+
+    def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
+        super().__init__(estimator, prepared, take)
+        # By the method and the cut: the sum over the first models, and how many they are.
+        self._sums: dict[Any, tuple[int, Any]] = {}
+        self._test: Any = None
+        self._leaves: list[np.ndarray] = []  # of the test rows, by the tree
+
+    @classmethod
+    def cut_of(
+        cls, estimator: Any, searched: Mapping[str, Any], truncate: bool, can_share: bool
+    ) -> Cut:
+        """Return the parameter that is had by cuts.
+
+        A tree of ``max_leaf_nodes`` is the first nodes of a larger one, as nodes are split best
+        first, and ``ccp_alpha`` prunes a tree that has grown. A pruned tree has no such order, so
+        only unpruned trees give those of other ``max_leaf_nodes``. ``max_depth`` gives other
+        trees, whose nodes are drawn in another order.
+        """
+        names = ["max_depth"] if truncate else ["max_leaf_nodes", "ccp_alpha"]
+        names = [name for name in names if name in searched and (truncate or can_share)]
+        if "max_leaf_nodes" in names and estimator.ccp_alpha != 0.0:
+            names.remove("max_leaf_nodes")
+        if not names or not hasattr(estimator, names[0]):
+            return None
+        name, value = names[0], getattr(estimator, names[0])
+        if name == "ccp_alpha":
+            return (name, 0.0) if isinstance(value, int | float) and value >= 0 else None
+        sizes = [inf if one is None else one for one in searched[name]]
+        is_valid = value is None or (is_integer(value) and value >= _LEAST[name])
+        widest = max(sizes) if all(is_integer(one) or one == inf for one in sizes) else -inf
+        # Values that no fit takes, and those beyond the ends of the search, are left to a fit.
+        if not is_valid or (inf if value is None else value) > widest:
+            return None
+        if widest == inf:
+            return (name, None) if truncate else None
+        return name, widest
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the models and the leaves of test rows take, about."""
+        models: Any = getattr(self.fitted, "estimators_", ())
+        trees = [one.tree_ for one in models if hasattr(one, "tree_")]
+        n_nodes = sum(one.node_count for one in trees)
+        n_values = trees[0].value[0].size if trees else 0
+        others = LEAF_BYTES * self._n_rows * (len(models) - len(trees))
+        leaves = sum(one.nbytes for one in self._leaves)
+        return n_nodes * (_NODE_BYTES + 8 * n_values) + others + leaves
+
+    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
+        """Fit further."""
+        first = self.n_trees + 1
+        self.fit(n_trees)
+        self.oob_score = getattr(self.fitted, "oob_score_", None)
+        for self.n_trees in range(first, n_trees + 1):
+            yield self.n_trees
+
+    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
+        """Return the mean of what the first models say."""
+        n_trees, classes = n_trees or self.n_trees, self.taken.classes
+        if method == "predict" and classes is not None:
+            return classes[self.respond("predict_proba", n_trees, cut).argmax(axis=1)]
+        n_summed, total = self._sums.get((method, cut), (0, 0.0))
+        if n_summed > n_trees:
+            n_summed, total = 0, 0.0
+        say = self._said_by_model
+        if not hasattr(self.fitted, "estimators_features_"):
+            say = partial(self._said_by_tree, cut=cut)
+        for number in range(n_summed, n_trees):
+            total = total + say(number, method)
+        self._sums[method, cut] = n_trees, total
+        return total / n_trees
+
+    def forget_rows(self) -> None:
+        """Forget the rows of the fold, and what trees see of the test rows."""
+        super().forget_rows()
+        self._test = None
+
+    def _said_by_model(self, number: int, method: str) -> np.ndarray:
+        """Return what one model of any kind says."""
+        one = copy(self.fitted)
+        one.estimators_, one.n_estimators = self.fitted.estimators_[number : number + 1], 1
+        one.estimators_features_ = self.fitted.estimators_features_[number : number + 1]
+        return getattr(one, method)(self.taken.test)
+
+    def _said_by_tree(self, number: int, method: str, cut: Cut) -> np.ndarray:
+        """Return the values of the leaves of the test rows in a tree as it is, or as it is cut."""
+        if self._test is None:
+            self._test = check_array(
+                self.taken.test, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
+            )
+        for tree in self.fitted.estimators_[len(self._leaves) : number + 1]:
+            self._leaves.append(tree.apply(self._test, check_input=False).astype(np.int32))
+        one, nodes = self.fitted.estimators_[number], self._leaves[number]
+        name, value = cut or ("", None)
+        if name == "ccp_alpha":
+            one = copy(one).set_params(ccp_alpha=value)
+            one._prune_tree()  # as fit does; it makes a tree of its own
+            nodes = one.apply(self._test, check_input=False)
+        elif value is not None:
+            nodes = cut_nodes(one.tree_, name, value)[nodes]
+        values: np.ndarray = one.tree_.value[nodes, 0]
+        return values if method == "predict_proba" else values[:, 0]
+
+
+def cut_nodes(tree: Any, name: str, value: int) -> np.ndarray:
+    """Return of each node of a tree the lowest node above it, or itself, that a cut tree has."""
+    nodes, inner = np.arange(tree.node_count), np.flatnonzero(tree.children_left >= 0)
+    above = nodes.copy()
+    above[tree.children_left[inner]] = above[tree.children_right[inner]] = inner
+    n_rounds = int(tree.max_depth).bit_length()  # each one doubles the steps up
+    if name == "max_depth":
+        depths, up = (above != nodes).astype(np.intp), above
+        for _ in range(n_rounds):
+            depths, up = depths + depths[up], up[up]
+        is_there = depths <= value
+    else:
+        is_there = nodes < 2 * value - 1
+    above[is_there] = nodes[is_there]
+    for _ in range(n_rounds):
+        above = above[above]
+    return above
+
+
+KINDS: dict[type, type[Growth]] = {
+    HistGradientBoostingClassifier: HistGrowth,
+    HistGradientBoostingRegressor: HistGrowth,
+    GradientBoostingClassifier: BoostedGrowth,
+    GradientBoostingRegressor: BoostedGrowth,
+    RandomForestClassifier: BaggedGrowth,
+    RandomForestRegressor: BaggedGrowth,
+    ExtraTreesClassifier: BaggedGrowth,
+    ExtraTreesRegressor: BaggedGrowth,
+    BaggingClassifier: BaggedGrowth,
+    BaggingRegressor: BaggedGrowth,
+}

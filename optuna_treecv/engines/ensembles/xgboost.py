@@ -1,0 +1,154 @@
+"""How ensembles of XGBoost grow: their own boosters, over bins that are kept for the study."""
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from xgboost import Booster
+from xgboost import DMatrix
+from xgboost import QuantileDMatrix
+from xgboost import XGBClassifier
+from xgboost import XGBRegressor
+
+from optuna_treecv.engines.ensembles.growth import Cut
+from optuna_treecv.engines.ensembles.growth import Growth
+from optuna_treecv.engines.ensembles.growth import LEAF_BYTES
+from optuna_treecv.engines.ensembles.growth import Prepared
+from optuna_treecv.engines.ensembles.growth import response_of
+from optuna_treecv.engines.ensembles.growth import Taken
+
+# The parameters on which the rows depend that boosters are trained on.
+_OF_ROWS = (
+    *("max_bin", "missing", "enable_categorical", "feature_types", "feature_weights", "n_jobs"),
+    *("tree_method", "device"),
+)
+
+# To hand work to a thread takes a tenth of a millisecond.
+_AT_ONCE = 16
+
+
+class XGBoostGrowth(Growth):
+    """A booster that is held open, and asked after each tree."""
+
+    def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
+        super().__init__(estimator, prepared, take)
+        self._train, self._test, self._classes = prepared
+        parameters = estimator.get_xgb_params()
+        for name in ("eval_metric", "n_jobs"):
+            parameters.pop(name, None)
+        if self._classes is not None and len(self._classes) > 2:
+            parameters |= {"objective": "multi:softprob", "num_class": len(self._classes)}
+        parameters["nthread"] = estimator.n_jobs
+        # The boosters of a thread draw rows from one source of random numbers.
+        self._thread = ThreadPoolExecutor(1)
+        self._booster = self._thread.submit(Booster, parameters, [self._train]).result()
+        self._n_updates = 0
+        self._said: dict[int, np.ndarray] = {}
+
+    @classmethod
+    def why_not(cls, estimator: Any) -> str:
+        """Return why it must be fitted as a whole."""
+        parameters = estimator.get_params()
+        if callable(parameters["objective"]) or parameters["objective"] == "multi:softmax":
+            return "objective has no probabilities of its own"
+        if parameters["callbacks"] is not None:
+            return "callbacks are given"
+        if parameters["booster"] not in (None, "gbtree"):
+            return f"booster={parameters['booster']!r} changes the trees that are there"
+        if "num_boost_round" in parameters:
+            return "num_boost_round is given, which stands for n_estimators"
+        return ""
+
+    @classmethod
+    def n_trees_of(cls, estimator: Any) -> Any:
+        """Return how many trees an estimator asks for; None stands for 100."""
+        return estimator.get_num_boosting_rounds()
+
+    @classmethod
+    def patience(cls, estimator: Any) -> int | None:
+        """Return ``early_stopping_rounds``."""
+        return estimator.early_stopping_rounds
+
+    @classmethod
+    def without_patience(cls, estimator: Any) -> Any:
+        """Return a clone that does not ask for early stopping."""
+        return clone(estimator).set_params(early_stopping_rounds=None)
+
+    @classmethod
+    def settings(cls, estimator: Any, facts: Any) -> Mapping[str, Any]:
+        """Return the parameters of the rows."""
+        return {name: getattr(estimator, name) for name in _OF_ROWS}
+
+    @classmethod
+    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: Taken) -> Prepared:
+        """Return the rows of one fold, in quantiles where ``fit`` would make them."""
+        if taken.classes is not None:
+            n_classes = len(taken.classes)
+            if not np.array_equal(taken.classes, np.arange(n_classes)):
+                raise ValueError(
+                    f"y must hold the classes 0 to {n_classes - 1} for XGBClassifier, got others; "
+                    "LabelEncoder().fit_transform(y) would be right."
+                )
+        options = {
+            "missing": estimator.missing,
+            "enable_categorical": estimator.enable_categorical,
+            "feature_types": estimator.feature_types,
+            "nthread": estimator.n_jobs,
+        }
+        of_train = options | {"label": taken.y, "weight": taken.weights}
+        of_train["feature_weights"] = estimator.feature_weights
+        is_binned = estimator.tree_method in (None, "auto", "hist")
+        if is_binned:
+            train: DMatrix = QuantileDMatrix(taken.X, max_bin=estimator.max_bin, **of_train)
+        else:
+            train = DMatrix(taken.X, **of_train)
+        test = DMatrix(taken.test, **options)
+        nbytes = train.num_row() * train.num_col() * (1 if is_binned else 4)
+        nbytes += test.num_row() * test.num_col() * 4
+        return Prepared((train, test, taken.classes), nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the trees take, about."""
+        leaves = self.estimator.max_leaves or 2 ** min(self.estimator.max_depth or 6, 12)
+        n_classes = 1 if self._classes is None else len(self._classes)
+        return LEAF_BYTES * leaves * n_classes * self.n_trees
+
+    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
+        """Update the booster, some trees before the thread is left."""
+        while self.n_trees < n_trees:
+            if self.n_trees == self._n_updates:
+                more = min(n_trees - self.n_trees, _AT_ONCE)
+                self._said = self._thread.submit(self._update, more, asked).result()
+            self.n_trees += 1
+            yield self.n_trees
+
+    def _update(self, more: int, asked: Collection[int]) -> dict[int, np.ndarray]:
+        """Add trees; return what the first ones say where that will be asked."""
+        said = {}
+        for number in range(self._n_updates + 1, self._n_updates + more + 1):
+            self._booster.update(self._train, number - 1)
+            self._n_updates = number
+            if number in asked:
+                said[number] = self._predict(number)
+        return said
+
+    def _predict(self, n_trees: int) -> np.ndarray:
+        return self._booster.predict(
+            self._test, iteration_range=(0, n_trees), validate_features=False
+        )
+
+    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
+        """Return what the booster says of the test rows."""
+        n_trees = n_trees or self.n_trees
+        numbers = self._said.get(n_trees)
+        if numbers is None:
+            numbers = self._predict(n_trees)
+        return response_of(numbers, method, self._classes)
+
+
+KINDS = {XGBClassifier: XGBoostGrowth, XGBRegressor: XGBoostGrowth}

@@ -1,0 +1,1 @@
+"""Fits of each fold by the estimator itself, which serve any estimator."""

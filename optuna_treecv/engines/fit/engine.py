@@ -1,0 +1,371 @@
+"""The engine "fit": an estimator's own ``fit`` on each fold's training rows, for any estimator.
+
+The folds of one evaluation are fitted in parallel by joblib.
+"""
+
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Iterable
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from itertools import groupby
+from pickle import PicklingError
+from typing import Any
+
+from joblib import effective_n_jobs
+from joblib.externals.loky.backend.reduction import dumps
+import numpy as np
+from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils.parallel import delayed
+from sklearn.utils.parallel import Parallel
+
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.results import KeptScores
+from optuna_treecv.core.engine import Candidate
+from optuna_treecv.core.engine import Capabilities
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import Failed
+from optuna_treecv.core.engine import in_given_order
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import ResultSpec
+from optuna_treecv.core.engine import Sink
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import Work
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.engines.treecv.learners.adapter import n_columns
+from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.engines.trees.estimators import HistTree
+from optuna_treecv.estimators.incremental import is_incremental
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.seeds import seeded
+from optuna_treecv.plans.beginnings import Beginnings
+from optuna_treecv.plans.fold_task import FoldResult
+from optuna_treecv.plans.fold_task import FoldTask
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.folds import Splits
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.scoring.metrics import with_pooled
+from optuna_treecv.scoring.scores import are_known
+from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import TestedRows
+
+
+def plan_fits(request: Request) -> Plan | Declined:
+    """Return a plan for any estimator with ``fit``, or why there is none."""
+    estimator, cut = request.estimator, request.cross_validation.repeats[0].cut
+    if not hasattr(estimator, "fit"):
+        why_not = f"{name_of(estimator)} has none"
+        if isinstance(cut, Splits) and is_incremental(estimator):
+            advice = (
+                "cv must be a splitter that trains each model on all rows that it does not "
+                "test, or on growing first parts of the rows, since the tree does, but "
+                f"{cut.why_no_tree}; method='standard' would be right."
+            )
+        else:
+            advice = (
+                f"estimator must have fit for method='fit', and {why_not}; "
+                "method='treecv' or method='standard' would be right."
+            )
+        return Declined(why_not, advice, relevance=2)
+    # The trees of folds of several rows are fitted where they cannot be grown together.
+    is_tree, is_chosen = isinstance(estimator, HistTree), request.settings.method == "auto"
+    if is_tree and is_chosen and cut.n_tested == cut.n_folds:
+        advice = (
+            f"cv must have folds of several rows for {name_of(estimator)}, got "
+            f"leave-one-out, for which {_ONCE_PER_ROW}; cv=10 or method='fit' would be right."
+        )
+        return Declined(_ONCE_PER_ROW, advice, relevance=2)
+    if isinstance(estimator, CompiledEstimator):
+        estimator.check_parameters(but=request.searched)
+    return FitPlan(request)
+
+
+_ONCE_PER_ROW = "each node is searched once per row"
+
+
+def cost_of_trainings(request: Request, kind: str) -> str:
+    """Return the number of fits or trainings, which ``kind`` names, and of their rows."""
+    n_trainings = request.cross_validation.n_folds * request.cross_validation.n_repeats
+    n_rows = request.cross_validation.n_updates_standard
+    return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in all."
+
+
+class FitPlan(Plan):
+    """The fits of the folds."""
+
+    name = "fit"
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        is_checked = isinstance(request.estimator, CompiledEstimator | HistTree)
+        self.capabilities = Capabilities(
+            free_parameters=() if is_checked else request.estimator.get_params(),
+            leaves_out_pairs=True,
+            needs_memory="fit gets all rows of a training set at once",
+            why_one_epoch=(
+                "the estimator's own parameters, such as max_iter, say how many passes fit makes"
+            ),
+        )
+
+    def cost(self) -> str:
+        """Return the number of fits and of their rows."""
+        return cost_of_trainings(self.request, "fits")
+
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
+        """Return what names the results of each fold."""
+        fits = _Fits(self.request, candidate, repeat)
+        return fits.results()._replace(bound=fits)
+
+    def evaluate(self, work: Work) -> Generator[Event]:
+        """Fit the folds in parallel, and yield their scores in order."""
+        (fits,), (sink,) = work.bound, work.sinks
+        yield from fits.events(list(work.folds), sink)
+
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
+        """Return the responses of the fits of the folds."""
+        request, cut = self.request, repeat.cut
+        why = request.data.why_only_fit(is_classifier(candidate))
+        if method != "predict" and why.startswith("y has"):
+            raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
+        fold_task = fold_task_of(request, candidate, repeat)
+        chunks, n_jobs = range(cut.n_folds), request.settings.n_jobs
+        with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):
+            responses = Parallel(n_jobs)(
+                delayed(fold_task.respond)(cut.split(chunk), method) for chunk in chunks
+            )
+        rows = np.concatenate([cut.test_rows(chunk) for chunk in chunks])
+        return in_given_order(np.concatenate(responses), rows)
+
+
+class _Fits:
+    """The fits of one candidate on one repeat.
+
+    Parameters
+    ----------
+    request : Request
+    candidate : estimator
+    repeat : Repeat
+    """
+
+    def __init__(self, request: Request, candidate: Candidate, repeat: Repeat) -> None:
+        cross_validation = request.cross_validation
+        self._request, self._repeat, self._cut = request, repeat, repeat.cut
+        scoring = request.scoring
+        if request.needs_rows and not isinstance(scoring.first, Pooled):
+            scoring = with_pooled(scoring, Pooled(scoring.first))  # for the responses to the rows
+        self._n_metrics = len(request.scoring.metrics)
+        self._metrics = scoring.metrics
+        pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
+        self._methods = list(dict.fromkeys(response_of(one, candidate) for one in pooled))
+        kept = tuple(one for one in request.kept_responses if one not in self._methods)
+        self._methods += kept
+        self._fold_task = fold_task_of(request, candidate, repeat, self._metrics, kept)
+        data, cache = cross_validation.data_name(), cross_validation.shared.cache
+        estimators = [self._fold_task.estimator]
+        self._kept = KeptScores.of(cache, data, b"", "fit", estimators, scoring).at(())
+        self._names = [b""] * repeat.cut.n_folds
+        if self._kept.name or self._fold_task.beginnings is not None:
+            cut, name = repeat.cut, data[0]
+
+            def name_of_fold(chunk: int) -> bytes:
+                train, test = cut.split(chunk).train_rows(), cut.test_rows(chunk)
+                return digest(name, train.tobytes(), test.tobytes())
+
+            self._names = cross_validation.fact(
+                ("names of folds", repeat.number), lambda: [*map(name_of_fold, range(cut.n_folds))]
+            )
+        self._fingerprint = data[0].hex() if self._kept.name else ""
+        # Where the columns end of the responses.
+        n_targets, classes = self._fold_task.n_targets, self._fold_task.classes
+        widths = [n_columns(one, classes, n_targets) for one in self._methods]
+        self._ends, self._width = np.cumsum(widths, dtype=np.intp), sum(widths)
+
+    def results(self) -> Results:
+        """Return what names the results of each fold."""
+        specs: dict[int, ResultSpec] = {}
+        if self._kept.name and self._kept.cache is not None:
+            for chunk in range(self._cut.n_folds):
+                key = self._kept.key(8 * FoldResult.size(*self._sizes(chunk)), self._names[chunk])
+                specs[chunk + 1] = ResultSpec(key, self._kept.cache, partial(self._read, chunk))
+        return Results(self._kept.name, self._fingerprint, specs=specs)
+
+    def _sizes(self, chunk: int) -> tuple[int, tuple[int, int]]:
+        """Return the number of metrics, and the shape of the responses of a fold."""
+        n_rows = len(self._cut.test_rows(chunk)) if self._width else 0
+        return len(self._metrics), (n_rows, self._width)
+
+    def _read(self, chunk: int, memory: np.ndarray) -> TestedFolds:
+        return self._event(chunk, FoldResult.of(memory.view(np.float64), *self._sizes(chunk)))
+
+    def _event(self, chunk: int, fitted: FoldResult) -> TestedFolds:
+        """Return a fitted fold."""
+        n = self._n_metrics
+        diverged = np.array([fitted.has_diverged])
+        scores = FoldScores(fitted.scores[:n, None], diverged, fitted.spreads[:n, :, None])
+        is_known = are_known(self._metrics, fitted.scores)
+        return TestedFolds(
+            0,
+            Node(chunk, chunk + 1),
+            fitted.n_trained,
+            self._predictions(chunk, fitted.responses) if self._methods else None,
+            scores,
+            record=fitted.numbers().view(np.uint8) if is_known else None,
+            seconds=fitted.seconds,
+        )
+
+    def _predictions(self, chunk: int, responses: np.ndarray) -> TestedRows:
+        """Return the test rows of a fold in the order of the tree, with the responses to them."""
+        request, fold_task = self._request, self._fold_task
+        rows, fitted = self._cut.tested_from(chunk, chunk + 1), self._cut.test_rows(chunk)
+        order = np.empty(len(rows), np.intp)
+        order[rows.argsort()] = fitted.argsort()
+        targets = None
+        if request.data.y is not None:
+            targets = targets_of(request)[rows]
+        weights = None if fold_task.score_weights is None else fold_task.score_weights[rows]
+        begins = None if request.cross_validation.tests_single_rows else np.zeros(1, np.intp)
+        return TestedRows(responses[order], self._respond, targets, weights, begins)
+
+    def _respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return the columns of one response."""
+        columns = np.split(outputs, self._ends, axis=1)[self._methods.index(method)]
+        return columns[:, 0] if columns.shape[1] == 1 else columns
+
+    def events(self, folds: list[int], sink: Sink) -> Generator[TestedFolds | Failed]:
+        """Fit some folds in parallel, and yield their results in order.
+
+        An evaluation that reports may be left after any fold. It begins as many fits at once as
+        there are workers, and those that have begun are stored, also where one of them fails.
+        """
+        settings, is_over = self._request.settings, False
+        n_jobs = settings.n_jobs
+
+        def calls(part: list[int]) -> Generator[Any]:
+            for _, chunks in groupby(part, self._cut.model):
+                if not is_over:
+                    first, *further = chunks
+                    splits = [self._cut.split(chunk) for chunk in (first, *further)]
+                    yield delayed(self._fold_task.attempt)(self._names[first], splits)
+
+        try:
+            workers, size = Parallel(n_jobs, return_as="generator"), max(1, len(folds))
+        except ValueError:  # the backend "multiprocessing" gives results only when all are there
+            workers, size = Parallel(n_jobs), effective_n_jobs(n_jobs)
+        if settings.reports_parts:
+            size = effective_n_jobs(n_jobs)
+        with workers as parallel:
+            for begin in range(0, len(folds), size):
+                part = folds[begin : begin + size]
+                gained = explained(self._fold_task, n_jobs, partial(parallel, calls(part)))
+                results = zip(chain.from_iterable(gained), part, strict=False)
+                try:
+                    for fitted, chunk in results:
+                        if isinstance(fitted, Exception):
+                            yield self._failed(chunk, fitted)
+                        else:
+                            sink.cost.n_updates += fitted.n_trained
+                            yield self._event(chunk, fitted)
+                finally:
+                    is_over = True
+                    for fitted, chunk in results:
+                        if isinstance(fitted, FoldResult):
+                            sink.cost.n_updates += fitted.n_trained
+                            sink.take(self._event(chunk, fitted))
+                is_over = False
+
+    def _failed(self, chunk: int, error: Exception) -> Failed:
+        """Return that a fold could not be fitted; raise the error unless all folds are tried."""
+        error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
+        if not self._request.cross_validation.search.tries_all_folds:
+            with self._fold_task.naming_step():
+                raise error
+        return Failed(error, folds=Node(chunk, chunk + 1))
+
+
+def targets_of(request: Request) -> np.ndarray:
+    """Return the class codes, or the numbers, of all rows as given."""
+    y, classes = request.data.y, request.classes
+    codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
+    return request.cross_validation.fact("targets as numbers", codes)
+
+
+def fold_task_of(
+    request: Request,
+    candidate: Candidate,
+    repeat: Repeat,
+    metrics: tuple[Metric, ...] = (),
+    kept: tuple[str, ...] = (),
+    shares_steps: bool = False,
+) -> FoldTask:
+    """Return what the fits of the folds have in common; without metrics they only respond.
+
+    Fits that are scored share fitted steps of Pipelines, and so do others with ``shares_steps``.
+    """
+    metadata, cache = request.metadata, request.cross_validation.shared.cache
+    estimator = seeded(clone(candidate), (request.settings.seed + repeat.number) % 2**32)
+    beginnings = None
+    shares_steps |= bool(metrics)
+    if shares_steps and isinstance(estimator, Pipeline) and cache is not None:
+        room = cache.max_bytes // request.settings.n_threads
+        beginnings = Beginnings(cache.memory, room)
+    return FoldTask(
+        estimator,
+        request.data.X_given,
+        request.data.y_given,
+        metrics,
+        request.data.score_weights,
+        request.classes,
+        beginnings,
+        metadata.to_fit(estimator),
+        metadata.is_routed,
+        request.cross_validation.n_targets,
+        kept,
+    )
+
+
+@contextmanager
+def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
+    """Raise an error that names the object, where this block fails as one cannot be pickled."""
+    try:
+        yield
+    except (PicklingError, TypeError, AttributeError) as error:
+        culprit = None if n_jobs == 1 else _what_cannot_be_pickled(task)
+        if culprit is None:
+            raise
+        raise ValueError(
+            f"n_jobs={n_jobs} sends {culprit} to other processes, but it cannot be pickled: "
+            f"{error}; n_jobs=1 or joblib.parallel_config('threading') would be right."
+        ) from error
+
+
+def explained(
+    task: FoldTask, n_jobs: int | None, compute: Callable[[], Iterable[Any]]
+) -> Generator[Any]:
+    """Yield the results of joblib. Errors of who asks for them are not explained."""
+    with explaining_pickles(task, n_jobs):
+        yield from compute()
+
+
+def _what_cannot_be_pickled(task: FoldTask) -> str | None:
+    parts: list[tuple[str, Any]] = [("X", task.X), ("y", task.y)]
+    parts += [("scoring", getattr(metric, "score", None)) for metric in task.metrics]
+    parameters = task.estimator.get_params(deep=True)
+    deepest = sorted(parameters.items(), key=lambda item: -item[0].count("__"))
+    parts += [(f"the estimator's parameter {name!r}", value) for name, value in deepest]
+    parts.append(("estimator", task.estimator))
+    for name, value in parts:
+        try:
+            dumps(value)
+        except Exception:  # noqa: BLE001  # whatever pickling an object may raise
+            return f"{name} ({repr(value)[:80]})"
+    return None

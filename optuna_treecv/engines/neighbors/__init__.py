@@ -1,0 +1,1 @@
+"""Nearest neighbours of all folds by one search."""

@@ -1,0 +1,541 @@
+"""The engine "treecv": the k trainings do their common part only once, along a tree.
+
+Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in ``walk.py``.
+
+The training of the first leaf's model is one pass over all rows but its own. Where scores are
+wanted early, each row is tested before the model is trained on it (Blum, Kalai & Langford 1999).
+With many folds, the tree is then walked breadth-first to 16 nodes: their models are those of a
+cross-validation with 16 folds.
+"""
+
+from collections.abc import Generator
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import settings_key
+from optuna_treecv.core.engine import Candidate
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import FoldModels
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.engine import Work
+from optuna_treecv.core.repeat import divide_nodes
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.core.row_scores import empty_scores
+from optuna_treecv.core.row_scores import FEWEST_FOLDS
+from optuna_treecv.core.row_scores import FIRST_LEAF
+from optuna_treecv.core.row_scores import FIRST_STEP
+from optuna_treecv.core.row_scores import NESTED_FOLDS
+from optuna_treecv.core.row_scores import NESTED_STEP
+from optuna_treecv.core.row_scores import RowScores
+from optuna_treecv.core.row_scores import scored
+from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
+from optuna_treecv.engines.treecv.learners.compiled import Lanes
+from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.engines.treecv.learners.from_estimator import forget_seeds
+from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
+from optuna_treecv.engines.treecv.leaves import ArrayThenCount
+from optuna_treecv.engines.treecv.leaves import COUNT_BYTES
+from optuna_treecv.engines.treecv.remote import RemoteTreePlan
+from optuna_treecv.engines.treecv.remote import why_not_remote
+from optuna_treecv.engines.treecv.row_order import warning_of_order
+from optuna_treecv.engines.treecv.trained import Bound
+from optuna_treecv.engines.treecv.trained import check_incremental_estimator
+from optuna_treecv.engines.treecv.trained import cost_of_tree
+from optuna_treecv.engines.treecv.trained import declined
+from optuna_treecv.engines.treecv.trained import kernel_test
+from optuna_treecv.engines.treecv.trained import lane_parameters
+from optuna_treecv.engines.treecv.trained import node_test
+from optuna_treecv.engines.treecv.trained import Training
+from optuna_treecv.engines.treecv.trained import WalkedPlan
+from optuna_treecv.engines.treecv.trained import why_not_in_tree
+from optuna_treecv.engines.treecv.walk import beside_the_spine
+from optuna_treecv.engines.treecv.walk import ends_within
+from optuna_treecv.engines.treecv.walk import length_of_spine
+from optuna_treecv.engines.treecv.walk import Pending
+from optuna_treecv.engines.treecv.walk import phases_of_spine
+from optuna_treecv.engines.treecv.walk import steps_of_spine
+from optuna_treecv.engines.treecv.walk import sum_along_tree
+from optuna_treecv.engines.treecv.walk import TestedBlock
+from optuna_treecv.engines.treecv.walk import walk_spine
+from optuna_treecv.engines.treecv.walk import walk_to_leaves
+from optuna_treecv.engines.treecv.walk import walk_tree
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.memory import LEAST_PART
+from optuna_treecv.rows.partition import cut
+from optuna_treecv.rows.partition import Learner
+from optuna_treecv.rows.partition import ModelTrainer
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Partition
+from optuna_treecv.rows.partition import Rows
+from optuna_treecv.scoring.metrics import Metric
+
+
+def plan_tree(request: Request) -> Plan | Declined:
+    """Return a plan for incremental estimators."""
+    cut, is_remote = request.cross_validation.repeats[0].cut, request.data.is_placed
+    why_not = why_not_remote(request) if is_remote else ""
+    why_not = why_not or why_not_in_tree(request)
+    if not why_not and not isinstance(cut, Folds):
+        why_not = cut.why_no_tree or "the training sets of its folds grow"
+    if why_not:
+        return declined(request, why_not)
+    check_incremental_estimator(request)
+    if request.settings.method in ("auto", "holdout"):
+        request.cross_validation.warn_once("order", lambda: warning_of_order(request))
+    return RemoteTreePlan(request) if is_remote else TreePlan(request)
+
+
+def _is_linear(estimator: Any) -> bool:
+    """Return whether the models are linear, so that they have an average."""
+    kind = type(estimator)
+    from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
+    is_model = is_classifier(estimator) or is_regressor(estimator)
+    return issubclass(kind, LinearEstimator) or (from_sklearn and is_model)
+
+
+class TreePlan(WalkedPlan):
+    """A walk along the tree; several candidates are trained row by row, on lanes."""
+
+    name = "treecv"
+    shares_models = True
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(
+            request,
+            early_reports="rows",
+            shared_parameters=lane_parameters(request.estimator),
+            averages_models=_is_linear(request.estimator),
+        )
+
+    def early(self, training: Training) -> Generator[RowProgress]:
+        """Yield the progressive losses along the first pass, and those of 16 folds of many."""
+        training.first_pass = FirstPass(training)
+        yield from training.first_pass.events()
+
+    def test_folds(self, training: Training) -> Generator[TestedBlock]:
+        """Walk the tree, from where a first pass has come to."""
+        if self.request.wants_average:
+            return walk_averaging(training)
+        if training.first_pass is not None:
+            return training.first_pass.walk_rest()
+        plan, blocks = training.repeat.plan, training.repeat.blocks
+        test = node_test(plan, training.learner, training.leaves)
+        n_threads = self.request.settings.n_threads
+        return walk_tree(plan, training.learner, test, blocks, n_threads)
+
+    def group(self, candidate: Candidate, repeat: Repeat, bound: Bound) -> bytes:
+        """Return the name of what candidates on lanes have in common; empty without lanes."""
+        learner = bound.learner
+        if not self.capabilities.shared_parameters or not isinstance(learner, CompiledLearner):
+            return b""
+        cuts_phases = self.request.settings.is_early
+        if (cuts_phases and not learner.phases_may_be_cut) or self.at_leaf(candidate, learner):
+            return b""
+        settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
+        return digest(bound.rows, settings, encode(self.n_epochs))
+
+    def evaluate(self, work: Work) -> Generator[Event]:
+        """Train models; those of several candidates in as many walks as their lanes take."""
+        candidates = work.candidates
+        if len(candidates) == 1:
+            yield from super().evaluate(work)
+            return
+        learners = [one.learner for one in work.bound]
+        least, most = Lanes.least(learners[0]), Lanes.most(learners[0])
+        for first in range(0, len(candidates), max(1, most)):
+            members = range(first, min(first + most, len(candidates)))
+            if len(members) >= least:
+                yield from self._walk_lanes(work, learners, members)
+
+    def _walk_lanes(
+        self, work: Work, learners: Sequence[CompiledLearner], members: range
+    ) -> Generator[RowProgress | TestedFolds]:
+        """Train some candidates in one walk over the tree, and yield what is known of each."""
+        candidates, sinks, repeat, _, watch, _ = work
+        plan, n_threads = repeat.plan, self.request.settings.n_threads
+        some = [learners[i] for i in members]
+        if self.request.settings.is_early and repeat.number == 0:
+            early = EarlyLanes(plan, some, self.request.scoring.first, n_threads, watch)
+            arrays, alive = early.evaluate()
+            each = early.lanes
+        else:
+            lanes, alive = Lanes(some, COUNT_BYTES), list(range(len(some)))
+            out, arrays = _room(plan, lanes, len(some))
+            n_updates = walk_lanes(plan, lanes, out, repeat.blocks, n_threads)
+            each = [Lane(n_updates=n_updates) for _ in some]
+        outputs = dict(zip(alive, arrays, strict=True))
+        for number, (candidate, lane) in enumerate(zip(members, each, strict=True)):
+            cost = sinks[candidate].cost
+            cost.n_updates += lane.n_updates
+            cost.seconds_prepare = some[0].rows.seconds
+            yield from lane.progress(plan, candidate)
+            if lane.lost_at is not None:
+                continue
+            of_model = outputs[number]
+            if of_model.array.nbytes < LEAST_PART and not of_model.was_kept:
+                of_model = ArrayThenCount.of(of_model.array, 0)
+            leaves = self.leaves_for(candidates[candidate], repeat, learners[candidate], of_model)
+            yield TestedFolds(
+                candidate,
+                plan.root,
+                lane.n_updates,
+                leaves.tested(plan.root),
+                called=leaves.called,
+                record=of_model,
+            )
+
+    def cost(self) -> str:
+        """Return the row updates at most, and those of k trainings from scratch."""
+        return cost_of_tree(self.request, self.n_epochs)
+
+
+def walk_averaging(training: Training) -> Generator[TestedBlock]:
+    """Walk the tree and add up the models of its folds; compiled learners walk it in blocks."""
+    plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
+    learner = training.learner
+    assert isinstance(learner, ModelTrainer)
+    sums: dict[Node, np.ndarray] = {}
+
+    def test(node: Node, state: Any, start: int, stop: int) -> int:
+        if stop < plan.rows(node)[1]:
+            return 0
+        if isinstance(learner, CompiledLearner) and not leaves.at_leaf:
+            assert leaves.outputs is not None
+            n_updates, sums[node] = learner.walk_summing(plan, node, state, leaves.outputs.array)
+        else:
+            total: list[np.ndarray] = []
+            n_updates = walk_to_leaves(plan, learner, leaves.test_leaf, node, state, total)
+            sums[node] = total[0]
+        return n_updates
+
+    n_threads = training.plan.request.settings.n_threads
+    for block, n_updates in walk_tree(plan, learner, test, blocks, n_threads):
+        if block == blocks[-1]:
+            total = sum_along_tree(plan, sums, plan.root)
+            as_estimator = partial(_average, leaves.estimator, learner)
+            training.models.append(FoldModels(0, total, plan.n_folds, as_estimator))
+        yield block, n_updates
+
+
+def _average(candidate: Candidate, learner: ModelTrainer, mean: np.ndarray) -> Any:
+    """Return the fitted estimator with the mean of the models of all folds.
+
+    Blum, Kalai & Langford (1999) use a fold model drawn at random for each prediction, the k-fold
+    hypothesis. The mean of the fold models' weights is one model that is at least as stable.
+    """
+    fitted = learner.with_numbers(mean)
+    forget_seeds(fitted, candidate)
+    names = learner.rows.feature_names
+    if names is not None and isinstance(learner, CompiledLearner):
+        fitted.feature_names_in_ = names
+    return fitted
+
+
+@dataclass
+class Lane:
+    """What is known of a candidate among others that are trained with it.
+
+    Attributes
+    ----------
+    progressive, nested : RowScores or None
+        The early scores, of the first pass until it lost and of 16 folds; None: not known.
+    lost_at : int or None
+        The step at which it lost against others; None if its folds are tested.
+    n_updates : int
+        The rows trained on.
+    """
+
+    progressive: RowScores | None = None
+    nested: RowScores | None = None
+    lost_at: int | None = None
+    n_updates: int = 0
+
+    def progress(self, plan: Partition, candidate: int) -> Iterator[RowProgress]:
+        """Yield the early scores until it lost."""
+        if self.progressive is None:
+            return
+        for n_rows, step in steps_of_spine(plan).items():
+            if n_rows > self.progressive.n_rows:
+                return
+            first = self.progressive.first(n_rows)
+            yield RowProgress(candidate, step, first, step == self.lost_at)
+        if self.nested is not None:
+            has_lost = self.lost_at == NESTED_STEP
+            yield RowProgress(candidate, NESTED_STEP, self.nested, has_lost)
+
+
+def _room(plan: Partition, lanes: Lanes, n_models: int) -> tuple[np.ndarray, list[ArrayThenCount]]:
+    """Return room for the outputs of all learners, and for those of each with their count."""
+    shape = plan.n_rows, lanes.n_outputs
+    whole, each = ArrayThenCount.side_by_side(
+        n_models, shape, lanes.dtype, lanes.out_rows, lanes.rows
+    )
+    return whole.reshape(-1, lanes.n_outputs), each
+
+
+class FirstPass:
+    """The beginning of a walk over the tree, with scores before those of its folds.
+
+    Ask for ``events`` to their end, and then for ``walk_rest``.
+
+    Parameters
+    ----------
+    training : Training
+    """
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self._plan = training.repeat.plan
+        self._learner = training.learner
+        self._metric = training.plan.request.scoring.first
+        self._scored = partial(scored, self._learner, self._metric, training.leaves.estimator)
+        self._n_threads = training.plan.request.settings.n_threads
+        self._states: dict[Node, Any] = {}  # of the nodes on the spine
+        self._pending: list[Pending] | None = None
+
+    def events(self) -> Generator[RowProgress]:
+        """Train on the first pass, and then down to 16 nodes; yield each step."""
+        training = self._training
+        is_large = self._plan.n_folds >= FEWEST_FOLDS
+        training.is_training = True
+        ends, n_rows = steps_of_spine(self._plan), length_of_spine(self._plan)
+        scores = empty_scores(self._metric, n_rows, self._learner.rows, ends)
+        for rows, outputs, step in walk_spine(self._plan, self._learner, self._states):
+            scores.add(*self._scored(outputs, rows))
+            training.n_needed += len(outputs)
+            training.n_walked += len(outputs)
+            if step is not None:
+                yield RowProgress(0, step, scores)
+        if not self._states:
+            training.n_needed = 0  # the tree needs another pass
+        if is_large:
+            yield RowProgress(0, NESTED_STEP, self._nested())
+
+    def _nested(self) -> RowScores:
+        """Walk the tree to its 16 nodes of level 4; return the scores of all rows they test."""
+        plan, learner = self._plan, self._learner
+        nodes = plan.blocks(NESTED_FOLDS)
+        outputs = learner.rows.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+        pending = self._left(plan.root, nodes[0])
+        held, n_updates = _models_at(nodes, plan, learner, outputs, self._n_threads, pending)
+        self._training.n_needed += n_updates
+        self._training.n_walked += n_updates
+        self._pending = self._left(nodes[0], FIRST_LEAF) or [Pending(nodes[0], held[nodes[0]])]
+        self._pending += [Pending(node, held[node]) for node in nodes[1:]]
+        start, stop = plan.rows(plan.root)
+        scores = empty_scores(self._metric, stop - start, self._learner.rows)
+        scores.add(*self._scored(outputs[start:stop], slice(start, stop)))
+        return scores
+
+    def walk_rest(self) -> Generator[TestedBlock]:
+        """Test the folds from where the first pass or the 16 nodes have come to."""
+        plan, learner = self._plan, self._learner
+        pending = self._pending or self._left(plan.root, FIRST_LEAF)
+        nodes = [plan.root] if pending is None else [one.node for one in pending]
+        blocks = divide_nodes(plan, nodes, self._n_threads)
+        test = node_test(plan, learner, self._training.leaves)
+        return walk_tree(plan, learner, test, blocks, self._n_threads, pending)
+
+    def _left(self, top: Node, bottom: Node) -> list[Pending] | None:
+        """Return what is left to walk between two nodes on the spine; None: everything."""
+        return beside_the_spine(self._plan, self._states, top, bottom) if self._states else None
+
+
+@dataclass(eq=False)
+class EarlyLanes:
+    """Learners that are evaluated together along one tree.
+
+    Parameters
+    ----------
+    plan : Partition
+    learners : list of CompiledLearner
+        Those that ``Lanes`` takes.
+    metric : Loss or Scorer
+        Scores the rows.
+    n_jobs : int
+        Threads.
+    watch : Watch or None
+        None: no learner is left out.
+
+    Attributes
+    ----------
+    lanes : list of Lane
+        What is known of each learner.
+    """
+
+    plan: Partition
+    learners: list[CompiledLearner]
+    metric: Metric
+    n_jobs: int
+    watch: Watch | None
+
+    def __post_init__(self) -> None:
+        self._lanes = Lanes(self.learners, COUNT_BYTES)
+        self._members = list(range(len(self.learners)))  # the learners on the lanes
+        self._alive = set(self._members)
+        self._states: dict[Node, np.ndarray] = {}
+        ends = steps_of_spine(self.plan)
+        scores = partial(empty_scores, self.metric, max(ends), self.learners[0].rows, ends)
+        self.lanes = [Lane(scores()) for _ in self.learners]
+
+    def evaluate(self) -> tuple[list[ArrayThenCount], list[int]]:
+        """Walk the tree; return the outputs of those whose folds are tested, and who they are.
+
+        Returns
+        -------
+        outputs : list of ArrayThenCount
+            Those of each, without their count.
+        members : list of int
+            Some of them may have lost, if fewer than half have.
+        """
+        self._first_pass()
+        pending = None
+        if self.plan.n_folds >= FEWEST_FOLDS and self._alive:
+            pending = self._walk_to_nested()
+        if not self._alive:
+            return [], []
+        plan, lanes = self.plan, self._lanes
+        if pending is None:
+            pending = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
+        out, outputs = _room(plan, lanes, len(self._members))
+        blocks = divide_nodes(plan, [one.node for one in pending], self.n_jobs)
+        self._count(walk_lanes(plan, lanes, out, blocks, self.n_jobs, pending))
+        return outputs, self._members
+
+    def _first_pass(self) -> None:
+        steps, n_before = steps_of_spine(self.plan), 0
+        progressive: list[Any] = [one.progressive for one in self.lanes]
+        lanes, state = self._lanes, self._lanes.start()
+        for node, phase in phases_of_spine(self.plan):
+            rows, begin = phase.rows, 0
+            for end in ends_within(steps, n_before, phase.n_rows) if phase.n_rows else []:
+                n_members = len(self._members)
+                out = np.empty((n_members * (end - begin), lanes.n_outputs), lanes.dtype)
+                self._lanes.test_then_train(state, cut(rows, begin, end), out)
+                by_model = out.reshape(n_members, end - begin, -1)
+                self._add(progressive, by_model, rows, begin, end)
+                self._count(end - begin)
+                begin = end
+                step = steps.get(n_before + end)
+                if step is not None and step >= FIRST_STEP:
+                    tail = progressive[min(self._alive)].tail
+                    state = self._drop(step, progressive, tail, [state])[0]
+                    if not self._alive:
+                        return
+            n_before += phase.n_rows
+            self._states[node] = self._lanes.snapshot(state)
+
+    def _walk_to_nested(self) -> list[Pending] | None:
+        """Walk to the 16 nodes of level 4, and score all rows by their models.
+
+        Return what is left to walk; None if no learner is left.
+        """
+        plan, lanes = self.plan, self._lanes
+        nodes = plan.blocks(NESTED_FOLDS)
+        shape = len(self._members) * lanes.out_rows, lanes.n_outputs
+        out = lanes.rows.empty(shape, lanes.dtype)
+        pending = beside_the_spine(plan, self._states, plan.root, nodes[0])
+        held, n_updates = _models_at(nodes, plan, lanes, out, self.n_jobs, pending)
+        self._count(n_updates)
+        start, stop = plan.rows(plan.root)
+        n_rows, of_rows = stop - start, self.learners[0].rows
+        each: list[Any] = [None for _ in self.learners]
+        for number in self._members:
+            each[number] = self.lanes[number].nested = empty_scores(self.metric, n_rows, of_rows)
+        by_model = out.reshape(len(self._members), lanes.out_rows, -1)[:, start:stop]
+        self._add(each, by_model, slice(start, stop), 0, n_rows)
+        left = [held[node] for node in nodes[1:]]
+        below = [node for node in self._states if node.last <= nodes[0].last]
+        self._states = {node: self._states[node] for node in below}
+        left = self._drop(NESTED_STEP, each, slice(0, n_rows), left)
+        if not self._alive:
+            return None
+        rest = [Pending(node, state) for node, state in zip(nodes[1:], left, strict=True)]
+        return beside_the_spine(plan, self._states, nodes[0], FIRST_LEAF) + rest
+
+    def _add(
+        self, scores: Sequence[RowScores], out: np.ndarray, rows: Rows, begin: int, end: int
+    ) -> None:
+        """Score the rows begin to end - 1 among ``rows`` by each learner that has not lost."""
+        for number, outputs in zip(self._members, out, strict=True):
+            if number in self._alive:
+                learner, part = self.learners[number], cut(rows, begin, end)
+                values = scored(learner, self.metric, learner.settings, outputs, part)
+                scores[number].add(*values)
+
+    def _count(self, n_rows: int) -> None:
+        for number in self._alive:
+            self.lanes[number].n_updates += n_rows
+
+    def _drop(
+        self, step: int, scores: Sequence[RowScores], rows: slice, states: list[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Ask who has lost; return the states without these if the others fill few lanes."""
+        if self.watch is None:
+            return states
+        alive = sorted(self._alive)
+        losers = self.watch.losers(step, [scores[number] for number in alive], rows)
+        for i in losers:
+            self.lanes[alive[i]].lost_at = step
+            self._alive.remove(alive[i])
+        if not 0 < 2 * len(self._alive) <= len(self._members):
+            return states
+        places = [i for i, number in enumerate(self._members) if number in self._alive]
+        fewer = self._lanes.only(places)
+        taken = [fewer.take(self._lanes, state, places) for state in states]
+        self._states = {
+            node: fewer.take(self._lanes, state, places) for node, state in self._states.items()
+        }
+        self._lanes, self._members = fewer, [self._members[i] for i in places]
+        return taken
+
+
+def _models_at(
+    nodes: list[Node],
+    plan: Partition,
+    learner: Learner | Lanes,
+    out: np.ndarray,
+    n_jobs: int,
+    pending: list[Pending] | None,
+) -> tuple[dict[Node, Any], int]:
+    """Walk to some nodes, and write what their models say of their rows.
+
+    Return these models by node, and the row updates.
+    """
+    models: dict[Node, Any] = {}
+
+    def hold(node: Node, state: Any, start: int, stop: int) -> int:
+        learner.outputs(state, start, stop, out)
+        models[node] = state
+        return 0
+
+    blocks = walk_tree(plan, learner, hold, nodes, n_jobs, pending, stays_above=True)
+    return models, sum(n_updates for _, n_updates in blocks)
+
+
+def walk_lanes(
+    plan: Partition,
+    lanes: Lanes,
+    out: np.ndarray,
+    nodes: list[Node],
+    n_jobs: int,
+    pending: list[Pending] | None = None,
+) -> int:
+    """Write the outputs of all learners, one after the other; return the row updates of each."""
+    test = kernel_test(plan, lanes, out)
+    blocks = walk_tree(plan, lanes, test, nodes, n_jobs, pending)
+    return sum(n_updates for _, n_updates in blocks)

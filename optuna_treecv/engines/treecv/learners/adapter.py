@@ -1,0 +1,287 @@
+"""Learners for scikit-learn estimators with ``partial_fit``, and for Pipelines of them."""
+
+from collections.abc import Generator
+from collections.abc import Sequence
+from contextlib import contextmanager
+from contextlib import nullcontext
+import copy
+from dataclasses import dataclass
+import re
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+from sklearn.naive_bayes import GaussianNB
+
+from optuna_treecv.estimators.incremental import keeping_rows
+from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.incremental import partial_fit
+from optuna_treecv.estimators.incremental import takes_classes
+from optuna_treecv.estimators.names import METHOD_NAMES
+from optuna_treecv.estimators.seeds import seeded
+from optuna_treecv.rows.checks import naming_entries
+from optuna_treecv.rows.data import count_targets
+from optuna_treecv.rows.data import predicted_codes
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.partition import cut
+from optuna_treecv.rows.partition import Part
+from optuna_treecv.rows.partition import Phase
+from optuna_treecv.rows.partition import Rows
+from optuna_treecv.rows.partition import rows_of
+
+# The errors of scikit-learn's estimators when a model is no longer finite.
+_DIVERGED = re.compile("under-/overflow|non-finite parameter weights")
+
+
+@dataclass
+class State:
+    """A partly trained estimator."""
+
+    estimator: Any  # None once it has diverged
+    is_fresh: bool = True
+
+
+class Adapter:
+    """A scikit-learn estimator bound to prepared rows, which keep their given form.
+
+    A training phase is one call of ``partial_fit`` per epoch, for each step of a Pipeline: the
+    first on the new rows, the others on as many replays, for the last step only. It is never cut,
+    because scikit-learn's SGD would then give other numbers, but for rows in a file, where a call
+    gets the rows of one piece. The first call names all classes. A snapshot is a deep copy.
+
+    Parameters
+    ----------
+    estimator : estimator that passes ``check_incremental``
+        It is cloned; each ``random_state=None`` (River: ``seed=None``) in it becomes ``seed``.
+    rows : PreparedRows
+    response_methods : tuple of str
+        The responses that ``outputs`` writes side by side, as in ``make_learner``.
+    seed : int
+        32 bits.
+    before : FittedSteps or None
+        The steps of a Pipeline that were done once, after which these are the rows.
+    """
+
+    dtype = np.dtype(np.float64)
+    phases_may_be_cut = False
+    trains_pairs = False
+    _overflow: tuple[type[Exception], ...] = ()  # what a model raises that is no longer finite
+
+    def __init__(
+        self,
+        estimator: Any,
+        rows: PreparedRows,
+        response_methods: tuple[str, ...],
+        seed: int,
+        before: Any = None,
+    ) -> None:
+        self.rows = rows
+        self.before = before
+        self._takes_raw_rows = before is not None  # whether fitted estimators do
+        self.response_methods = response_methods
+        self.fresh = seeded(clone(estimator), seed)
+        self._like: Any = None  # some model, for ``with_numbers``
+        n_targets = count_targets(rows.targets)
+        self._columns, self.n_outputs = lay_out(response_methods, rows.classes, n_targets)
+
+    def start(self) -> State:
+        return State(clone(self.fresh))
+
+    def update(self, state: State, phase: Phase | Rows) -> None:
+        rows = rows_of(phase)
+        n_epochs = phase.n_epochs if isinstance(phase, Phase) else 1
+        if n_epochs == 1:
+            for part in self.rows.in_blocks(rows):
+                self._train(state, part)
+            return
+        assert isinstance(rows, np.ndarray)
+        by_new_row = rows.reshape(-1, n_epochs)
+        self._train(state, by_new_row[:, 0])
+        for replays in by_new_row[:, 1:].reshape(n_epochs - 1, -1):
+            self.replay(state, replays)
+
+    def replay(self, state: State, rows: Rows) -> None:
+        self._train(state, rows, are_new=False)
+
+    def update_part(self, part: Part) -> None:
+        """Call ``partial_fit`` on a part of a phase."""
+        self._train(part.state, cut(part.phase.rows, part.begin, part.end))
+
+    def _train(self, state: State, rows: Rows, are_new: bool = True) -> None:
+        """Call ``partial_fit`` once; the steps before the last are trained on new rows only."""
+        if state.estimator is None:
+            return
+        X = self._take(rows)
+        y = None if self.rows.y is None else self.rows.y[rows]
+        weights = None if self.rows.weights is None else self.rows.weights[rows]
+        is_told = state.is_fresh and self.rows.classes is not None
+        is_told = is_told and takes_classes(state.estimator)
+        classes = {"classes": self.rows.classes} if is_told else {}
+        with self._naming():
+            try:
+                with keeping_rows(state.estimator):
+                    partial_fit(state.estimator, X, y, weights, are_new, **classes)
+                state.is_fresh &= weights is not None and not np.any(weights)
+            except self._overflow:
+                state.estimator = None
+            except ValueError as error:
+                if not is_divergence(error):
+                    raise
+                state.estimator = None
+        trained = last_step(state.estimator)
+        variances = getattr(trained, "var_", 0.0) if isinstance(trained, GaussianNB) else 0.0
+        if not np.all(np.isfinite(variances)):
+            state.estimator = None  # it raises no error and predicts the first class
+
+    def snapshot(self, state: State) -> State:
+        return State(copy.deepcopy(state.estimator), state.is_fresh)
+
+    def outputs(self, state: State, start: int, stop: int, out: np.ndarray) -> None:
+        for part in self.rows.in_blocks(slice(start, stop)):
+            self._say(state, part, out[part])
+
+    def test_then_train(self, state: State, rows: Rows, out: np.ndarray) -> None:
+        done = 0
+        for part in self.rows.in_blocks(rows):
+            n_rows = len(self.rows.order[part])
+            of_part = out[done : done + n_rows]
+            if state.is_fresh:
+                of_part[:] = np.nan  # an estimator that has seen no rows cannot predict
+            else:
+                self._say(state, part, of_part)
+            self._train(state, part)
+            done += n_rows
+
+    def _say(self, state: State, rows: Rows, out: np.ndarray) -> None:
+        """Write what a model says of rows, (len(rows), n_outputs)."""
+        if state.estimator is None:
+            out[:] = np.nan
+            return
+        X = self._take(rows)
+        for method, columns in self._columns.items():
+            try:
+                with self._naming():
+                    response = self._response(state.estimator, X, method)
+            except self._overflow:
+                out[:] = np.nan
+                return
+            n_targets = count_targets(self.rows.targets)
+            out[:, columns] = in_columns(
+                response, method, state.estimator, self.rows.classes, n_targets
+            )
+
+    def _take(self, rows: Rows) -> Any:
+        """Return rows, which a step with ``copy=False`` may overwrite in a data frame."""
+        X = take_rows(self.rows.X, rows)
+        return X.copy() if hasattr(X, "iloc") else X
+
+    @contextmanager
+    def _naming(self) -> Generator[None]:
+        """Name the entry of the rows that an error is about."""
+        of_steps = nullcontext() if self.before is None else self.before.naming()
+        with of_steps, naming_entries(self.rows.X, self.rows.order):
+            yield
+
+    def _response(self, estimator: Any, X: Any, method: str) -> np.ndarray:
+        """Return an estimator's response to rows, class codes in place of labels."""
+        response = getattr(estimator, METHOD_NAMES.get(method, method))(X)
+        if method == "distance":
+            return response.min(axis=1)
+        if method == "predict" and self.rows.classes is not None:
+            return predicted_codes(response, self.rows.classes)
+        return response
+
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        response = outputs[:, self._columns[method]]
+        return response[:, 0] if response.shape[1] == 1 else response
+
+    def without_steps(self) -> "Adapter":
+        """Return the same learner, whose fitted estimators take the rows after the steps."""
+        other = copy.copy(self)
+        other._takes_raw_rows = False
+        return other
+
+    def estimator(self, state: State) -> Any:
+        if self.before is None or not self._takes_raw_rows or state.estimator is None:
+            return state.estimator
+        return self.before.fitted(state.estimator)
+
+    def numbers(self, state: State) -> np.ndarray:
+        """Return the coefficients and intercepts of a linear model."""
+        self._like = state.estimator or self._like
+        if state.estimator is None:
+            return np.full(1, np.nan)
+        parts = state.estimator.coef_, state.estimator.intercept_
+        return np.concatenate([np.ravel(part).astype(np.float64) for part in parts])
+
+    def with_numbers(self, numbers: np.ndarray) -> Any:
+        """Return a linear model with these coefficients and intercepts."""
+        fitted = copy.deepcopy(self._like)
+        coef, intercept = fitted.coef_, fitted.intercept_
+        fitted.coef_ = numbers[: np.size(coef)].reshape(np.shape(coef)).astype(coef.dtype)
+        fitted.intercept_ = numbers[np.size(coef) :].reshape(np.shape(intercept))
+        return fitted
+
+    def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
+        if self.before is None or not self._takes_raw_rows:
+            X = self._take(slice(start, stop))
+        else:
+            X = take_rows(self.before.X, self.rows.order[start:stop])
+        return X, None if self.rows.y is None else self.rows.y[start:stop]
+
+
+def n_columns(method: str, classes: np.ndarray | None, n_targets: int) -> int:
+    """Return how many numbers a response has per row."""
+    if method == "predict":
+        return n_targets
+    n_classes = 0 if classes is None else len(classes)
+    one_per_class = method == "predict_proba" or (method == "decision_function" and n_classes > 2)
+    return n_classes if one_per_class else 1
+
+
+def lay_out(
+    methods: Sequence[str], classes: np.ndarray | None, n_targets: int
+) -> tuple[dict[str, slice], int]:
+    """Return the columns of the responses to methods side by side, and their number."""
+    columns, end = {}, 0
+    for method in methods:
+        begin, end = end, end + n_columns(method, classes, n_targets)
+        columns[method] = slice(begin, end)
+    return columns, end
+
+
+def in_columns(
+    response: np.ndarray, method: str, estimator: Any, classes: np.ndarray | None, n_targets: int
+) -> np.ndarray:
+    """Return a response with the columns that scores expect, (n_rows, n_columns).
+
+    Raises
+    ------
+    ValueError
+        If it has others, such as the decision values of pairs of classes.
+    """
+    columns = np.reshape(response, (len(response), -1))
+    expected = n_columns(method, classes, n_targets)
+    if columns.shape[1] != expected:
+        as_many = "y" if method == "predict" else "a score of these classes needs"
+        raise ValueError(
+            f"{method} of {type(estimator).__name__} must have {expected} "
+            f"column{'s' * (expected > 1)}, as many as {as_many}, got {columns.shape[1]}."
+        )
+    return columns
+
+
+def is_divergence(error: ValueError) -> bool:
+    """Return whether an estimator of scikit-learn says that its model is no longer finite."""
+    return _DIVERGED.search(str(error)) is not None
+
+
+def adapter_layout(estimator: Any) -> RowLayout:
+    """Return the layout of the rows that the adapter needs."""
+    if is_classifier(estimator):
+        return RowLayout(target="class")
+    return RowLayout(target="number" if is_regressor(estimator) else None)

@@ -1,0 +1,726 @@
+"""Estimators that are trained by a compiled kernel, and their learners for the tree."""
+
+from abc import ABCMeta
+from abc import abstractmethod
+from numbers import Integral
+from typing import Any
+from typing import cast
+from typing import Self
+import warnings
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import validate_data
+
+from optuna_treecv._kernels.kernel import Kernel
+from optuna_treecv._kernels.kernel import Memory
+from optuna_treecv._kernels.lanes import LanesKernel
+from optuna_treecv._kernels.lanes import MOST
+from optuna_treecv._kernels.lanes import VECTOR_BYTES
+from optuna_treecv._kernels.order import random_order
+from optuna_treecv.estimators.base import MOST_EPOCHS
+from optuna_treecv.estimators.base import TreeCVEstimator
+from optuna_treecv.estimators.base import weights_of_classes
+from optuna_treecv.estimators.base import weights_of_rows
+from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import check_columns
+from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.data import in_type
+from optuna_treecv.rows.data import pad_rows
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.data import times_classes
+from optuna_treecv.rows.memory import aligned_bytes
+from optuna_treecv.rows.memory import aligned_empty
+from optuna_treecv.rows.partition import cut
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Part
+from optuna_treecv.rows.partition import Partition
+from optuna_treecv.rows.partition import Phase
+from optuna_treecv.rows.partition import Rows
+from optuna_treecv.rows.partition import rows_of
+from optuna_treecv.rows.sparse_rows import SparseRows
+
+# fit and partial_fit pad this many rows at a time, which avoids a second copy of X.
+_ROWS_AT_A_TIME = 4096
+
+# The parameters that are, or scale, the steps along gradients.
+_STEP_SIZES = {"eta0", "learning_rate", "learning_rate_init", "step_size"}
+
+#: More rows than any data can have; kernels receive it in place of larger numbers.
+MOST_ROWS = 2**62
+
+#: What kernels are made of: rows, and class codes or numbers; None for learners without targets.
+PaddedRows = np.ndarray | SparseRows
+Targets = np.ndarray | None
+
+#: Both, and the number of classes if the targets are class codes.
+KernelRows = tuple[PaddedRows, Targets, int | None]
+
+#: Parameters that act through the rows and their order, and not through the kernel.
+ACT_THROUGH_ROWS = frozenset({"fit_intercept", "shuffle", "n_epochs"})
+
+
+class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
+    """An estimator that is trained by a compiled kernel."""
+
+    _parameter_constraints = {
+        **TreeCVEstimator._parameter_constraints,
+        "shuffle": ["boolean"],
+        "n_epochs": [Interval(Integral, 1, MOST_EPOCHS, closed="both")],
+    }
+
+    has_epochs = True  # whether training for several epochs makes sense
+    n_epochs: int
+    class_weight: Any  # what the weights of rows are multiplied by; classifiers alone have it
+    draws = False  # whether training uses random_state for more than the order of the rows
+    shuffle: bool
+    random_state: Any
+    classes_: np.ndarray
+    _state: Any  # the kernel's state, ndarray of bytes; None for an average of models
+    _seed: int  # of the kernel's random numbers
+    _fixed_parameters: tuple[str, ...] = ()  # those that the size or meaning of a state depends on
+    _outputs: Any  # method (X) -> outputs from which all predictions follow; not in every family
+
+    # Properties of a family of estimators.
+
+    @property
+    def settles_on_rows(self) -> bool:
+        """Whether a setting is derived from all rows before the first one."""
+        return False
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """The layout of the rows that this estimator needs inside TreeCV."""
+        return RowLayout(padded=True)
+
+    @abstractmethod
+    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Kernel:
+        """Return the kernel with this estimator's settings over padded rows."""
+
+    @property
+    def lane_parameters(self) -> tuple[str, ...]:
+        """The parameters in which estimators trained side by side may differ.
+
+        Where there are some, ``make_lanes`` returns the kernel for several estimators: as
+        ``make_kernel``, from rows and estimators like this one except for the values of these
+        parameters.
+        """
+        return ()
+
+    @property
+    def rewrites_often(self) -> bool:
+        """Whether weights shrink so fast that all are rewritten every few hundred rows.
+
+        With wide sparse lanes, each rewriting reads the weights of all lanes. This costs more than
+        lanes save.
+        """
+        return False
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether each row is also weighted by the inverse frequency of its class so far."""
+        return isinstance(getattr(self, "class_weight", None), str)
+
+    def weights_of_classes(self, classes: np.ndarray | None) -> tuple[float, ...] | None:
+        """Return what the weights of each class's rows are multiplied by; None: all are 1."""
+        if classes is None or not isinstance(getattr(self, "class_weight", None), dict):
+            return None
+        return weights_of_classes(self.class_weight, classes)
+
+    @abstractmethod
+    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        """Set the fitted attributes from a kernel's model (bytes), for rows of ``dtype``."""
+
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return the response that a method or a loss needs, from outputs (rows, n_outputs)."""
+        return outputs[:, 0]
+
+    def _settle(self, X: Any, seed: int | None) -> None:
+        """Fix, before the first row, what depends on all rows or on random numbers.
+
+        ``seed`` is TreeCV's seed, used if ``random_state`` is None.
+        """
+        if self.random_state is None and seed is not None:
+            self._seed = seed
+        else:
+            self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def bound(self, n_seen: int) -> frozenset[str]:
+        """Return the parameters that have influenced a state of ``n_seen`` rows.
+
+        If these names and their values are the same for two estimators, their states after the
+        same rows are the same, bit for bit. ``fit_intercept``, ``shuffle`` and ``n_epochs`` are
+        never among them, because they act through the rows: the intercept is a column, the others
+        determine an order.
+
+        Parameters
+        ----------
+        n_seen : int
+            Number of rows trained on, replays included.
+
+        Returns
+        -------
+        frozenset of str
+            Names of parameters. There may be too many of them, but never too few.
+        """
+        if n_seen == 0:
+            return frozenset(self._fixed())
+        silent = ACT_THROUGH_ROWS | (set() if self.draws else {"random_state"})
+        return frozenset(self._get_param_names()) - silent
+
+    def breakpoints(self) -> tuple[int, ...]:
+        """Return the numbers of rows after which ``bound`` grows, in ascending order.
+
+        Returns
+        -------
+        tuple of int
+            Empty if all parameters have an influence from the first row on.
+        """
+        return ()
+
+    # Inside the tree.
+
+    def make_learner(self, rows: PreparedRows, seed: int, before: Any = None) -> "CompiledLearner":
+        """Return this estimator as a learner over prepared rows, with the steps before it.
+
+        Its parameters must have passed ``check_parameters``.
+        """
+        return CompiledLearner(self.settled(rows.X, rows.n_features, seed), rows, before)
+
+    def settled(self, X: Any, n_features: int, seed: int) -> Self:
+        """Return a copy whose attributes are those that depend on all rows and the seed."""
+        settings = clone(self)
+        settings.n_features_in_ = n_features
+        settings._settle(X, seed)
+        return settings
+
+    # As an estimator.
+
+    def _pass(self, X: Any, y: Any, sample_weight: Any, is_fit: bool, classes: Any = None) -> Self:
+        """Train on rows as given; ``classes`` is an argument of a classifier's training."""
+        self.check_parameters()
+        first = is_fit or not hasattr(self, "_state")
+        if not first:
+            self._check_unchanged()
+        before = dict(vars(self))
+        try:
+            X, y = self._read(X, y, first, is_fit, classes)
+            if first:
+                self.t_, self._state = 0, None
+                self._settle(X, None)
+                self._trained_as = self._fixed()
+            return self._train(X, y, sample_weight, is_fit)
+        except BaseException:  # all or nothing
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    @abstractmethod
+    def _read(
+        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
+    ) -> tuple[Any, np.ndarray | None]:
+        """Return validated X and the targets for the kernel, in the type of the first rows."""
+
+    def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+        """Return X, or X and y, as scikit-learn's ``validate_data`` does; further checks first."""
+        check_rows(X)
+        check_columns(X)
+        check_array_kind("y", y)
+        with naming("X" if isinstance(y, str) else "X and y"):
+            return validate_data(self, X, y, **options)
+
+    def _fixed(self) -> dict[str, Any]:
+        """Return what must not change while a state is trained, by the names of parameters."""
+        return {name: getattr(self, name) for name in self._fixed_parameters}
+
+    def _check_unchanged(self) -> None:
+        """Refuse to continue training if a fixed parameter has changed since training began."""
+        if self._state is None:
+            raise ValueError(
+                "partial_fit cannot continue the training of an average of models; call fit to "
+                "start anew."
+            )
+        for name, value in self._fixed().items():
+            if value != self._trained_as[name]:
+                raise ValueError(
+                    f"{name} must not change between calls of partial_fit; call fit to start anew."
+                )
+
+    def _train(self, X: Any, y: np.ndarray | None, sample_weight: Any, is_fit: bool) -> Self:
+        """Train on validated X and prepared y, and set the fitted attributes."""
+        weights = weights_of_rows(X, sample_weight, may_be_zero=True)
+        if weights is not None:
+            weights = in_type(weights, X.dtype, "sample_weight")
+        of_classes = self.weights_of_classes(getattr(self, "classes_", None))
+        if of_classes is not None:
+            assert y is not None
+            weights = times_classes(weights, of_classes, y, X.dtype)
+        if is_fit and weights is not None and not np.any(weights):
+            product = "sample_weight" if of_classes is None else "class_weight times sample_weight"
+            raise ValueError(f"{product} must not be zero for all rows of fit.")
+        n_rows = X.shape[0]
+        seed = 0
+        if self.shuffle:
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        n_epochs = int(self.n_epochs) if is_fit and self.has_epochs else 1
+        order = np.arange(n_rows, dtype=np.uint32)
+        n_classes = len(self.classes_) if hasattr(self, "classes_") else None
+        # A copy, since training may fail on the way, and the state may be a read-only memory map.
+        state = None if self._state is None else copy_of(self._state)
+        for n_before in range(0, n_epochs * n_rows, n_rows):
+            if self.shuffle:
+                random_order(seed, 0, n_rows, n_before, order)
+            for begin in range(0, n_rows, _ROWS_AT_A_TIME):
+                part = order[begin : begin + _ROWS_AT_A_TIME]
+                rows = pad_rows(X, part, self.row_layout.intercept)
+                kernel = self.make_kernel(rows, None if y is None else y[part], n_classes)
+                kernel.weigh(None if weights is None else weights[part], self.is_balanced)
+                if state is None:
+                    state = new_state(kernel)
+                kernel.update(state, 0, len(part))
+        assert state is not None  # there is at least one row
+        self._state = state
+        # The kernel over the last rows will do, since a state does not refer to rows.
+        model = read_model(kernel, state)
+        self._take_model(kernel, model, X.dtype, X.shape[1])
+        self.t_ += n_epochs * n_rows
+        if not np.all(np.isfinite(model.view(kernel.model_type))):
+            advice = divergence_advice(self)
+            warnings.warn(
+                f"{type(self).__name__} diverges: its model is not finite; {advice}",
+                ConvergenceWarning,
+                stacklevel=4,  # where fit or partial_fit was called
+            )
+        return self
+
+
+def divergence_advice(estimator: Any) -> str:
+    """Return what may help if a model or a score of an estimator is not finite."""
+    names = {name.rpartition("__")[2] for name in estimator.get_params()}
+    if _STEP_SIZES.isdisjoint(names):
+        return "scaled features may help."
+    return "a smaller step size, or scaled features, may help."
+
+
+class UnsupervisedEstimator(CompiledEstimator):
+    """A compiled estimator that is trained without targets."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train from scratch, in one pass, or in ``n_epochs`` if there is this parameter.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; float32 stays float32, everything else becomes float64.
+        y : None
+            Not used.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows, at least 0. None stands for ones.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, None, sample_weight, is_fit=True)
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Continue training, with one pass over these rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; they are converted to the type of X in the first call.
+        y : None
+            Not used.
+        sample_weight : array-like of shape (n_samples,), default=None
+            The weights of the rows, at least 0. None stands for ones.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, None, sample_weight, is_fit=False)
+
+    def _read(
+        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
+    ) -> tuple[np.ndarray, None]:
+        types = [np.float64, np.float32] if first else self._dtype
+        return self._validated(X, dtype=types, reset=first), None
+
+    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        self._dtype = dtype  # training continues in the type of the first rows
+
+
+def new_state(kernel: Kernel) -> np.ndarray:
+    """Return the state before the first row."""
+    state = aligned_bytes(kernel.state_bytes)
+    kernel.start(state)
+    return state
+
+
+def copy_of(state: np.ndarray) -> np.ndarray:
+    """Return a copy of a state."""
+    other = aligned_bytes(len(state))
+    other[:] = state
+    return other
+
+
+def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
+    """Return the model of a state, in bytes."""
+    model = aligned_bytes(kernel.model_bytes)
+    kernel.read_out(state, model)
+    return model
+
+
+def _span(rows: Rows) -> tuple[int, int, np.ndarray | None]:
+    """Return rows as kernels take them: where they begin and end, and their order, if any."""
+    return (rows.start, rows.stop, None) if isinstance(rows, slice) else (0, len(rows), rows)
+
+
+class KernelTrainer:
+    """Trains states by a kernel, for one model or for several side by side.
+
+    A state is one flat block of memory.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Bound to the rows.
+    rows : PreparedRows
+        Outputs have their type.
+    """
+
+    def __init__(self, kernel: Kernel, rows: PreparedRows) -> None:
+        self._kernel = kernel
+        self.rows = rows
+        self.dtype: np.dtype = rows.here.X.dtype
+        self.n_outputs: int = kernel.n_outputs
+        self.trains_pairs: bool = kernel.trains_pairs
+        self.state_bytes: int = kernel.state_bytes
+
+    def start(self) -> np.ndarray:
+        return new_state(self._kernel)
+
+    def update(self, state: np.ndarray, phase: Phase | Rows) -> None:
+        self.survey(state, phase)
+        self.replay(state, rows_of(phase))
+
+    def replay(self, state: np.ndarray, rows: Rows) -> None:
+        for part in self.rows.in_blocks(rows):
+            self._kernel.update(state, *_span(part))
+
+    def survey(self, state: np.ndarray, phase: Phase | Rows) -> None:
+        """Let a state learn from a phase as a whole, before it is trained on its rows.
+
+        Rows that are no phase are one of their own. The new rows of a phase are surveyed as they
+        lie, so that no order changes the sums.
+        """
+        if self._kernel.surveys:
+            rows = slice(phase.start, phase.stop) if isinstance(phase, Phase) else phase
+            self._kernel.survey(state, *_span(rows))
+
+    def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
+        """Write the outputs of a state's models for the rows start to stop - 1 into their rows."""
+        model = aligned_bytes(self._kernel.model_bytes)
+        for part in self.rows.in_blocks(slice(start, stop)):
+            self._kernel.test(state, model, *_span(part)[:2], out.view(np.uint8))
+
+    def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
+        if self.rows.file is None:
+            self._kernel.test_then_train(state, *_span(rows), out.view(np.uint8))
+            return
+        n_models = self._kernel.n_models
+        by_model, done = out.reshape(n_models, -1, self.n_outputs), 0
+        for part in self.rows.in_blocks(rows):
+            begin, end, _ = _span(part)
+            n = end - begin
+            said = np.empty((n_models * n, self.n_outputs), self.dtype)
+            self._kernel.test_then_train(state, begin, end, None, said.view(np.uint8))
+            by_model[:, done : done + n] = said.reshape(n_models, n, -1)
+            done += n
+
+    def update_part(self, part: Part) -> None:
+        """Train a state in place on a part of a phase."""
+        state, phase, begin, end = part
+        if begin == 0:
+            self.survey(state, phase)
+        self.replay(state, cut(phase.rows, begin, end))
+
+    def update_both_parts(self, part: Part, other: Part) -> None:
+        """Train two states in place on parts of phases in prepared order."""
+        spans = []
+        for state, phase, begin, end in (part, other):
+            if begin == 0:
+                self.survey(state, phase)
+            spans.append((state, phase.start + begin, phase.start + end))
+        self._kernel.update_both(*spans[0], *spans[1], None)
+
+    def update_both(
+        self, first: np.ndarray, phase: Phase | Rows, second: np.ndarray, other: Phase | Rows
+    ) -> None:
+        both = rows_of(phase), rows_of(other)
+        self.survey(first, phase)
+        self.survey(second, other)
+        order, spans = None, [(rows.start, rows.stop) for rows in both if isinstance(rows, slice)]
+        if len(spans) < 2:
+            numbers = [
+                np.arange(rows.start, rows.stop, dtype=np.uint32)
+                if isinstance(rows, slice)
+                else rows
+                for rows in both
+            ]
+            order, n_first = np.concatenate(numbers), len(numbers[0])
+            spans = [(0, n_first), (n_first, len(order))]
+        self._kernel.update_both(first, *spans[0], second, *spans[1], order)
+
+    snapshot = staticmethod(copy_of)
+
+    def walk_summing(
+        self, plan: Partition, node: Node, state: np.ndarray, out: np.ndarray
+    ) -> tuple[int, np.ndarray]:
+        """Walk a subtree as ``walk_subtree`` does; also return the sum of its folds' models.
+
+        Returns
+        -------
+        n_updates : int
+            The row updates done.
+        total : ndarray of shape (n_numbers,), float64
+            The numbers of a model, added up along the tree.
+        """
+        n_levels = (node.n_folds - 1).bit_length() + 1
+        sums = np.zeros((n_levels, self._kernel.model_bytes // self._kernel.itemsize))
+        n_updates = self.walk_subtree(plan, node, state, out, sums=sums)
+        return n_updates, sums[0].copy()
+
+    def walk_subtree(
+        self,
+        plan: Partition,
+        node: Node,
+        state: np.ndarray,
+        out: np.ndarray,
+        kept: np.ndarray | None = None,
+        least_folds: int = 1,
+        sums: np.ndarray | None = None,
+    ) -> int:
+        """Test the folds of a node, whose model the state holds; return the row updates done.
+
+        Parameters
+        ----------
+        plan : Partition
+        node : Node
+        state : ndarray
+        out : ndarray
+            Receives the outputs.
+        kept : ndarray of shape (n_nodes, state_bytes), default=None
+            Receives the states of all nodes of at least ``least_folds`` folds: parents before
+            children, left before right.
+        least_folds : int, default=1
+        sums : ndarray, default=None
+            As in ``walk_summing``.
+        """
+        n_levels = (node.n_folds - 1).bit_length() + 1
+        states = aligned_empty((n_levels, len(state)))
+        states[0] = state
+        start, stop = plan.rows(node)
+        is_ordered = plan.random or plan.n_epochs > 1
+        kernel = self._kernel
+        log = aligned_bytes(kernel.log_bytes) if kernel.log_bytes else None
+        order = np.empty(plan.n_epochs * (stop - start), np.uint32) if is_ordered else None
+        memory = Memory(states, aligned_bytes(kernel.model_bytes), log, order, sums)
+        return kernel.walk_subtree(plan, node, memory, out.view(np.uint8), kept, least_folds)
+
+
+class CompiledLearner(KernelTrainer):
+    """A compiled estimator's settings bound to prepared rows.
+
+    Parameters
+    ----------
+    estimator : CompiledEstimator
+    rows : PreparedRows
+    before : FittedSteps or None
+        The steps of a Pipeline before the estimator, after which these are the rows.
+
+    Attributes
+    ----------
+    row_bytes : float
+        The bytes that training reads per row.
+    """
+
+    def __init__(
+        self, estimator: CompiledEstimator, rows: PreparedRows, before: Any = None
+    ) -> None:
+        n_classes = None if rows.classes is None else len(rows.classes)
+        X = rows.here.X
+        kernel = estimator.make_kernel(X, rows.here.y, n_classes)
+        self.weights_of_classes = estimator.weights_of_classes(rows.classes)
+        self.weights = rows.weights_with(self.weights_of_classes)
+        of_kernel = rows.here.weights_with(self.weights_of_classes)
+        kernel.weigh(of_kernel, estimator.is_balanced)
+        self._estimator_kernel = kernel
+        if before is not None:
+            kernel = before.around(kernel, rows)
+        super().__init__(kernel, rows)
+        self.before = before
+        # A kernel around running steps surveys each phase as a whole.
+        self.phases_may_be_cut = not kernel.surveys
+        self.settings = estimator
+        self.kind = type(estimator)
+        self.respond = estimator.respond
+        is_slow = estimator.rewrites_often and isinstance(X, SparseRows)
+        self.lane_parameters = () if is_slow else estimator.lane_parameters
+        self.breakpoints = estimator.breakpoints()
+        n_bytes: float = X.shape[1] * X.dtype.itemsize
+        if isinstance(X, SparseRows):
+            # Each number has that of its column beside it, in 4 bytes.
+            n_bytes = len(X.values) * (X.dtype.itemsize + 4) / len(X)
+        # 1, since rows without numbers must not take 0 bytes.
+        self.row_bytes: float = 1 + n_bytes * self.n_outputs
+        # Whether the estimator predicts nothing that does not follow from outputs.
+        self.can_answer = hasattr(self.kind, "_outputs")
+
+    def settings_at(self, n_seen: int) -> dict[str, Any]:
+        """Return the values of the parameters that have influenced a state of ``n_seen`` rows."""
+        names = self.settings.bound(n_seen)
+        settings = {name: getattr(self.settings, name) for name in names}
+        if "random_state" in settings:
+            settings["random_state"] = self.settings._seed
+        if isinstance(settings.get("class_weight"), dict):  # its order has no influence
+            settings["class_weight"] = self.weights_of_classes
+        return settings if self.before is None else {**settings, **self.before.settings}
+
+    def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
+        if self._kernel.tests_rows:
+            super().test_then_train(state, rows, out)
+            return
+        # The kernel tests ranges of rows only, so it tests those between the block's rows too.
+        numbers = np.r_[rows]
+        of_all = np.empty((len(self.rows.order), self.n_outputs), self.dtype)  # most is untouched
+        self.outputs(state, int(numbers.min()), int(numbers.max()) + 1, of_all)
+        out[:] = of_all[rows]
+        self.update(state, rows)
+
+    def numbers(self, state: np.ndarray) -> np.ndarray:
+        model = read_model(self._kernel, state)
+        return model.view(self._kernel.model_type).astype(np.float64)
+
+    def with_numbers(self, numbers: np.ndarray) -> Any:
+        model = numbers.astype(self._kernel.model_type).view(np.uint8)
+        return self._fitted(model, None, len(self.rows.order))
+
+    def estimator(self, state: np.ndarray) -> Any:
+        model = read_model(self._kernel, state)
+        if not np.all(np.isfinite(model.view(self._kernel.model_type))):
+            return None
+        return self._fitted(model, self.snapshot(state), self._kernel.n_seen(state))
+
+    def _fitted(self, model: np.ndarray, state: np.ndarray | None, n_seen: int) -> Any:
+        """Return an estimator with a model, in bytes, and its state; behind its steps if any."""
+        fitted = clone(self.settings)
+        parameters = fitted.get_params()
+        for name, value in vars(self.settings).items():  # the attributes that _settle has set
+            if name not in parameters:
+                setattr(fitted, name, value)
+        fitted._trained_as = fitted._fixed()
+        if self.rows.classes is not None:
+            fitted.classes_ = self.rows.classes
+        # Behind steps, a state may hold more than the estimator's own, which comes first.
+        fitted._state = None if state is None else state[: self._estimator_kernel.state_bytes]
+        fitted.t_ = n_seen
+        fitted._take_model(self._estimator_kernel, model, self.dtype, self.rows.n_features)
+        if self.before is None:
+            return fitted
+        if self.rows.feature_names is not None:  # the steps make data frames
+            fitted.feature_names_in_ = self.rows.feature_names
+        return self.before.fitted(fitted, self._kernel, state)
+
+    def score_rows(self, start: int, stop: int) -> tuple[Any, np.ndarray | None]:
+        rows, targets = self.rows, self.rows.targets
+        if self.before is not None:
+            X = take_rows(self.before.X, rows.order[start:stop])
+        elif isinstance(rows.X, SparseRows):
+            X = rows.X.as_given(start, stop, rows.n_features)
+        else:
+            X = take_rows(rows.X, slice(start, stop))[:, : rows.n_features]
+        if targets is None:
+            return X, None
+        y = targets[start:stop]
+        return X, y if rows.classes is None else rows.classes[y]
+
+
+# The most bytes that a state of several lanes may have. A walk uses several states at a time, and
+# a third-level cache holds 32 MB.
+_MOST_STATE_BYTES = 2**24
+
+
+class Lanes(KernelTrainer):
+    """Learners trained side by side; the results are bit for bit those of training them alone.
+
+    The learners are of one class and differ only in its ``lane_parameters``. Outputs hold all rows
+    for the first learner, then all rows for the second: (n_learners * out_rows, n_outputs).
+
+    Parameters
+    ----------
+    learners : list of CompiledLearner
+    free_bytes : int, default=0
+        After the outputs of each learner, at least so many bytes are left free.
+
+    Attributes
+    ----------
+    out_rows : int
+        The rows of outputs for each learner: all rows, and those that are left free.
+    """
+
+    def __init__(self, learners: list[CompiledLearner], free_bytes: int = 0) -> None:
+        first: Any = learners[0].settings
+        rows = learners[0].rows
+        n_classes = None if rows.classes is None else len(rows.classes)
+        settings = [learner.settings for learner in learners]
+        self.learners = learners
+        kernel = first.make_lanes((rows.X, rows.y, n_classes), settings)
+        kernel.weigh(learners[0].weights, first.is_balanced)
+        kernel.leave_room(-(-free_bytes // (kernel.n_outputs * kernel.itemsize)))
+        self._free_bytes, self.out_rows = free_bytes, kernel.out_rows
+        before = learners[0].before
+        super().__init__(kernel if before is None else before.around(kernel, rows), rows)
+
+    def only(self, numbers: list[int]) -> "Lanes":
+        """Return some of the learners."""
+        return Lanes([self.learners[number] for number in numbers], self._free_bytes)
+
+    def take(self, lanes: "Lanes", state: np.ndarray, numbers: list[int]) -> np.ndarray:
+        """Return the state of these learners, which are some of ``lanes``, from a state of all.
+
+        ``numbers`` say which they are among ``lanes``.
+        """
+        taken = self.start()
+        chosen = np.array(numbers, np.int64)
+        cast(LanesKernel, self._kernel).take(
+            cast(LanesKernel, lanes._kernel), state, chosen, taken
+        )
+        return taken
+
+    @staticmethod
+    def most(learner: CompiledLearner) -> int:
+        """Return the largest useful number of such learners on lanes.
+
+        0 means that a single learner is too large.
+        """
+        bytes_per_lane = learner.state_bytes // learner.n_outputs
+        n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _MOST_STATE_BYTES // bytes_per_lane)
+        return min(MOST, n_lanes) // learner.n_outputs
+
+    @staticmethod
+    def least(learner: CompiledLearner) -> int:
+        """Return the smallest number of such learners for which lanes are faster.
+
+        Lanes fill whole vectors, so a few learners alone use only a part of each.
+        """
+        return 1 + 3 * VECTOR_BYTES // (8 * learner.dtype.itemsize * learner.n_outputs)

@@ -1,0 +1,337 @@
+"""The base classes of linear classifiers and regressors."""
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+from typing import Literal
+from typing import Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import _check_partial_fit_first_call
+from sklearn.utils.validation import check_is_fitted
+
+from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.estimators.base import ABOVE_0
+from optuna_treecv.estimators.base import AT_LEAST_0
+from optuna_treecv.estimators.base import AUTO_OR_ABOVE_0
+from optuna_treecv.estimators.base import ScoreMixin
+from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.data import distinct_labels
+from optuna_treecv.rows.data import find_classes
+from optuna_treecv.rows.data import in_type
+from optuna_treecv.rows.data import RowLayout
+
+_FLOATS = [np.float64, np.float32]
+
+
+class LinearEstimator(CompiledEstimator):
+    """A compiled estimator whose model is one weight vector per output."""
+
+    _parameter_constraints = {
+        **CompiledEstimator._parameter_constraints,
+        "fit_intercept": ["boolean"],
+        "alpha": AT_LEAST_0,
+        "epsilon": ABOVE_0,
+        "step_size": AUTO_OR_ABOVE_0,
+        "radius": [Interval(Real, 0, None, closed="right")],
+    }
+
+    fit_intercept: bool
+    alpha: float
+    step_size: float | str
+    _target: str  # "class" or "number"
+
+    @property
+    def _takes_sparse(self) -> bool:
+        """Whether training takes sparse rows; mini-batches need dense ones."""
+        return getattr(self, "batch_size", 1) == 1
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """The layout of the rows that this estimator needs inside TreeCV."""
+        return RowLayout(
+            padded=True,
+            sparse=self._takes_sparse,
+            intercept=bool(self.fit_intercept),
+            target=self._target,
+        )
+
+    @property
+    def _eta(self) -> float:
+        """The step size, 0 for the automatic one."""
+        return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
+
+    @property
+    def rewrites_often(self) -> bool:
+        """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
+        has_step = "step_size" in self.lane_parameters
+        return has_step and float(self.alpha) * (self._eta or 0.1) > 0.01
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._takes_sparse
+        return tags
+
+    def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
+        """Return validated X and y; X is converted to the type in which training began."""
+        form = "csr" if self._takes_sparse else False
+        dtype = _FLOATS if first else self.coef_.dtype
+        return self._validated(X, y, accept_sparse=form, dtype=dtype, reset=first)
+
+    def _outputs(self, X: Any) -> np.ndarray:
+        """Return X w + intercept, (n_samples, n_outputs)."""
+        check_is_fitted(self)
+        X = self._validated(X, accept_sparse="csr", dtype=_FLOATS, reset=False)
+        return X @ np.atleast_2d(self.coef_).T + self.intercept_
+
+    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        weights = model.view(dtype).reshape(kernel.n_outputs, -1)
+        self.coef_ = weights[:, :n_features].copy()
+        self.intercept_ = (
+            weights[:, n_features].copy() if self.fit_intercept else np.zeros_like(weights[:, 0])
+        )
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
+    """A linear classifier with one output for two classes, else one output per class.
+
+    Of two classes the second is predicted where the output is above 0, of more classes the one
+    with the largest output.
+    """
+
+    _target = "class"
+
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
+    n_epochs: int = 1
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train from scratch, in ``n_epochs`` passes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; float32 stays float32, everything else becomes float64.
+        y : array-like of shape (n_samples,)
+            At least two classes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            What the losses of the rows are multiplied by, at least 0. None stands for ones.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, y, sample_weight, True)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Continue training, with one pass over these rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; they are converted to the type of X in the first call.
+        y : array-like of shape (n_samples,)
+            Labels from ``classes``.
+        classes : array-like of shape (n_classes,), default=None
+            All classes that can occur; required in the first call.
+        sample_weight : array-like of shape (n_samples,), default=None
+            What the losses of the rows are multiplied by, at least 0. None stands for ones.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, y, sample_weight, False, classes)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the decision values X w + intercept.
+
+        They are the signed distances to the separating hyperplanes times the norm of the weights.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            For two classes, a value above 0 means the second. For more, the largest value wins.
+        """
+        return self.respond(self._outputs(X), "decision_function")
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the predicted class labels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels from ``classes_``.
+        """
+        codes = self.respond(self._outputs(X), "predict")
+        return self.classes_[codes]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # one pass over a small sample
+        return tags
+
+    def _fixed(self) -> dict[str, Any]:
+        # Balanced classes are counted in states. A dict may change, and weights the rows to come.
+        return {**super()._fixed(), "class_weight": self.is_balanced}
+
+    def _read(
+        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
+    ) -> tuple[Any, np.ndarray]:
+        X, y = self._validate(X, y, first)
+        if is_fit:
+            self.classes_ = find_classes(y)
+        else:
+            self._check_classes(y, classes)
+        return X, as_codes(y, self.classes_)
+
+    def _check_classes(self, y: np.ndarray, classes: Any) -> None:
+        """Take the classes in the first call of ``partial_fit``, and refuse other labels."""
+        with naming("classes"):
+            _check_partial_fit_first_call(self, classes)
+        known = self.classes_.tolist()
+        if self.classes_.dtype.kind in "mM" and np.any(np.isnat(self.classes_)):
+            raise ValueError("classes must not hold NaT, which is no label.")
+        if len(known) < 2:
+            raise ValueError(f"classes must hold at least 2 classes, got {known}.")
+        try:
+            unknown = np.setdiff1d(y, self.classes_)
+        except TypeError:  # none can be compared
+            unknown = y
+        if len(unknown):
+            distinct_labels(y)  # raises if y holds no labels at all
+            raise ValueError(
+                f"y must hold labels from classes={known}, got {unknown.tolist()[0]!r}."
+            )
+
+    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return class codes, decision values or probabilities from outputs (rows, n_outputs)."""
+        one = outputs.shape[1] == 1
+        if method == "predict":
+            if one:  # a view, and no copy of codes that are wider
+                return (outputs[:, 0] > 0).view(np.int8)
+            return outputs.argmax(axis=1).astype(np.int32)
+        if method == "predict_proba":
+            with np.errstate(over="ignore"):
+                p = 1 / (1 + np.exp(-outputs.astype(np.float64)))
+            if one:
+                return np.hstack([1 - p, p])
+            total = p.sum(axis=1, keepdims=True)
+            return np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1])
+        return outputs[:, 0] if one else outputs
+
+
+class LogisticMixin:
+    """Class probabilities, for classifiers that may have the logistic loss."""
+
+    @available_if(lambda self: self.loss == "log_loss")
+    def predict_proba(self: Any, X: Any) -> np.ndarray:
+        """Return the probabilities of the classes; only with the logistic loss.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            1 / (1 + exp(-decision)) for each class against the rest, normalised to sum to 1.
+        """
+        return self.respond(self._outputs(X), "predict_proba")
+
+
+@dataclass(repr=False, eq=False, kw_only=True)
+class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
+    """A linear regressor; its only output is the predicted target."""
+
+    _target = "number"
+
+    n_epochs: int = 1
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train from scratch, in ``n_epochs`` passes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; float32 stays float32, everything else becomes float64.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            What the losses of the rows are multiplied by, at least 0. None stands for ones.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, y, sample_weight, is_fit=True)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Continue training, with one pass over these rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; they are converted to the type of X in the first call.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            What the losses of the rows are multiplied by, at least 0. None stands for ones.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, y, sample_weight, is_fit=False)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the predicted targets.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            X w + intercept.
+        """
+        return self._outputs(X)[:, 0]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # one pass over a small sample
+        return tags
+
+    def _read(
+        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
+    ) -> tuple[Any, np.ndarray]:
+        X, y = self._validate(X, y, first)
+        return X, in_type(as_numbers(y), X.dtype)
+
+    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        super()._take_model(kernel, model, dtype, n_features)
+        self.coef_ = self.coef_[0]

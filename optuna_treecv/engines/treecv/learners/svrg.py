@@ -1,0 +1,438 @@
+"""Streaming SVRG: variance-reduced gradient descent that reads each row once."""
+
+from dataclasses import dataclass
+from math import ceil
+from numbers import Integral
+from numbers import Real
+from typing import Any
+from typing import Literal
+import warnings
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import StrOptions
+
+from optuna_treecv._kernels.svrg import inner_length
+from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
+from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
+from optuna_treecv.engines.treecv.learners.compiled import ACT_THROUGH_ROWS
+from optuna_treecv.engines.treecv.learners.compiled import KernelRows
+from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.engines.treecv.learners.compiled import PaddedRows
+from optuna_treecv.engines.treecv.learners.compiled import Targets
+from optuna_treecv.engines.treecv.learners.linear import LinearClassifier
+from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
+from optuna_treecv.engines.treecv.learners.linear import LinearRegressor
+from optuna_treecv.engines.treecv.learners.linear import LogisticMixin
+from optuna_treecv.estimators.base import COUNT
+from optuna_treecv.rows.data import largest_norm2
+
+# The smallest b and p that the corollaries allow.
+_GROWTH, _POWER = 3, 2
+
+
+class StreamingSVRG(LinearEstimator):
+    """The shared part of the classifier and the regressor."""
+
+    draws = True
+    _parameter_constraints = {
+        **LinearEstimator._parameter_constraints,
+        "loss": [StrOptions({"squared_error", "huber"})],
+        "initial_batch_size": COUNT,
+        "batch_growth": [Interval(Real, 1, None, closed="left")],
+        "inner_steps": [StrOptions({"auto"}), *COUNT],
+        "warm_stages": [Interval(Integral, 0, None, closed="left")],
+        "schedule": [StrOptions({"geometric", "factorial"})],
+        "settings": [StrOptions({"given", "theory"})],
+    }
+
+    initial_batch_size: int
+    batch_growth: float
+    inner_steps: int | str
+    warm_stages: int
+    schedule: str
+    settings: str
+    loss: str
+
+    def bound(self, n_seen: int) -> frozenset[str]:
+        """Return the parameters that have influenced a state of ``n_seen`` rows.
+
+        Until the first batch is complete, the state is a sum of gradients at 0, which only the
+        automatic step weights. The growth of batches has no influence before the second batch.
+        """
+        names = frozenset(self._get_param_names()) - ACT_THROUGH_ROWS
+        if self.settings == "theory":
+            return names
+        if n_seen <= self.initial_batch_size:
+            early = {"loss", "epsilon", "initial_batch_size", "settings", "class_weight"}
+            return names & (early | {"step_size"} if self.step_size == "auto" else early)
+        if n_seen <= self.breakpoints()[-1]:
+            return names - {"batch_growth", "schedule", "warm_stages"}
+        return names
+
+    def breakpoints(self) -> tuple[int, ...]:
+        """Return the end of the first batch and that of the first inner phase.
+
+        The latter is left out until its length is drawn.
+        """
+        if self.settings == "theory":
+            return ()
+        first = int(self.initial_batch_size)
+        if not hasattr(self, "_seed"):
+            return (first,)
+        if isinstance(self.inner_steps, str):
+            return first, 2 * first
+        return first, first + inner_length(self._seed, 0, min(self.inner_steps, MOST_ROWS))
+
+    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Kernel:
+        """Return the kernel with this estimator's settings over padded rows."""
+        epsilon, alpha, eta = getattr(self, "epsilon", 0.0), self.alpha, self._eta
+        stages = self._stages()
+        return Kernel(X, y, n_classes, self.loss, epsilon, alpha, eta, *stages, self._seed)
+
+    @property
+    def lane_parameters(self) -> tuple[str, ...]:
+        """The parameters in which estimators trained side by side may differ.
+
+        The others determine the stages, which must be the same.
+        """
+        return () if self.settings == "theory" else ("alpha", "step_size")
+
+    def make_lanes(self, rows: KernelRows, estimators: list[Any]) -> StreamingSVRGLanes:
+        """Return the kernel for several values of ``alpha`` and ``step_size``."""
+        X, y, n_classes = rows
+        values = [(one.alpha, one._eta) for one in estimators]
+        epsilon, stages = getattr(self, "epsilon", 0.0), self._stages()
+        return StreamingSVRGLanes(X, y, n_classes, self.loss, epsilon, *stages, self._seed, values)
+
+    @property
+    def _eta(self) -> float:
+        return self._theory[0] if self.settings == "theory" else super()._eta
+
+    def _stages(self) -> tuple[int, float, int, int, bool]:
+        """Return (first batch, growth, inner steps or 0, warm stages, whether factorial)."""
+        if self.settings == "theory":
+            _, first, growth, steps = self._theory
+        else:
+            first, growth = self.initial_batch_size, self.batch_growth
+            steps = 0 if isinstance(self.inner_steps, str) else self.inner_steps
+        first, steps, warm = (min(n, MOST_ROWS) for n in (first, steps, self.warm_stages))
+        factorial = self.settings == "given" and self.schedule == "factorial"
+        return first, growth, steps, warm, factorial
+
+    @property
+    def settles_on_rows(self) -> bool:
+        """Whether the step size follows from the largest row."""
+        return bool(self.settings == "theory")
+
+    def _settle(self, X: Any, seed: int | None) -> None:
+        super()._settle(X, seed)
+        if self.settings == "theory":
+            self._theory = self._by_theory(X)
+
+    def _by_theory(self, X: Any) -> tuple[float, int, float, int]:
+        """Return (step size, first batch, growth, inner steps) as the theory recommends.
+
+        Corollary 4 is used for the squared loss, whose Hessian is constant (the paper's alpha is
+        1), and corollary 5 for the other losses, without the unknown constant C of
+        self-concordance.
+        """
+        if self.alpha == 0:
+            raise ValueError(
+                "alpha must be greater than 0 for settings='theory', whose constants depend on "
+                "the condition number, got 0."
+            )
+        norm2 = largest_norm2(X, self.n_features_in_) + self.fit_intercept
+        alpha = float(self.alpha)
+        smoothness = (0.25 if self.loss == "log_loss" else 1.0) * norm2 + alpha
+        kappa = smoothness / alpha
+        eta = 1 / (20 * _GROWTH ** (_POWER + 1))
+        steps = 20 * _GROWTH ** (_POWER + 1) * kappa / eta
+        if self.loss == "squared_error":
+            first = 20 * kappa * _GROWTH ** (_POWER + 1)
+        else:
+            first = _GROWTH * steps * kappa
+        if first + steps > X.shape[0]:
+            warnings.warn(
+                f"settings='theory' needs {first:.3g} rows in the first batch and up to "
+                f"{steps:.3g} inner steps at condition number {kappa:.3g}; the {X.shape[0]} rows "
+                "do not suffice for one stage. settings='given' is the practical choice.",
+                stacklevel=4,
+            )
+        most = 2**31  # X has fewer rows than this
+        return eta / smoothness, ceil(min(first, most)), _GROWTH, ceil(min(steps, most))
+
+    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        super()._take_model(kernel, model, dtype, n_features)
+        if self._state is not None:  # an average of models has none
+            self.n_rows_used_ = kernel.n_used(self._state)
+
+
+@dataclass(repr=False, eq=False)
+class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
+    r"""Logistic regression by streaming SVRG, in one pass.
+
+    Minimises the mean of :math:`\ell(w \cdot x, y) = \log(1 + e^{-y \, w \cdot x})`, with
+    :math:`y = \pm 1`, plus :math:`\alpha |w|^2 / 2`.
+
+    Stage s first averages the gradient at the anchor :math:`\tilde w` over a batch of
+    :math:`k_s` rows,
+
+    .. math:: g = \frac{1}{k_s} \sum_i \ell'(\tilde w \cdot x_i, y_i) \, x_i,
+
+    and then takes :math:`\tilde m` corrected steps from :math:`w_1 = \tilde w`, each with one new
+    row; :math:`\tilde m` is drawn uniformly from 1, ..., m, or is :math:`k_s` by default:
+
+    .. math::
+        w_{t+1} = w_t - \eta \left( (\ell'(w_t \cdot x_t, y_t)
+        - \ell'(\tilde w \cdot x_t, y_t)) \, x_t + \alpha w_t + g \right).
+
+    The last iterate is the next anchor, and :math:`k_{s+1} = b k_s` (Frostig et al. 2015,
+    algorithm 1). ``fit`` makes one pass over the rows, or ``n_epochs``; ``partial_fit`` continues
+    at any point of a stage. Several classes are trained one against the rest.
+
+    Parameters
+    ----------
+    alpha : float, default=1e-4
+        The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
+    step_size : float or "auto", default="auto"
+        The step size :math:`\eta > 0`, which multiplies the corrected gradient (the paper's
+        :math:`\eta / L`). "auto" follows from the norms of the rows so far; see the notes.
+    initial_batch_size : int, default=100
+        :math:`k_0`, the number of rows in the first batch.
+    batch_growth : float, default=2.0
+        :math:`b \ge 1`, the factor by which each batch is larger than the one before.
+    inner_steps : int or "auto", default="auto"
+        :math:`m`, the length of the longest inner phase. "auto" gives each inner phase as many
+        rows as its batch, without a draw.
+    warm_stages : int, default=0
+        Number of stages after the first one in which batches do not grow yet (the paper's remark
+        7).
+    schedule : {"geometric", "factorial"}, default="geometric"
+        "factorial" replaces ``batch_growth``: :math:`k_s = 4^s s! \, k_0`,
+        :math:`\eta_s = \eta / 2^s`, :math:`m_s = 4^s m` (remark 8).
+    settings : {"given", "theory"}, default="given"
+        "theory" replaces ``step_size``, ``initial_batch_size``, ``batch_growth``, ``inner_steps``
+        and ``schedule`` by the constants of the paper's corollary 5 with b = 3 and p = 2. The
+        rows seldom suffice for one such stage; if they do not, there is a warning. "theory" needs
+        ``alpha`` > 0, since it takes L / alpha as the condition number, with L computed from all
+        rows of X.
+    fit_intercept : bool, default=True
+        Append a feature of value 1, which is regularised like any other.
+    shuffle : bool, default=True
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
+    random_state : int, RandomState instance or None, default=None
+        Seed of that order and of the lengths of inner phases. Inside TreeCV, None stands for the
+        evaluation's seed.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
+        labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
+        so far; see the notes.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights, of the type of X (float64 or float32). Within an inner phase these are the
+        iterate, within a batch the anchor.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Weights of the appended feature; 0 if ``fit_intercept`` is False.
+    classes_ : ndarray of shape (n_classes,)
+        Sorted class labels.
+    n_rows_used_ : int
+        Number of rows that have influenced the weights: all but those of an incomplete batch.
+    t_ : int
+        Number of rows seen, in all epochs.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, if X has column names.
+
+    See Also
+    --------
+    StreamingSVRGRegressor : The regressor, for squared and Huber loss.
+
+    Notes
+    -----
+    The weights are 0 until the first batch is complete, so ``initial_batch_size`` should be small
+    compared with the number of rows. An inner phase of about :math:`1 / (\eta \mu)` steps, with
+    :math:`\mu` the smallest curvature that matters, moves the anchor to the minimum of its batch.
+
+    With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
+    penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows so far. The step
+    size is then :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical have less weight.
+
+    Training on sparse rows takes time proportional to their nonzeros and gives the same model as
+    dense rows.
+
+    With ``class_weight="balanced"``, the weight of a row of class c is multiplied by
+    :math:`(W + K) / (K (W_c + 1))`. Here :math:`W_c` is the sum of the weights of class c over the
+    rows seen so far, this row included, W is the sum over all classes, and K is the number of
+    classes. scikit-learn instead counts all rows before training.
+
+    References
+    ----------
+    .. [1] R. Frostig, R. Ge, S. M. Kakade and A. Sidford, "Competing with the empirical risk
+       minimizer in a single pass", Conference on Learning Theory, PMLR 40 (2015), 728-763.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from optuna_treecv import StreamingSVRGClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = StreamingSVRGClassifier(initial_batch_size=50, random_state=0)
+    >>> round(float(model.fit(scale(X), y).score(scale(X), y)), 2)
+    0.97
+    """
+
+    loss = "log_loss"
+
+    alpha: float = 1e-4
+    step_size: float | Literal["auto"] = "auto"
+    initial_batch_size: int = 100
+    batch_growth: float = 2.0
+    inner_steps: int | Literal["auto"] = "auto"
+    warm_stages: int = 0
+    schedule: Literal["geometric", "factorial"] = "geometric"
+    settings: Literal["given", "theory"] = "given"
+    fit_intercept: bool = True
+    shuffle: bool = True
+    random_state: Any = None
+
+
+@dataclass(repr=False, eq=False)
+class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
+    r"""Linear regression by streaming SVRG, in one pass.
+
+    Minimises the mean of :math:`\ell(w \cdot x, y)`, half the squared error or Huber's loss, plus
+    :math:`\alpha |w|^2 / 2`.
+
+    Stage s first averages the gradient at the anchor :math:`\tilde w` over a batch of
+    :math:`k_s` rows,
+
+    .. math:: g = \frac{1}{k_s} \sum_i \ell'(\tilde w \cdot x_i, y_i) \, x_i,
+
+    and then takes :math:`\tilde m` corrected steps from :math:`w_1 = \tilde w`, each with one new
+    row; :math:`\tilde m` is drawn uniformly from 1, ..., m, or is :math:`k_s` by default:
+
+    .. math::
+        w_{t+1} = w_t - \eta \left( (\ell'(w_t \cdot x_t, y_t)
+        - \ell'(\tilde w \cdot x_t, y_t)) \, x_t + \alpha w_t + g \right).
+
+    The last iterate is the next anchor, and :math:`k_{s+1} = b k_s` (Frostig et al. 2015,
+    algorithm 1). ``fit`` makes one pass over the rows, or ``n_epochs``; ``partial_fit`` continues
+    at any point of a stage.
+
+    Parameters
+    ----------
+    loss : {"squared_error", "huber"}, default="squared_error"
+        The loss :math:`\ell`.
+    epsilon : float, default=1.35
+        The error beyond which "huber" is linear, in the unit of y.
+    alpha : float, default=1e-4
+        The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
+    step_size : float or "auto", default="auto"
+        The step size :math:`\eta > 0`, which multiplies the corrected gradient (the paper's
+        :math:`\eta / L`). "auto" follows from the norms of the rows so far; see the notes.
+    initial_batch_size : int, default=100
+        :math:`k_0`, the number of rows in the first batch.
+    batch_growth : float, default=2.0
+        :math:`b \ge 1`, the factor by which each batch is larger than the one before.
+    inner_steps : int or "auto", default="auto"
+        :math:`m`, the length of the longest inner phase. "auto" gives each inner phase as many
+        rows as its batch, without a draw.
+    warm_stages : int, default=0
+        Number of stages after the first one in which batches do not grow yet (the paper's remark
+        7).
+    schedule : {"geometric", "factorial"}, default="geometric"
+        "factorial" replaces ``batch_growth``: :math:`k_s = 4^s s! \, k_0`,
+        :math:`\eta_s = \eta / 2^s`, :math:`m_s = 4^s m` (remark 8).
+    settings : {"given", "theory"}, default="given"
+        "theory" replaces ``step_size``, ``initial_batch_size``, ``batch_growth``, ``inner_steps``
+        and ``schedule`` by the constants of the paper's corollary 4 (5 for Huber's loss) with
+        b = 3 and p = 2. The rows seldom suffice for one such stage; if they do not, there is a
+        warning. "theory" needs ``alpha`` > 0, since it takes L / alpha as the condition number,
+        with L computed from all rows of X.
+    fit_intercept : bool, default=True
+        Append a feature of value 1, which is regularised like any other.
+    shuffle : bool, default=True
+        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
+        evaluation chooses the order.
+    random_state : int, RandomState instance or None, default=None
+        Seed of that order and of the lengths of inner phases. Inside TreeCV, None stands for the
+        evaluation's seed.
+    n_epochs : int, default=1
+        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
+        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights, of the type of X (float64 or float32). Within an inner phase these are the
+        iterate, within a batch the anchor.
+    intercept_ : ndarray of shape (1,)
+        Weight of the appended feature; 0 if ``fit_intercept`` is False.
+    n_rows_used_ : int
+        Number of rows that have influenced the weights: all but those of an incomplete batch.
+    t_ : int
+        Number of rows seen, in all epochs.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, if X has column names.
+
+    See Also
+    --------
+    StreamingSVRGClassifier : The classifier, for logistic loss.
+
+    Notes
+    -----
+    The weights are 0 until the first batch is complete, so ``initial_batch_size`` should be small
+    compared with the number of rows. An inner phase of about :math:`1 / (\eta \mu)` steps, with
+    :math:`\mu` the smallest curvature that matters, moves the anchor to the minimum of its batch.
+
+    With ``step_size="auto"``, the gradient of a row is divided by max(S, :math:`|x|^2`) and the
+    penalty by S = :math:`4 \sum |x|^4 / \sum |x|^2` over the rows so far. The step size is then
+    :math:`1 / (1 + \alpha / S)`. This is :math:`1 / (4 R^2)` of Bach and Moulines [2]_, but a step
+    moves the prediction of a row at most to its target. Only rows of :math:`|x|^2` above S have
+    less weight.
+
+    Training on sparse rows takes time proportional to their nonzeros and gives the same model as
+    dense rows.
+
+    References
+    ----------
+    .. [1] R. Frostig, R. Ge, S. M. Kakade and A. Sidford, "Competing with the empirical risk
+       minimizer in a single pass", Conference on Learning Theory, PMLR 40 (2015), 728-763.
+    .. [2] F. Bach and E. Moulines, "Non-strongly-convex smooth stochastic approximation with
+       convergence rate O(1/n)", Advances in Neural Information Processing Systems 26 (2013),
+       773-781.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.preprocessing import scale
+    >>> from optuna_treecv import StreamingSVRGRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = StreamingSVRGRegressor(initial_batch_size=50, random_state=0)
+    >>> round(float(model.fit(scale(X), scale(y)).score(scale(X), scale(y))), 1)
+    0.5
+    """
+
+    loss: Literal["squared_error", "huber"] = "squared_error"
+    epsilon: float = 1.35
+    alpha: float = 1e-4
+    step_size: float | Literal["auto"] = "auto"
+    initial_batch_size: int = 100
+    batch_growth: float = 2.0
+    inner_steps: int | Literal["auto"] = "auto"
+    warm_stages: int = 0
+    schedule: Literal["geometric", "factorial"] = "geometric"
+    settings: Literal["given", "theory"] = "given"
+    fit_intercept: bool = True
+    shuffle: bool = True
+    random_state: Any = None

@@ -1,0 +1,226 @@
+"""Results kept at the leaves of a tree: outputs, and scores of scorers that need a model."""
+
+from collections.abc import Collection
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.memory import aligned_bytes
+from optuna_treecv.rows.memory import empty_parts
+from optuna_treecv.rows.partition import Learner
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Partition
+from optuna_treecv.scoring.fold_metrics import fold_metric
+from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.scoring.metrics import score_of
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import scores_of_called
+from optuna_treecv.scoring.scores import TestedRows
+
+
+@dataclass(eq=False)
+class Leaves:
+    """Keeps the outputs of each fold's model for the fold's rows.
+
+    A scorer that needs the fitted estimator itself is called at each leaf instead.
+
+    Parameters
+    ----------
+    plan : Partition
+    learner : Learner
+    estimator : estimator
+        The learner's.
+    metrics : sequence of Loss, Scorer or Pooled
+        None of them keeps the outputs alone.
+    at_leaf : collection of int
+        Which of the metrics need more of a model than its outputs: the fitted estimator.
+    at_rows : ndarray of shape (plan.n_rows,) or None
+        The prepared row that stands behind each row of the plan; None: the same.
+    outputs : ArrayThenCount or None
+        The outputs for all rows of the plan, (n_rows, n_outputs). They are made if they are not
+        given, unless no score needs them.
+    """
+
+    plan: Partition
+    learner: Learner
+    estimator: Any = None
+    metrics: Sequence[Metric] = ()
+    at_leaf: Collection[int] = ()
+    at_rows: np.ndarray | None = None
+    outputs: "ArrayThenCount | None" = None
+
+    def __post_init__(self) -> None:
+        needs_outputs = not self.at_leaf or len(self.at_leaf) < len(self.metrics)
+        if self.outputs is None and needs_outputs:
+            shape = self.plan.n_rows, self.learner.n_outputs
+            self.outputs = ArrayThenCount(shape, self.learner.dtype, self.learner.rows)
+        rows = self.learner.rows
+        # The scorers that are called for each fold, and their scores at leaves.
+        self._called = {
+            number: metric
+            for number, metric in enumerate(self.metrics)
+            if isinstance(metric, Scorer)
+            and (number in self.at_leaf or fold_metric(metric, rows.classes) is None)
+        }
+        self._at_leaves = {i: np.empty(self.plan.n_folds) for i in self.at_leaf}
+        enough = (one for i, one in enumerate(self.metrics) if i not in self.at_leaf)
+        self._methods = {response_of(one, self.estimator) for one in enough}
+
+    def test_leaf(self, fold: Node, state: Any) -> None:
+        """Keep the outputs of a fold's model, and call the scorers that need the model itself."""
+        learner = self.learner
+        start, stop = low, high = self.plan.rows(fold)
+        tested = None if self.at_rows is None else self.at_rows[start:stop]
+        if tested is not None:  # a learner answers for a range of rows
+            low, high = int(tested.min()), int(tested.max()) + 1
+        if self.outputs is not None:
+            if tested is None:
+                learner.outputs(state, start, stop, self.outputs.array)
+            else:  # memory of other rows is never touched
+                of_all = np.empty((len(learner.rows.order), learner.n_outputs), learner.dtype)
+                learner.outputs(state, low, high, of_all)
+                self.outputs.array[start:stop] = of_all[tested]
+        if not self.at_leaf:
+            return
+        fitted = learner.estimator(state)  # None if its model is not finite
+        X, y = learner.score_rows(low, high)
+        if tested is not None:
+            X, y = take_rows(X, tested - low), None if y is None else y[tested - low]
+        weights = {}
+        if (of_rows := learner.rows.score_weights) is not None:
+            weights["sample_weight"] = of_rows[self._part(start, stop)]
+        for i in self.at_leaf:
+            scorer, score = self.metrics[i], self.metrics[i].if_diverged
+            if fitted is not None:
+                assert isinstance(scorer, Scorer)
+                score = score_of(scorer, fitted, X, y, learner.rows.classes, weights)
+            self._at_leaves[i][fold.first] = score
+
+    def called(self, folds: Node) -> dict[int, np.ndarray]:
+        """Return the scores of folds by scorers that are called for each, by the metric's number.
+
+        Those that need outputs alone are called now.
+        """
+        part, classes = slice(folds.first, folds.last), self.learner.rows.classes
+        return {
+            number: (
+                self._at_leaves[number][part]
+                if number in self.at_leaf
+                else scores_of_called(scorer, self.tested(folds), self.estimator, classes)
+            )
+            for number, scorer in self._called.items()
+        }
+
+    def tested(self, folds: Node) -> TestedRows:
+        """Return the rows of tested folds and the outputs for them; none where none are kept."""
+        start, stop = self.plan.rows(folds)
+        outputs, methods = np.empty((stop - start, 0)), set[str]()
+        if self.outputs is not None:
+            outputs, methods = self.outputs.array[start:stop], self._methods
+        begins = None if folds.n_folds == stop - start else self.plan.begins(folds) - start
+        part, respond = self._part(start, stop), self.learner.respond
+        return TestedRows.of(self.learner.rows, part, outputs, respond, begins, methods)
+
+    def _part(self, start: int, stop: int) -> Any:
+        """Return the prepared rows behind some rows of the plan."""
+        return slice(start, stop) if self.at_rows is None else self.at_rows[start:stop]
+
+
+#: The bytes of the count in an ``ArrayThenCount``.
+COUNT_BYTES = 8
+
+
+class ArrayThenCount:
+    """An array and the number of row updates behind it, in one block of memory.
+
+    Caches and stores keep ``memory`` as a whole: the bytes of ``array``, then the count (int64) in
+    the last 8 bytes.
+
+    Attributes
+    ----------
+    memory : ndarray of uint8
+    array : ndarray
+        A view of ``memory`` without the count.
+    was_kept : bool
+        Whether ``memory`` comes from a cache or a store, or is in a file, so that it is not kept.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any = np.float64, rows: PreparedRows | None = None
+    ) -> None:
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        n_bytes = prod(shape) * self._dtype.itemsize + COUNT_BYTES
+        if rows is None or rows.file is None:
+            self._use(aligned_bytes(n_bytes))
+            self.was_kept = False
+        else:
+            self._use(rows.file.empty((n_bytes,), np.uint8))
+            self.was_kept = not self.memory.flags.owndata
+
+    @classmethod
+    def of(cls, array: np.ndarray, n_updates: int) -> "ArrayThenCount":
+        """Return a copy of an array, together with its count."""
+        copy = cls(array.shape, array.dtype)
+        copy.array[:] = array
+        copy.n_updates = n_updates
+        return copy
+
+    @classmethod
+    def view(cls, array: np.ndarray, n_updates: int) -> "ArrayThenCount":
+        """Return an array that is in a file, with its count, which alone is in ``memory``."""
+        view = cls.__new__(cls)
+        view.array, view.memory, view.was_kept = array, np.empty(COUNT_BYTES, np.uint8), True
+        view.n_updates = n_updates
+        return view
+
+    def take(self, memory: np.ndarray) -> None:
+        """Use memory from a cache or a store without copying it."""
+        self._use(memory)
+        self.was_kept = True
+
+    def _use(self, memory: np.ndarray) -> None:
+        self.memory = memory
+        self.array = memory[:-COUNT_BYTES].view(self._dtype).reshape(self._shape)
+
+    @classmethod
+    def side_by_side(
+        cls, n_arrays: int, shape: tuple[int, ...], dtype: Any, room: int, rows: PreparedRows
+    ) -> "tuple[np.ndarray, list[ArrayThenCount]]":
+        """Return an array of several, and each of them with its count; they can go one by one.
+
+        Parameters
+        ----------
+        n_arrays : int
+        shape : tuple of int
+            That of each of them.
+        dtype : dtype
+        room : int
+            The first axis of each of them in the whole array, with at least ``COUNT_BYTES`` after
+            ``shape``.
+        rows : PreparedRows
+            Tell whether they are in a file.
+        """
+        whole_shape = n_arrays, room, *shape[1:]
+        if rows.file is not None:
+            whole = rows.file.empty(whole_shape, dtype)
+            if not whole.flags.owndata:
+                return whole, [cls.view(one[: shape[0]], 0) for one in whole]
+        memory, parts = empty_parts(n_arrays, prod(whole_shape[1:]) * np.dtype(dtype).itemsize)
+        arrays = [cls(shape, dtype) for _ in parts]
+        for one, part in zip(arrays, parts, strict=True):
+            one._use(part[: len(one.memory)])
+        return memory.view(dtype).reshape(whole_shape), arrays
+
+    @property
+    def n_updates(self) -> int:
+        return int(self.memory[-COUNT_BYTES:].view(np.int64)[0])
+
+    @n_updates.setter
+    def n_updates(self, n_updates: int) -> None:
+        self.memory[-COUNT_BYTES:].view(np.int64)[0] = n_updates

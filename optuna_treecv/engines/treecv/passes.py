@@ -1,0 +1,191 @@
+"""Engines that make passes over the rows without a tree: "chain", "standard" and "progressive"."""
+
+from collections.abc import Generator
+
+import numpy as np
+
+from optuna_treecv._kernels.order import random_order
+from optuna_treecv.core.engine import Candidate
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.engines.fit.engine import cost_of_trainings
+from optuna_treecv.engines.treecv.trained import check_incremental_estimator
+from optuna_treecv.engines.treecv.trained import declined
+from optuna_treecv.engines.treecv.trained import Training
+from optuna_treecv.engines.treecv.trained import WalkedPlan
+from optuna_treecv.engines.treecv.trained import why_not_in_time
+from optuna_treecv.engines.treecv.trained import why_not_in_tree
+from optuna_treecv.engines.treecv.trained import why_not_trained_further
+from optuna_treecv.engines.treecv.walk import make_pool
+from optuna_treecv.engines.treecv.walk import STEPS_PER_PASS
+from optuna_treecv.engines.treecv.walk import test_then_train
+from optuna_treecv.engines.treecv.walk import TestedBlock
+from optuna_treecv.engines.treecv.walk import train
+from optuna_treecv.engines.trees.estimators import HistTree
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.folds import Splits
+from optuna_treecv.rows.partition import Learner
+from optuna_treecv.rows.partition import ModelTrainer
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Phase
+from optuna_treecv.rows.partition import Replays
+
+
+def plan_chain(request: Request) -> Plan | Declined:
+    """Return a plan for incremental estimators on training sets that grow."""
+    cut = request.cross_validation.repeats[0].cut
+    why_not = why_not_in_tree(request)
+    if not why_not and isinstance(cut, Folds):
+        why_not = "the training sets of its folds do not grow"
+    elif not why_not and isinstance(cut, Splits):
+        why_not = "" if cut.grows else cut.why_no_tree
+    if why_not:
+        return declined(request, why_not)
+    if why_not := why_not_in_time(request):
+        return declined(request, why_not, warns=False)
+    check_incremental_estimator(request)
+    return ChainPlan(request)
+
+
+class ChainPlan(WalkedPlan):
+    """One model, copies of which are tested."""
+
+    name = "chain"
+
+    def cost(self) -> str:
+        """Return the length of the way."""
+        n_rows, n_folds = self.request.data.n_rows, self.request.cross_validation.n_folds
+        return (
+            f"One model walks forward through the {n_rows:,} rows and is tested {n_folds:,} times."
+        )
+
+    def test_folds(self, training: Training) -> Generator[TestedBlock]:
+        """Train one model on, and test a copy of it at each split."""
+        repeat, learner = training.repeat, training.learner
+        cut, plan = repeat.cut, repeat.plan
+        assert isinstance(cut, Splits)
+        state, n_seen = learner.start(), 0
+        for block in repeat.blocks:
+            n_updates = 0
+            for chunk in range(block.first, block.last):
+                stop = cut.trains[chunk]
+                assert isinstance(stop, int)
+                replays = None
+                if plan.n_epochs > 1:  # all rows from stop on are held out
+                    replays = Replays(plan.n_epochs, plan.seed, stop, cut.n_rows, cut.n_rows)
+                phase = Phase(n_seen, stop, n_seen, plan.seed if plan.random else None, replays)
+                n_updates += train(learner, state, phase)
+                n_seen = stop
+                training.leaves.test_leaf(Node(chunk, chunk + 1), learner.snapshot(state))
+            yield block, n_updates
+
+
+def plan_standard(request: Request) -> Plan | Declined:
+    """Return a plan for incremental estimators."""
+    if isinstance(request.estimator, HistTree):
+        return declined(request, why_not_trained_further(request))
+    check_incremental_estimator(request)
+    return StandardPlan(request)
+
+
+class StandardPlan(WalkedPlan):
+    """Trainings from scratch."""
+
+    name = "standard"
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request, needs_memory="each of its trainings reads all rows again")
+
+    def cost(self) -> str:
+        """Return the number of trainings and of their rows."""
+        kind = "trainings of one pass"
+        if self.n_epochs > 1:
+            kind = f"trainings of {self.n_epochs} passes"
+        return cost_of_trainings(self.request, kind)
+
+    def test_folds(self, training: Training) -> Generator[TestedBlock]:
+        """Train a model for each fold on its training rows, and test it."""
+        repeat, learner = training.repeat, training.learner
+
+        def run(block: Node) -> TestedBlock:
+            n_updates = 0
+            for chunk in range(block.first, block.last):
+                state = learner.start()
+                for epoch in range(repeat.plan.n_epochs):
+                    rows = _training_rows(repeat, chunk, epoch)
+                    if epoch == 0:
+                        learner.update(state, rows)
+                    else:
+                        assert isinstance(learner, ModelTrainer)
+                        learner.replay(state, rows)
+                    n_updates += len(rows)
+                training.leaves.test_leaf(Node(chunk, chunk + 1), state)
+            return block, n_updates
+
+        n_threads = self.request.settings.n_threads
+        if n_threads == 1:
+            yield from map(run, repeat.blocks)
+            return
+        pool = make_pool(n_threads)
+        try:
+            yield from pool.map(run, repeat.blocks)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _training_rows(repeat: Repeat, chunk: int, epoch: int) -> np.ndarray:
+    """Return the prepared rows that the model of a chunk is trained on, in their order.
+
+    The rows of splits come as they lie in the prepared order, or in a random order of their own,
+    which epochs after the first one always have.
+    """
+    cut, plan = repeat.cut, repeat.plan
+    if isinstance(cut, Folds):
+        return plan.rest(Node(chunk, chunk + 1), epoch)
+    rows = np.sort(cut.prepared(cut.split(chunk).train_rows()))
+    if not plan.random and epoch == 0:
+        return rows
+    order, number, n_seen = np.empty(len(rows), np.uint32), cut.number(chunk), epoch * len(rows)
+    random_order(plan.seed, number, number + len(rows), n_seen, order)
+    return rows[order - np.uint32(number)]
+
+
+def plan_pass(request: Request) -> Plan | Declined:
+    """Return a plan; an estimator that is not incremental is refused."""
+    check_incremental_estimator(request)
+    return ProgressivePlan(request)
+
+
+class ProgressivePlan(WalkedPlan):
+    """A pass; all scores follow from outputs."""
+
+    name = "progressive"
+
+    def cost(self) -> str:
+        """Return the length of the pass."""
+        return (
+            f"One model is trained on the {self.request.data.n_rows:,} rows. From the second "
+            "eighth on it is tested on each before it acts."
+        )
+
+    def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
+        """Return none, since all scores follow from outputs."""
+        return []
+
+    def test_folds(self, training: Training) -> Generator[TestedBlock]:
+        """Test each row of the only chunk before it is trained on."""
+        plan, learner, leaves = training.repeat.plan, training.learner, training.leaves
+        assert leaves.outputs is not None and isinstance(learner, ModelTrainer)
+        state = learner.start()
+        learner.update(state, plan.first_phase)
+        start, stop = plan.rows(plan.root)
+        phase = Phase(start, stop, start, plan.seed if plan.random else None)
+        outputs = np.empty((phase.n_rows, learner.n_outputs), learner.dtype)
+        steps = range(1, STEPS_PER_PASS + 1)
+        ends = sorted({-(-step * phase.n_rows // STEPS_PER_PASS) for step in steps})
+        for _ in test_then_train(learner, state, phase.rows, ends, outputs):
+            pass
+        leaves.outputs.array[phase.rows] = outputs
+        yield plan.root, plan.n_rows

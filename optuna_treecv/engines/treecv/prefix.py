@@ -1,0 +1,87 @@
+"""Training histories, by which trials know what their trainings have in common.
+
+A prefix is the sequence of row ranges that a model has seen. Two trainings have a model in common
+where their sequences begin alike. A prefix is named by a digest of its row ranges and their
+orders, so it is the same for all trials.
+"""
+
+from functools import lru_cache
+
+from optuna_treecv.caching.keys import fed
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Partition
+from optuna_treecv.rows.partition import Phase
+
+_NOTHING = Phase(0, 0)
+
+
+class Prefix:
+    """Identifies a training history: the sequence of row ranges that a model has seen.
+
+    Attributes
+    ----------
+    name : bytes
+        A digest of the sequence.
+    n_seen : int
+        The number of rows in it, replays included.
+    origin, phase, end : Prefix, Phase, int
+        The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
+    below : dict
+        Results of ``prefixes_below``, for trees that differ in their epochs only.
+    n_prefixes : list of int
+        How many prefixes have been made from the same root.
+    """
+
+    __slots__ = ("_next", "below", "end", "n_prefixes", "n_seen", "name", "origin", "phase")
+
+    def __init__(
+        self, name: bytes, n_seen: int = 0, origin: "Prefix | None" = None, phase: Phase = _NOTHING
+    ) -> None:
+        self.name = name
+        self.n_seen = n_seen
+        self.origin = self if origin is None else origin
+        self.phase = phase
+        self.end = n_seen - self.origin.n_seen
+        self.n_prefixes: list[int] = [0] if origin is None else origin.n_prefixes
+        self.n_prefixes[0] += 1
+        self.below: dict[tuple[Node, int], dict[int, Prefix]] = {}
+        self._next: dict[tuple[Phase, int], Prefix] = {}
+
+    def feed(self, phase: Phase, end: int) -> "Prefix":
+        """Return this prefix followed by the first ``end`` updates of a phase."""
+        prefix = self._next.get((phase, end))
+        if prefix is None:
+            prefix = Prefix(fed(self.name, phase, end), self.n_seen + end, self, phase)
+            self._next[phase, end] = prefix
+        return prefix
+
+
+@lru_cache(1024)
+def count_nodes(n_folds: int, least: int) -> int:
+    """Return how many nodes of a tree of ``n_folds`` folds hold out at least ``least`` folds."""
+    if n_folds < least or n_folds == 1:
+        return int(n_folds >= least)
+    return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
+
+
+def prefixes_below(prefix: Prefix, plan: Partition, node: Node, least: int) -> dict[int, Prefix]:
+    """Return the prefixes below a node of the nodes that hold out at least ``least`` folds.
+
+    The keys are numbers of nodes: the node itself is 0, parents come before their children, left
+    before right.
+    """
+    prefixes = prefix.below.get((node, plan.n_epochs))
+    if prefixes is None:
+        prefixes = {}
+        number = 1
+        for child in plan.split(node):
+            phase = plan.phase(node, child)
+            n_kept = count_nodes(child.n_folds, least)
+            if n_kept > 0:
+                fed_prefix = prefixes[number] = prefix.feed(phase, phase.n_updates)
+                if child.n_folds > 1:
+                    below = prefixes_below(fed_prefix, plan, child, least)
+                    prefixes |= {number + i: each for i, each in below.items()}
+            number += n_kept
+        prefix.below[node, plan.n_epochs] = prefixes
+    return prefixes

@@ -1,0 +1,283 @@
+"""The walk over the tree for rows in a file: each piece that is read serves all models.
+
+Depth first, a walk reads the rows 1 + log2(B) times, if B pieces of them fit into memory. A sweep
+reads the pieces round and round, and trains each model on the next piece that it waits for. While
+a left child is trained on the right half of its parent's rows, the right child is ready, so that
+its descendants are trained by the same reading. So B pieces are read 1 + log2(B) / 2 times, and
+each model sees the same rows in the same order.
+"""
+
+from bisect import bisect_left
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Generator
+from collections.abc import Iterator
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Part
+from optuna_treecv.rows.partition import Partition
+from optuna_treecv.rows.partition import PartTrainer
+from optuna_treecv.rows.partition import Phase
+from optuna_treecv.rows.row_file import RowFile
+
+
+@dataclass
+class Waiting:
+    """A model that waits for rows: those of a phase to be trained on, or those that it tests.
+
+    Attributes
+    ----------
+    node : Node
+        What it holds out, after the phase.
+    state : state
+    phase : Phase or None
+        None once it is tested.
+    start, stop : int
+        The rows that are left.
+    is_surveyed : bool
+        Whether the phase was surveyed, where that takes a reading of its own.
+    """
+
+    node: Node
+    state: Any
+    phase: Phase | None
+    start: int
+    stop: int
+    is_surveyed: bool = False
+
+
+def piece_bounds(plan: Partition, n_block: int) -> list[int]:
+    """Return where pieces of about a block begin, and where the last one ends.
+
+    A node that holds out up to half more than a block is one piece, since each level that is cut
+    costs half a reading. Those that hold out more consist of whole pieces.
+    """
+    bounds = [*range(0, plan.begin(0), n_block)]
+    nodes = [plan.root]
+    while nodes:
+        node = nodes.pop()
+        start, stop = plan.rows(node)
+        if stop - start <= n_block * 3 // 2:
+            bounds.append(start)
+        elif node.n_folds > 1:
+            nodes += reversed(plan.split(node))
+        else:
+            bounds += range(start, stop, n_block)
+    return [*bounds, plan.n_rows]
+
+
+class Descent:
+    """The walk over a tree below some models: which of them wait for which piece of the rows.
+
+    Parameters
+    ----------
+    plan : Partition
+        In prepared order, for one epoch.
+    bounds : list of int
+        Where pieces begin, and where the last one ends.
+    copy : callable
+        (state) -> a copy of it.
+    ends : collection of Node
+        Below these nodes the walk does not go.
+    """
+
+    def __init__(
+        self,
+        plan: Partition,
+        bounds: list[int],
+        copy: Callable[[Any], Any],
+        ends: Collection[Node] = (),
+    ) -> None:
+        self.bounds = bounds
+        self.waiting: dict[int, list[Waiting]] = defaultdict(list)
+        self.plan = plan
+        self._copy = copy
+        self._ends = frozenset(ends)
+
+    def begin(self, state: Any) -> None:
+        """Add the model of no rows, from which that of the root is trained."""
+        phase = self.plan.first_phase
+        self._wait(Waiting(self.plan.root, state, phase, phase.start, phase.stop))
+
+    def add(self, node: Node, state: Any, parent: Node | None = None) -> None:
+        """Add the model of a node, or that of its parent, which will be trained to be it."""
+        if parent is not None:
+            phase = self.plan.phase(parent, node)
+            self._wait(Waiting(node, state, phase, phase.start, phase.stop))
+            return
+        start, stop = self.plan.rows(node)
+        is_whole = not self._ends and self._piece(start) == self._piece(stop - 1)
+        if node in self._ends or node.n_folds == 1 or is_whole:
+            self._wait(Waiting(node, state, None, start, stop))
+            return
+        left, right = self.plan.split(node)
+        self.add(left, self._copy(state), node)
+        self.add(right, state, node)
+
+    def advance(self, one: Waiting, stop: int) -> bool:
+        """Note that a model was trained or tested on the rows up to ``stop``.
+
+        Return whether all rows that its node holds out are tested.
+        """
+        one.start = stop
+        if one.start < one.stop:
+            self._wait(one)
+            return False
+        if one.phase is not None:
+            self.add(one.node, one.state)
+        return one.phase is None
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """Yield the next piece that models wait for, and the one that follows, while any wait.
+
+        They come in the order of the rows, and then again from the first one.
+        """
+        at = 0
+        while self.waiting:
+            numbers = sorted(self.waiting)
+            at = next((one for one in numbers if one >= at), numbers[0])
+            yield at, next((one for one in numbers if one > at), numbers[0])
+
+    def n_to_read(self) -> int:
+        """Go on until no model waits any more; return how many rows are read for that."""
+        n_rows = 0
+        for at, _ in self.pieces():
+            stop = self.bounds[at + 1]
+            n_rows += stop - self.bounds[at]
+            while models := self.waiting.pop(at, []):
+                for one in models:
+                    self.advance(one, min(stop, one.stop))
+        return n_rows
+
+    def _wait(self, one: Waiting) -> None:
+        if one.start == one.stop:  # a phase without rows
+            self.add(one.node, one.state)
+        else:
+            self.waiting[self._piece(one.start)].append(one)
+
+    def _piece(self, row: int) -> int:
+        return bisect_right(self.bounds, row) - 1
+
+
+class Sweep(Descent):
+    """The walk over a tree below some models, for rows in a file.
+
+    Parameters
+    ----------
+    plan : Partition
+        In prepared order, for one epoch.
+    learner : PartTrainer
+    test : callable
+        (node, state, start, stop) -> row updates. It tests all folds of a node, or the rows start
+        to stop - 1 of a single fold or of a node in ``ends``. At the last of them it may use the
+        state up.
+    ends : collection of Node
+        Below these nodes the walk does not go.
+    file : RowFile
+        The rows.
+    pool : Executor or None
+        Threads that share the models of a piece.
+
+    Attributes
+    ----------
+    tested : list of Node
+        What was tested so far.
+    """
+
+    def __init__(
+        self,
+        plan: Partition,
+        learner: PartTrainer,
+        test: Callable[[Node, Any, int, int], int],
+        ends: Collection[Node],
+        file: RowFile,
+        pool: Executor | None = None,
+    ) -> None:
+        super().__init__(plan, piece_bounds(plan, file.n_block), learner.snapshot, ends)
+        self.tested: list[Node] = []
+        self._learner = learner
+        self._test = test
+        self._file = file
+        self._map = map if pool is None else pool.map
+
+    def expect(self) -> None:
+        """Let the file say how far the rounds are, if that is wanted."""
+
+        def n_to_read() -> int:
+            other = Descent(self.plan, self.bounds, lambda _: None, self._ends)
+            for piece, models in self.waiting.items():
+                other.waiting[piece] = [replace(one, state=None) for one in models]
+            return other.n_to_read()
+
+        self._file.expect("models are trained", n_to_read)
+
+    def rounds(self) -> Generator[int]:
+        """Read piece after piece until all is tested; yield the row updates of each."""
+        pieces = [*pairwise(self.bounds)]
+        try:
+            for at, following in self.pieces():
+                self._file.hold(*pieces[at], (0, 0) if following == at else pieces[following])
+                n_updates = 0
+                while models := self.waiting.pop(at, []):  # it serves those that come up as well
+                    n_updates += self._serve(models, self.bounds[at + 1])
+                yield n_updates
+        finally:
+            self._file.release()
+
+    def _serve(self, models: list[Waiting], stop: int) -> int:
+        """Train and test models on the rows up to ``stop``; return the row updates."""
+        calls: list[Callable[[], int]] = []
+        parts: list[Part] = []
+        for one in models:
+            end, phase = min(stop, one.stop), one.phase
+            if phase is None:
+                calls.append(partial(self._test, one.node, one.state, one.start, end))
+            else:
+                parts.append(Part(one.state, phase, one.start - phase.start, end - phase.start))
+        size = 2 if self._learner.trains_pairs else 1
+        calls += [partial(self._train, *parts[i : i + size]) for i in range(0, len(parts), size)]
+        n_updates = sum(self._map(lambda call: call(), calls))
+        for one in models:
+            if self.advance(one, min(stop, one.stop)):
+                self.tested.append(one.node)
+        return n_updates
+
+    def _train(self, *parts: Part) -> int:
+        if len(parts) == 2:
+            self._learner.update_both_parts(*parts)
+        else:
+            self._learner.update_part(*parts)
+        return sum(part.end - part.begin for part in parts)
+
+
+def rows_to_read(plan: Partition, n_block: int) -> int:
+    """Return how many rows a sweep over a whole tree reads, if a block holds so many."""
+    descent = Descent(plan, piece_bounds(plan, n_block), lambda _: None)
+    descent.begin(None)
+    return descent.n_to_read()
+
+
+def sweep_tree(sweep: Sweep, blocks: Sequence[Node]) -> Generator[tuple[Node, int]]:
+    """Yield the blocks of a sweep from the left, as ``walk_tree`` does."""
+    sweep.expect()
+    firsts, left = [block.first for block in blocks], [block.n_folds for block in blocks]
+    n_done = n_seen = n_updates = 0
+    for n_more in sweep.rounds():
+        n_updates += n_more
+        for node in sweep.tested[n_seen:]:  # a part of a block, or several blocks
+            begin, end = bisect_right(firsts, node.first) - 1, bisect_left(firsts, node.last)
+            for number, block in enumerate(blocks[begin:end], begin):
+                left[number] -= min(node.last, block.last) - max(node.first, block.first)
+        n_seen = len(sweep.tested)
+        while n_done < len(blocks) and left[n_done] == 0:
+            yield blocks[n_done], n_updates
+            n_done, n_updates = n_done + 1, 0

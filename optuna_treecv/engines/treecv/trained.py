@@ -1,0 +1,809 @@
+"""What all engines have in common that train models further, by ``partial_fit`` or compiled."""
+
+from abc import abstractmethod
+from collections.abc import Collection
+from collections.abc import Generator
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from functools import cached_property
+from functools import partial
+from math import log2
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import is_regressor
+from sklearn.naive_bayes import CategoricalNB
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import Pipeline
+
+from optuna_treecv._kernels.order import random_order
+from optuna_treecv.caching.caches import AnyCache
+from optuna_treecv.caching.caches import StoredModelCache
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import is_ours
+from optuna_treecv.caching.keys import Key
+from optuna_treecv.caching.keys import NoKey
+from optuna_treecv.caching.keys import SCORED_BY
+from optuna_treecv.caching.keys import settings_key
+from optuna_treecv.caching.keys import under_configuration
+from optuna_treecv.caching.results import KeptScores
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import Candidate
+from optuna_treecv.core.engine import Capabilities
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import FoldModels
+from optuna_treecv.core.engine import in_given_order
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import ResultSpec
+from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import Work
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.core.routing import fold_without_rows
+from optuna_treecv.core.stored_scores import specs_of_scores
+from optuna_treecv.engines.treecv.learners.adapter import Adapter
+from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
+from optuna_treecv.engines.treecv.learners.compiled import divergence_advice
+from optuna_treecv.engines.treecv.learners.compiled import Lanes
+from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.engines.treecv.learners.from_estimator import forget_seeds
+from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
+from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
+from optuna_treecv.engines.treecv.leaves import ArrayThenCount
+from optuna_treecv.engines.treecv.leaves import COUNT_BYTES
+from optuna_treecv.engines.treecv.leaves import Leaves
+from optuna_treecv.engines.treecv.shared_learner import SharedLearner
+from optuna_treecv.engines.treecv.walk import TestedBlock
+from optuna_treecv.engines.treecv.walk import TestNode
+from optuna_treecv.engines.treecv.walk import walk_to_leaves
+from optuna_treecv.engines.trees.estimators import HistTree
+from optuna_treecv.estimators.base import MOST_EPOCHS
+from optuna_treecv.estimators.incremental import check_incremental
+from optuna_treecv.estimators.incremental import is_incremental
+from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.incremental import refused_setting
+from optuna_treecv.estimators.names import as_given
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.one_pass import why_fit_differs
+from optuna_treecv.estimators.without_effect import trained_parts
+from optuna_treecv.preprocessing.decisions import ALIKE
+from optuna_treecv.preprocessing.decisions import BY_KERNEL
+from optuna_treecv.preprocessing.decisions import BY_PARTIAL_FIT
+from optuna_treecv.preprocessing.decisions import COMPILED
+from optuna_treecv.preprocessing.decisions import compiled_part
+from optuna_treecv.preprocessing.decisions import decisions_for
+from optuna_treecv.preprocessing.decisions import has_branches
+from optuna_treecv.preprocessing.decisions import IN_ROW
+from optuna_treecv.preprocessing.decisions import NAIVE_BAYES
+from optuna_treecv.preprocessing.decisions import ONCE
+from optuna_treecv.preprocessing.decisions import split
+from optuna_treecv.preprocessing.decisions import why_rows_age
+from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import Splits
+from optuna_treecv.rows.partition import Learner
+from optuna_treecv.rows.partition import ModelTrainer
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Partition
+from optuna_treecv.scoring.fold_metrics import fold_metric
+from optuna_treecv.scoring.metrics import Loss
+from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.scoring.metrics import Scorer
+
+#: Why an estimator that only has ``fit`` is not trained further.
+NO_PARTIAL_FIT = "it has no partial_fit"
+
+
+class Bound(NamedTuple):
+    """A candidate bound to the rows of a repeat.
+
+    Attributes
+    ----------
+    learner : Learner
+    rows : bytes
+        The name of the rows.
+    settings : bytes
+        The name of the learner and the method; empty if it has none.
+    folds : bytes
+        The name of the folds.
+    targets : (bytes, bool)
+        The name of the targets and their weights, and whether later processes use it too.
+    """
+
+    learner: Any
+    rows: bytes
+    settings: bytes
+    folds: bytes
+    targets: tuple[bytes, bool]
+
+    @property
+    def key(self) -> bytes:
+        """The digest of the rows, the settings, the folds and the method."""
+        return digest(self.rows, self.folds, self.settings) if self.settings else b""
+
+
+class TrainedPlan(Plan):
+    """A plan of incremental models.
+
+    Parameters
+    ----------
+    request : Request
+    **capabilities : Any
+        Those that not all such plans have.
+    """
+
+    def __init__(self, request: Request, **capabilities: Any) -> None:
+        super().__init__(request)
+        estimator = request.estimator
+        front = self.front = request.front
+        n_epochs = n_epochs_of(request, self.name)
+        preprocessing = IN_ROW
+        self.layout, self.steps_name = layout_for(estimator), b""
+        if not isinstance(front, str):
+            self.layout, self.steps_name = front.layout, front.name
+            preprocessing = BY_KERNEL if front.steps.is_compiled else BY_PARTIAL_FIT
+        self.reason = _why(request)
+        self.capabilities = Capabilities(
+            free_parameters=free_parameters_of(request),
+            is_incremental=True,
+            n_epochs=n_epochs,
+            needs_memory=_why_in_memory(request, n_epochs),
+            preprocessing=preprocessing,
+        )
+        self.capabilities = replace(self.capabilities, **capabilities)
+
+    @cached_property
+    def responses(self) -> tuple[str, ...]:
+        """The responses of the learner from which losses and pooled scores follow."""
+        request, metrics = self.request, list[Metric]()
+        if request.scoring.metrics:
+            of_folds = [one for one in request.scoring.metrics if not isinstance(one, Scorer)]
+            metrics = [*of_folds, *request.scored_by_row]
+        return tuple(dict.fromkeys(response_of(one, request.estimator) for one in metrics))
+
+    def check(self, candidate: Candidate) -> None:
+        """Refuse wrong values of the parameters in which learners on lanes may differ."""
+        last = candidate if isinstance(candidate, CompiledEstimator) else candidate[-1]
+        fixed = last.get_params(deep=False).keys() - last.lane_parameters
+        last.check_parameters(but=fixed)
+
+    def prepare(self) -> None:
+        """Prepare the rows of the first repeat."""
+        self.rows(self.repeats[0])
+
+    def rows(self, repeat: Repeat) -> PreparedRows:
+        """Return the rows of a repeat, prepared for the learner.
+
+        Those of the first repeat are kept, so that there is one copy of the data. Those of other
+        repeats are made anew, unless somebody has them.
+        """
+        rows_in, front = self.request.cross_validation.rows_in, self.front
+        if isinstance(front, str):
+            return rows_in(self.layout, repeat, are_named=True)
+        with front.steps.naming():
+            return rows_in(self.layout, repeat, front.steps.transform, front.name, are_named=True)
+
+    def learner(
+        self,
+        candidate: Candidate,
+        rows: PreparedRows,
+        responses: tuple[str, ...] = (),
+        repeat: Repeat | None = None,
+    ) -> Learner:
+        """Return a candidate bound to prepared rows.
+
+        A ``random_state=None`` in the estimator becomes the seed plus the number of the repeat.
+        """
+        seed = self.request.settings.seed + (0 if repeat is None else repeat.number)
+        if isinstance(self.front, str):
+            return make_learner(candidate, rows, responses, seed)
+        return self.front.steps.learner(candidate, rows, responses, seed)
+
+    def bind(self, candidate: Candidate, repeat: Repeat) -> Bound:
+        """Return a candidate bound to the rows of a repeat."""
+        rows = self.rows(repeat)
+        learner = self.learner(candidate, rows, self.responses, repeat)
+        names_of = self.request.cross_validation.names_of
+        name, targets = names_of(self.layout, rows, repeat.number, self.steps_name)
+        if isinstance(learner, CompiledLearner) and learner.weights_of_classes:
+            _check_masses_of_classes(learner, repeat.cut)
+        folds = repeat.key
+        if not isinstance(candidate, CompiledEstimator):
+            folds = under_configuration(folds)
+        return Bound(learner, name, _settings_of(learner, self.name), folds, targets)
+
+    def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
+        """Return the numbers of the metrics that need more of a model than its outputs."""
+        return [
+            number
+            for number, metric in enumerate(self.request.scoring.metrics)
+            if not outputs_are_enough(candidate, learner, metric)
+        ]
+
+    def leaves_for(
+        self,
+        candidate: Candidate,
+        repeat: Repeat,
+        learner: Learner,
+        outputs: ArrayThenCount | None = None,
+    ) -> Leaves:
+        """Return what is kept at the leaves and scored."""
+        cut, metrics = repeat.cut, self.request.scoring.metrics
+        tested = cut.prepared(cut.tested_from(0, cut.n_folds)) if isinstance(cut, Splits) else None
+        at_leaf = self.at_leaf(candidate, learner)
+        scorers = [metrics[number] for number in at_leaf]
+        if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in scorers):
+            learner = learner.without_steps()  # such scorers look at predictions alone
+        return Leaves(repeat.plan, learner, candidate, metrics, at_leaf, tested, outputs)
+
+    def in_given_order(
+        self, candidate: Candidate, learner: Learner, outputs: np.ndarray, method: str
+    ) -> np.ndarray:
+        """Return the responses that follow from outputs, in the order of the rows as given."""
+        rows = learner.rows
+        prepared, labels = learner.respond(outputs, method), None
+        if method == "predict" and not is_regressor(candidate):
+            if not np.all(np.isfinite(outputs)):
+                raise ValueError(f"{candidate!r} diverges; {divergence_advice(candidate)}")
+            prepared, labels = prepared.astype(np.intp), rows.classes
+            if labels is not None and np.any(prepared < 0):
+                raise ValueError(
+                    f"{name_of(candidate)} predicts no class where it has learned none, or a "
+                    "label that is no class of y."
+                )
+        return in_given_order(prepared, rows.order, labels)
+
+    def as_fitted(self, candidate: Candidate, fitted: Any) -> Any:
+        """Return an estimator that was trained on all rows as its user expects it."""
+        names = self.request.data.feature_names()
+        if fitted is None:
+            raise ValueError(f"{candidate!r} diverges on all rows; {divergence_advice(candidate)}")
+        if not isinstance(self.front, str):
+            # Whoever fits its steps again must not change those of trials.
+            fitted = deepcopy(fitted)
+        forget_seeds(fitted, candidate)
+        if names is not None and isinstance(candidate, CompiledEstimator):
+            fitted.feature_names_in_ = names  # other estimators have seen the names
+        return as_given(fitted)
+
+
+class WalkedPlan(TrainedPlan):
+    """A plan that trains in this process, fold after fold.
+
+    Attributes
+    ----------
+    shares_models : bool
+        Whether compiled learners look models up before they train them.
+    """
+
+    shares_models = False
+
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
+        """Return what names the outputs, or the scores where they do not follow from outputs."""
+        bound = self.bind(candidate, repeat)
+        key, cache = bound.key.hex(), self._cache(candidate)
+        if not bound.settings:
+            return Results(key, bound.rows.hex(), bound=bound)
+        group, n_bytes = self.group(candidate, repeat, bound), output_bytes(bound.learner, repeat)
+        names, metrics = (bound.rows, bound.folds, bound.settings), self.request.scoring.metrics
+        specs: Mapping[int, ResultSpec] = {}
+        at_leaf = self.at_leaf(candidate, bound.learner)
+        if cache is not None and not at_leaf:
+            of_outputs = Key(*names, b"outputs", n_bytes)
+            read = partial(self._read, candidate, repeat, bound.learner)
+            specs = {repeat.cut.n_folds: ResultSpec(of_outputs, cache, read, is_optional=True)}
+        elif cache is not None and all(metric.is_registered for metric in metrics):
+            of_metrics = [encode(metric.name) for metric in metrics]
+            settings = digest(bound.settings, SCORED_BY, bound.targets[0], *of_metrics)
+            where = cache if bound.targets[1] else cache.memory
+            kept = KeptScores(where, bound.rows, bound.folds, settings=settings)
+            specs = specs_of_scores(self.request, repeat, kept)
+        return Results(key, bound.rows.hex(), group, specs, n_bytes, bound)
+
+    def group(self, candidate: Candidate, repeat: Repeat, bound: Bound) -> bytes:
+        """Return the group of candidates that are evaluated in one call; empty: there is none."""
+        return b""
+
+    def _cache(self, candidate: Candidate) -> AnyCache | None:
+        """Return where models are kept; nowhere if their average is wanted."""
+        cross_validation = self.request.cross_validation
+        return None if self.request.wants_average else cross_validation.shared.cache_for(candidate)
+
+    def _read(
+        self, candidate: Candidate, repeat: Repeat, learner: Learner, memory: np.ndarray
+    ) -> TestedFolds:
+        """Return the folds whose outputs are stored."""
+        leaves = self.leaves_for(candidate, repeat, learner)
+        assert leaves.outputs is not None
+        leaves.outputs.take(memory)
+        n_updates = leaves.outputs.n_updates  # negative: computed by a batch of another process
+        root, n_uncounted = repeat.plan.root, max(0, -n_updates)
+        rows, called = leaves.tested(root), leaves.called
+        return TestedFolds(0, root, abs(n_updates), rows, called=called, n_uncounted=n_uncounted)
+
+    @abstractmethod
+    def test_folds(self, training: "Training") -> Generator[TestedBlock]:
+        """Test each fold with a model that has not seen its rows.
+
+        Yields
+        ------
+        TestedBlock
+            A block once all its folds are tested.
+        """
+
+    def early(self, training: "Training") -> Generator[RowProgress]:
+        """Yield what is known before the folds are."""
+        yield from ()
+
+    def evaluate(self, work: Work) -> Generator[Event]:
+        """Train models, and test the folds with them."""
+        (candidate,), (sink,), repeat, folds, watch, (bound,) = work
+        learner, cache = bound.learner, self._cache(candidate)
+        sink.cost.seconds_prepare = learner.rows.seconds
+        # A shared learner keeps the states after parts of phases, at which early scores are
+        # requested. A learner that is trained on whole phases has no such states.
+        # Models of rows on disk are not shared: they wait for rows in another order.
+        may_share = learner.phases_may_be_cut or not self.request.settings.is_early
+        may_share &= self.shares_models and isinstance(learner, CompiledLearner)
+        if cache is not None and may_share and learner.rows.file is None:
+            root = self.request.cross_validation.shared.root(bound.rows)
+            learner = SharedLearner(learner, cache, root)
+        leaves = self.leaves_for(candidate, repeat, learner)
+        check_has_row_scores(self.request, leaves, learner)
+        training = Training(self, repeat, learner, leaves)
+        try:
+            if watch is not None:
+                yield from self.early(training)
+            if not folds:
+                return
+            training.is_training = True
+            for block, n_updates in self.test_folds(training):
+                training.n_walked += n_updates
+                n_needed, training.n_needed = n_updates + training.n_needed, 0
+                yield TestedFolds(
+                    0,
+                    block,
+                    n_needed,
+                    leaves.tested(block),
+                    called=leaves.called,
+                    record=leaves.outputs if block.last == repeat.cut.n_folds else None,
+                )
+            yield from training.models
+        finally:  # what had begun when the evaluation was left is done too
+            sink.cost.n_updates += training.n_updates
+            if isinstance(cache, StoredModelCache):
+                cache.end(sink.comes_again)
+
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
+        """Return the responses of the models of the folds."""
+        self.request.cross_validation.unused.warn(candidate, n_epochs=self.request.given_epochs)
+        learner = self.learner(candidate, self.rows(repeat), (method,))
+        leaves = Leaves(repeat.plan, learner)
+        assert leaves.outputs is not None
+        for _ in self.test_folds(Training(self, repeat, learner, leaves)):
+            pass
+        return self.in_given_order(candidate, learner, leaves.outputs.array, method)
+
+    def fit(self, candidate: Candidate) -> Any:
+        """Train on the rows in prepared order, and in further epochs in random orders."""
+        rows = self.rows(self.repeats[0])
+        learner = self.learner(candidate, rows)
+        state = learner.start()
+        learner.update(state, slice(0, self.request.data.n_rows))
+        order = np.empty(len(rows.order), np.uint32)
+        for epoch in range(1, self.n_epochs):
+            random_order(self.request.settings.seed, 0, len(order), epoch * len(order), order)
+            assert isinstance(learner, ModelTrainer)
+            learner.replay(state, order)
+        return self.as_fitted(candidate, learner.estimator(state))
+
+
+@dataclass(eq=False)
+class Training:
+    """The training of one candidate on one repeat.
+
+    Attributes
+    ----------
+    plan : WalkedPlan
+    repeat : Repeat
+    learner : Learner
+        Bound to the prepared rows.
+    leaves : Leaves
+        Takes the outputs of the models.
+    n_walked : int
+        The rows of the phases that were walked.
+    n_needed : int
+        Those of them that the tree needs and that no block has counted yet.
+    is_training : bool
+        Whether models are trained, so that a ``SharedLearner`` counts the rows.
+    first_pass : FirstPass or None
+        What the tree has done before its folds.
+    models : list of FoldModels
+        The sums of the models of the folds, if their average is wanted.
+    """
+
+    plan: WalkedPlan
+    repeat: Repeat
+    learner: Learner
+    leaves: Leaves
+    n_walked: int = 0
+    n_needed: int = 0
+    is_training: bool = False
+    first_pass: Any = None
+    models: list[FoldModels] = field(default_factory=list)
+
+    @property
+    def n_updates(self) -> int:
+        """The rows trained on so far."""
+        if self.is_training and isinstance(self.learner, SharedLearner):
+            return self.learner.n_updates
+        return self.n_walked
+
+
+def _settings_of(learner: Learner, method: str) -> bytes:
+    """Return the name of a learner that a method trains; empty if it has none."""
+    try:
+        if isinstance(learner, CompiledLearner):
+            settings = settings_key(learner, MOST_ROWS)
+        elif isinstance(learner, Adapter):
+            settings = encode(learner.fresh) + encode(learner.response_methods)
+            if learner.rows.file is not None:  # partial_fit gets pieces of phases
+                settings += encode(learner.rows.file.n_block)
+        else:
+            return b""
+    except NoKey:
+        return b""
+    return digest(settings, method.encode())
+
+
+def output_bytes(learner: Learner, repeat: Repeat) -> int:
+    """Return the bytes of the outputs for all rows of a repeat with their count."""
+    item_size = np.dtype(learner.dtype).itemsize
+    return repeat.plan.n_rows * learner.n_outputs * item_size + COUNT_BYTES
+
+
+def _why(request: Request) -> str:
+    """Return why "auto" trains an estimator incrementally."""
+    front = request.front
+    if isinstance(front, str):
+        slowly = f"; its steps run in Python, since {front}" if front else ""
+        return f"{name_of(request.estimator)} has partial_fit{slowly}"
+    last = name_of(last_step(request.estimator))
+    if front.steps.is_compiled:
+        return f"its steps run with the compiled {last}"
+    slowly = f", since {front.why_python}" if front.why_python else ""
+    return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
+
+
+def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
+    """Return why an estimator is not trained incrementally on these splits."""
+    estimator = request.estimator
+    fit = "method='fit' or " if hasattr(estimator, "fit") else ""
+    advice = (
+        "cv must be a splitter that trains each model on all rows that it does not test, or "
+        f"on growing first parts of the rows, since the tree does, but {why_not}; "
+        f"{fit}method='standard' would be right."
+    )
+    if isinstance(estimator, HistTree):
+        advice = (
+            f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose"
+            " nodes are searched anew and not trained further, got "
+            f"{request.settings.method!r}."
+        )
+    # It could be trained on other splits, or without weights.
+    warning, is_tree = "", isinstance(last_step(estimator), HistTree)
+    if warns and not why_not_trained_further(request):
+        is_weights = request.metadata.why_not_further(estimator) == why_not
+        warning = why_not if is_weights else _TREE_TRAINS + why_not
+    is_near = why_not != NO_PARTIAL_FIT and not (is_tree and isinstance(estimator, HistTree))
+    return Declined(why_not, advice, free_parameters_of(request), 2 if is_near else 0, warning)
+
+
+# What precedes a reason that lies in the splits.
+_TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "
+
+
+def check_incremental_estimator(request: Request) -> None:
+    """Refuse metadata, steps and parameters with which an estimator cannot be trained."""
+    estimator, searched = request.estimator, request.searched
+    if why := request.metadata.why_not_further(estimator):
+        argument = "params" if request.metadata.others else "sample_weight"
+        right = "; method='fit' would use it" if hasattr(estimator, "fit") else ""
+        raise ValueError(f"{argument} must be None for {name_of(estimator)}, since {why}{right}.")
+    parts = split(estimator)
+    # Where all steps stand in a row, the error below says which one cannot be trained.
+    if not searched and (not isinstance(parts, str) or has_branches(estimator)):
+        front = request.front
+        if isinstance(front, str) and front and not is_incremental(estimator):
+            raise ValueError(
+                f"method must be 'fit' or 'auto' for this {name_of(estimator)}, since {front}, "
+                f"got {request.settings.method!r}."
+            )
+    if isinstance(parts, str):
+        try:
+            check_incremental(estimator, request.of_class)
+        except ValueError as error:
+            raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
+        if isinstance(estimator, CompiledEstimator):
+            estimator.check_parameters(but=searched)
+    elif isinstance(parts.last, CompiledEstimator):
+        n_prefix = len(parts.prefix)
+        of_last = [name[n_prefix:] for name in searched if name.startswith(parts.prefix)]
+        parts.last.check_parameters(but=of_last)
+
+
+def free_parameters_of(request: Request) -> Collection[str]:
+    """Return those of lanes, and all where the last step has no ``partial_fit``.
+
+    There are none of a user's own class, which may decide by their values.
+    """
+    estimator, last = request.estimator, last_step(request.estimator)
+    if isinstance(last, CompiledEstimator):
+        return lane_parameters(estimator) if is_ours(type(last)) else ()
+    is_open = hasattr(last, "partial_fit") or isinstance(last, HistTree)
+    return () if is_open or as_given(last) is not last else estimator.get_params()
+
+
+def n_epochs_of(request: Request, method: str) -> int:
+    """Return the epochs that the settings ask for, or the estimator itself."""
+    estimator = request.estimator
+    of_request = request.given_epochs or 1
+    of_estimator = _epochs_of(estimator, request.searched)
+    if of_request > 1 and of_estimator > 1:
+        raise ValueError(
+            f"n_epochs must be given once, got n_epochs={of_request} and {name_of(estimator)} "
+            f"with n_epochs={of_estimator}."
+        )
+    if of_request > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in request.searched):
+        raise ValueError(f"n_epochs must be None where it is searched, got n_epochs={of_request}.")
+    n_epochs = max(of_request, of_estimator)
+    last, report = last_step(estimator), request.settings.report
+    if n_epochs == 1:
+        return 1
+    if isinstance(last, CompiledEstimator) and not last.has_epochs:
+        raise ValueError(
+            f"n_epochs must be 1 for {name_of(estimator)}, whose model is exact after one "
+            f"pass, got {n_epochs}."
+        )
+    if method == "progressive":
+        raise ValueError(
+            "n_epochs must be 1 with method='progressive', which tests each row before the "
+            f"model has seen it, got {n_epochs}."
+        )
+    if request.settings.is_early:
+        raise ValueError(
+            "report must be 'folds', 'mean' or None with several epochs, since rows that are "
+            f"replayed have been seen before, got report={report!r} with n_epochs={n_epochs}."
+        )
+    return n_epochs
+
+
+def _why_in_memory(request: Request, n_epochs: int) -> str:
+    """Return why rows are not read forwards, a clause; "" if they are."""
+    if request.settings.order == "random":
+        return "order='random' trains on rows in orders of their own"
+    if n_epochs > 1:
+        return "several epochs read rows again in any order"
+    parts, X = split(request.estimator), request.data.X
+    if not isinstance(parts, str) and not {*parts.kinds.values()} <= {COMPILED}:
+        return "its steps are done for all rows at once"
+    are_numbers = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
+    if compiled_part(request.estimator) is None and not are_numbers:
+        return "its partial_fit gets rows in the form in which they are given"
+    return ""
+
+
+def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
+    """Refuse weights of classes by which all training rows of a fold have the weight 0."""
+    if learner.weights_of_classes is None or all(learner.weights_of_classes):
+        return
+    assert learner.weights is not None
+    have_weight = np.zeros(len(learner.weights), bool)
+    have_weight[learner.rows.order] = learner.weights > 0
+    number = fold_without_rows(cut, cut.count(have_weight)[0])
+    if number is not None:
+        raise ValueError(
+            "class_weight must give some training row of each fold a weight above 0, but is 0 for "
+            f"the classes of all those of fold {number}; stratified folds, for example, would be "
+            "right."
+        )
+
+
+def _epochs_of(estimator: Any, searched: Collection[str]) -> int:
+    """Return the ``n_epochs`` of an estimator of this package, also inside of another one."""
+    most = 1
+    for prefix, part in trained_parts(estimator, "", searched):
+        is_open = f"{prefix}n_epochs" in searched
+        if not isinstance(part, CompiledEstimator) or not part.has_epochs or is_open:
+            continue
+        if not is_integer(part.n_epochs) or not 1 <= part.n_epochs <= MOST_EPOCHS:
+            raise ValueError(
+                f"{prefix}n_epochs must be an integer of 1 to {MOST_EPOCHS}, got "
+                f"{part.n_epochs!r}."
+            )
+        most = max(most, int(part.n_epochs))
+    return most
+
+
+def lane_parameters(estimator: Any) -> tuple[str, ...]:
+    """Return the parameters in which estimators on lanes may differ; none: it has no lanes."""
+    if isinstance(estimator, CompiledEstimator):
+        return estimator.lane_parameters
+    parts = split(estimator)
+    if isinstance(parts, str) or not parts.is_compiled:
+        return ()
+    return tuple(parts.prefix + name for name in parts.last.lane_parameters)
+
+
+def why_not_trained_further(request: Request) -> str:
+    """Return why "auto" does not train an estimator further whatever the rows are, a clause."""
+    estimator = request.estimator
+    if isinstance(estimator, HistTree):
+        return "its nodes are searched anew and not trained further"
+    if request.settings.method == "treecv":
+        return ""
+    if not request.asks_for_passes:
+        # The trials of a search over max_iter are all fitted, those with max_iter=1 too.
+        ends = request.cross_validation.search.ends
+        others = [name for name in ends if name.endswith("max_iter")]
+        if why := why_fit_differs(estimator, request.searched or others):
+            return why
+    if why := why_rows_age(estimator) or why_counts_differ(request):
+        return why
+    front = request.front
+    if not isinstance(front, str) or is_incremental(estimator):
+        return ""
+    if isinstance(last_step(estimator), HistTree):
+        return "the trees of all folds are grown together only without steps before them"
+    return front or refused_setting(estimator) or NO_PARTIAL_FIT
+
+
+def why_not_in_tree(request: Request) -> str:
+    """Return why "auto" does not train an estimator further on these rows and weights."""
+    if why := why_not_trained_further(request):
+        return why
+    if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):
+        return ""
+    return request.metadata.why_not_further(request.estimator)
+
+
+def why_not_in_time(request: Request) -> str:
+    """Return the reason why "auto" does not train one model forward through time; else "".
+
+    ``fit`` of most learners reads the rows in random order, and the last rows in the order of time
+    may count most. Only models that do not depend on the order of the rows are those of ``fit``.
+    """
+    estimator, last = request.estimator, last_step(request.estimator)
+    is_asked = request.settings.method == "treecv" or not hasattr(estimator, "fit")
+    # A search over the n_epochs of the estimator itself asks for no other model than fit.
+    if is_asked or (request.asks_for_passes and not hasattr(estimator, "n_epochs")):
+        return ""
+    if not (isinstance(last, NAIVE_BAYES) or getattr(last, "has_epochs", True) is False):
+        return (
+            f"the model of {name_of(last)} depends on the order of the rows, and a chain trains "
+            "it in the order of time"
+        )
+    if isinstance(estimator, Pipeline):
+        for step in decisions_for(estimator, IN_ROW):
+            if step.kind not in (ONCE, ALIKE):
+                return (
+                    f"a chain fits {name_of(step.step)} to the rows up to each time, and fit to "
+                    "all training rows before the model"
+                )
+    return ""
+
+
+def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> None:
+    """Refuse to keep the scores of rows where a scorer is called for each fold."""
+    if not (request.settings.row_losses and request.needs_rows):
+        return
+    metric, classes = request.scoring.first, learner.rows.classes
+    follows = isinstance(metric, Loss) or fold_metric(metric, classes) is not None
+    at_leaf = request.scoring.optimized[0] in leaves.at_leaf
+    if leaves.outputs is None or not follows or at_leaf or not request.has_row_scores:
+        raise ValueError(
+            f"row_losses must be False for scoring={request.scoring.name!r} of "
+            f"{name_of(request.estimator)}, which scores each fold as a whole; a loss, such "
+            "as 'error' or 'squared_error', would be right."
+        )
+
+
+def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool:
+    """Return whether a score follows from the outputs.
+
+    A user's own scorer may look at more than predictions, and a user's own estimator may predict
+    in its own way.
+    """
+    if not isinstance(metric, Scorer):
+        return True
+    can_answer = isinstance(learner, CompiledLearner | SharedLearner) and learner.can_answer
+    return metric.is_made and can_answer and is_ours(type(compiled_part(estimator)))
+
+
+def kernel_test(
+    plan: Partition, learner: CompiledLearner | SharedLearner | Lanes, out: np.ndarray
+) -> TestNode:
+    """Return the function that tests all folds of a node in one call of a kernel."""
+
+    def test(node: Node, state: Any, start: int, stop: int) -> int:
+        if node.n_folds == 1:
+            learner.outputs(state, start, stop, out)
+            return 0
+        return learner.walk_subtree(plan, node, state, out)
+
+    return test
+
+
+def node_test(plan: Partition, learner: Learner, leaves: Leaves) -> TestNode:
+    """Return the function that tests all folds of a node, of a compiled learner in one call."""
+    if isinstance(learner, CompiledLearner | SharedLearner) and not leaves.at_leaf:
+        assert leaves.outputs is not None
+        return kernel_test(plan, learner, leaves.outputs.array)
+
+    def test(node: Node, state: Any, start: int, stop: int) -> int:
+        if node.n_folds == 1 and not leaves.at_leaf:
+            assert leaves.outputs is not None
+            learner.outputs(state, start, stop, leaves.outputs.array)
+            return 0
+        if stop < plan.rows(node)[1]:
+            return 0  # what is called with a model takes all rows of its fold
+        return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
+
+    return test
+
+
+def why_counts_differ(request: Request) -> str:
+    """Return why naive Bayes in the tree may be another model than its fit, a clause; else ""."""
+    models = [
+        part for _, part in trained_parts(request.estimator) if isinstance(part, NAIVE_BAYES)
+    ]
+    if not models:
+        return ""
+    cross_validation, weights = request.cross_validation, request.metadata.weights
+    if cross_validation.fewest_trained(of_classes=True)[1] == 0:
+        return "a training set lacks a class, which fit would not know"
+    if any(isinstance(one, CategoricalNB) for one in models):
+        if weights is not None and not np.all(weights):
+            return "CategoricalNB knows the categories of rows whose weight is 0"
+    if any(isinstance(one, GaussianNB) for one in models):
+        if cross_validation.fact("squares overflow", lambda: _squares_overflow(request.data.X)):
+            return "squares of numbers in X overflow"
+    return ""
+
+
+def _squares_overflow(X: Any) -> bool:
+    """Return whether sums of squares may be infinite, if the rows are an array of floats."""
+    if not isinstance(X, np.ndarray) or X.dtype.kind != "f":
+        return False
+    return max(-X.min(), X.max()) > np.sqrt(np.finfo(X.dtype).max / len(X))
+
+
+def cost_of_tree(request: Request, n_epochs: int) -> str:
+    """Return the row updates of a tree at most, and those of k trainings from scratch."""
+    cross_validation = request.cross_validation
+    n_standard = n_epochs * cross_validation.n_updates_standard
+    if cross_validation.n_folds == 1:
+        return f"One model is trained, in {n_standard:,} row updates, and tested on other rows."
+    return (
+        f"A tree over {cross_validation.folds_in_words} of {request.data.n_rows:,} rows takes at "
+        f"most {n_epochs * most_updates(cross_validation):,} row updates; k trainings from "
+        f"scratch take {n_standard:,}."
+    )
+
+
+def most_updates(cross_validation: CrossValidation) -> int:
+    """Return the most row updates that the tree takes for one epoch."""
+    n_rows, n_folds = cross_validation.data.n_rows, cross_validation.n_folds
+    return int(n_rows * log2(2 * n_folds)) * cross_validation.n_repeats

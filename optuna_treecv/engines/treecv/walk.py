@@ -1,0 +1,410 @@
+"""Walks: the recursion over the tree, and a single pass along its left spine.
+
+Python walks the top of the tree, where reports, threads and cancelling happen. A compiled learner
+walks each block below it in one call, any other learner in the same recursion.
+
+Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015): the left child's model is the node's model
+trained on the right half of the node's chunks, and the right child's is trained on the left half.
+A leaf tests its model on its own chunk.
+"""
+
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import InvalidStateError
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from contextlib import nullcontext
+from contextlib import suppress
+from functools import partial
+from threading import Event
+from typing import Any
+from typing import cast
+from typing import NamedTuple
+from typing import TypeGuard
+
+import numpy as np
+from sklearn import get_config
+from sklearn import set_config
+
+from optuna_treecv.engines.treecv.sweeps import Sweep
+from optuna_treecv.engines.treecv.sweeps import sweep_tree
+from optuna_treecv.rows.partition import cut
+from optuna_treecv.rows.partition import Learner
+from optuna_treecv.rows.partition import ModelTrainer
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import PairTrainer
+from optuna_treecv.rows.partition import Partition
+from optuna_treecv.rows.partition import PartTrainer
+from optuna_treecv.rows.partition import Phase
+from optuna_treecv.rows.partition import Rows
+from optuna_treecv.rows.partition import Trainer
+
+#: (node, state, start, stop) -> row updates: tests all folds of a node, rows start to stop - 1, by
+#: the model that the state holds, and may use it up. Where a sweep walks the tree, a fold may be
+#: tested in several parts, from the left.
+TestNode = Callable[[Node, Any, int, int], int]
+
+#: A block whose folds are all tested, and the row updates done since the block before.
+TestedBlock = tuple[Node, int]
+
+
+class Pending(NamedTuple):
+    """A subtree that is left to walk.
+
+    Attributes
+    ----------
+    node : Node
+    state : state
+        The node's own, or that of its parent. It will be used up.
+    parent : Node or None
+        The parent, if the state is that of the parent.
+    """
+
+    node: Node
+    state: Any
+    parent: Node | None = None
+
+
+def walk_tree(
+    plan: Partition,
+    learner: Trainer,
+    test: TestNode,
+    blocks: list[Node],
+    n_jobs: int,
+    pending: list[Pending] | None = None,
+    stays_above: bool = False,
+) -> Generator[TestedBlock]:
+    """Test all blocks of the tree and yield them from the left, whichever finishes first.
+
+    Closing the iterator cancels the remaining work.
+
+    Parameters
+    ----------
+    plan : Partition
+    learner : Trainer
+    test : callable
+    blocks : list of Node
+        From the left.
+    n_jobs : int
+        Threads.
+    pending : list of Pending or None
+        What is left to walk, from the left, each consisting of whole blocks; None: all.
+    stays_above : bool
+        Whether ``test`` does not walk below a block, so that it needs no rows of its folds.
+    """
+    if (file := learner.rows.file) is not None:
+        pool = make_pool(n_jobs) if n_jobs > 1 else None
+        with pool or nullcontext():
+            ends = blocks if stays_above else ()
+            sweep = Sweep(plan, cast(PartTrainer, learner), test, ends, file, pool)
+            if pending is None:
+                sweep.begin(learner.start())
+            for one in pending or ():
+                sweep.add(*one)
+            yield from sweep_tree(sweep, blocks)
+        return
+    n_updates = 0
+    if pending is None:
+        root, phase = learner.start(), plan.first_phase
+        n_updates = train(learner, root, phase) if phase.n_rows else 0
+        pending = [Pending(plan.root, root)]
+    elif n_jobs == 1 and trains_pairs(learner):
+        pending, n_updates = _train_in_pairs(plan, learner, pending)
+    if n_jobs > 1:
+        yield from _descend_in_threads(plan, learner, test, blocks, n_jobs, pending, n_updates)
+        return
+    for node, state, parent in pending:
+        if parent is not None:
+            n_updates = train(learner, state, plan.phase(parent, node))
+        yield from _descend(plan, learner, test, set(blocks), node, state, n_updates)
+        n_updates = 0
+
+
+def beside_the_spine(
+    plan: Partition, states: dict[Node, Any], top: Node, bottom: Node
+) -> list[Pending]:
+    """Return what is left to walk below ``top`` where all states on the left spine are known.
+
+    ``top`` and ``bottom`` are nodes on the spine. The node ``bottom`` itself comes first.
+    """
+    pending = []
+    node = top
+    while node != bottom:
+        left, right = plan.split(node)
+        pending.append(Pending(right, states[node], node))
+        node = left
+    pending.append(Pending(bottom, states[bottom]))
+    return pending[::-1]
+
+
+def walk_to_leaves(
+    plan: Partition,
+    learner: Trainer,
+    test_leaf: Callable[[Node, Any], None],
+    node: Node,
+    state: Any,
+    sums: list[np.ndarray] | None = None,
+) -> int:
+    """Walk the tree below ``node`` down to single folds; return the row updates done.
+
+    If ``sums`` is a list, the sum of the models of all folds is appended to it.
+    """
+    if node.n_folds == 1:
+        test_leaf(node, state)
+        if sums is not None:
+            assert isinstance(learner, ModelTrainer)
+            sums.append(learner.numbers(state))
+        return 0
+    left, right = plan.split(node)
+    child = learner.snapshot(state)
+    n_updates = train(learner, child, plan.phase(node, left))
+    n_updates += walk_to_leaves(plan, learner, test_leaf, left, child, sums)
+    n_updates += train(learner, state, plan.phase(node, right))
+    n_updates += walk_to_leaves(plan, learner, test_leaf, right, state, sums)
+    if sums is not None:
+        of_right = sums.pop()
+        sums[-1] = sums[-1] + of_right
+    return n_updates
+
+
+def sum_along_tree(plan: Partition, sums: dict[Node, np.ndarray], node: Node) -> np.ndarray:
+    """Return the sum of the models of all folds of a node from those of blocks.
+
+    Siblings are added first, so that the bits do not depend on the blocks.
+    """
+    if node in sums:
+        return sums[node]
+    left, right = plan.split(node)
+    return sum_along_tree(plan, sums, left) + sum_along_tree(plan, sums, right)
+
+
+def make_pool(n_jobs: int) -> ThreadPoolExecutor:
+    """Return threads with the caller's scikit-learn configuration, which is per thread."""
+    return ThreadPoolExecutor(n_jobs, "treecv", initializer=partial(set_config, **get_config()))
+
+
+def train(learner: Trainer, state: Any, phase: Phase) -> int:
+    """Train a state on one phase; return the number of its updates."""
+    learner.update(state, phase)
+    return phase.n_updates
+
+
+def trains_pairs(learner: Trainer) -> TypeGuard[PairTrainer]:
+    """Return whether siblings are trained together."""
+    return isinstance(learner, PairTrainer) and learner.trains_pairs
+
+
+def train_both(plan: Partition, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
+    """Train two copies of a node's state into those of its children; return the row updates."""
+    phase, other_phase = (plan.phase(node, child) for child in plan.split(node))
+    learner.update_both(left, phase, right, other_phase)
+    return phase.n_updates + other_phase.n_updates
+
+
+def _train_in_pairs(
+    plan: Partition, learner: PairTrainer, pending: list[Pending]
+) -> tuple[list[Pending], int]:
+    """Train the children that lie beside the spine; return them with their states, and the rows.
+
+    The last one has the longest phase. It is trained together with the others, one after another,
+    as far as it goes.
+    """
+    children = [one for one in pending if one.parent is not None]
+    if not children:
+        return pending, 0
+    phases = [plan.phase(one.parent, one.node) for one in children if one.parent is not None]
+    *others, longest = children
+    long_rows, n_rows, done = phases[-1].rows, phases[-1].n_updates, 0
+    for one, phase in zip(others, phases, strict=False):
+        stop = min(done + phase.n_updates, n_rows)
+        learner.update_both(longest.state, cut(long_rows, done, stop), one.state, phase.rows)
+        done = stop
+    learner.update(longest.state, cut(long_rows, done, n_rows))
+    trained = [Pending(one.node, one.state) for one in pending]
+    return trained, sum(phase.n_updates for phase in phases)
+
+
+def _descend(
+    plan: Partition,
+    learner: Trainer,
+    test: TestNode,
+    blocks: set[Node],
+    node: Node,
+    state: Any,
+    n_updates: int,
+) -> Generator[TestedBlock]:
+    """Walk down from a node to its blocks."""
+    if node in blocks:
+        yield node, n_updates + test(node, state, *plan.rows(node))
+        return
+    left, right = plan.split(node)
+    child = learner.snapshot(state)
+    if trains_pairs(learner):
+        n_updates += train_both(plan, learner, node, child, state)
+        yield from _descend(plan, learner, test, blocks, left, child, n_updates)
+        yield from _descend(plan, learner, test, blocks, right, state, 0)
+        return
+    n_updates += train(learner, child, plan.phase(node, left))
+    yield from _descend(plan, learner, test, blocks, left, child, n_updates)
+    n_updates = train(learner, state, plan.phase(node, right))
+    yield from _descend(plan, learner, test, blocks, right, state, n_updates)
+
+
+def _descend_in_threads(
+    plan: Partition,
+    learner: Trainer,
+    test: TestNode,
+    blocks: list[Node],
+    n_jobs: int,
+    pending: list[Pending],
+    n_updates: int,
+) -> Generator[TestedBlock]:
+    """Walk down to blocks in several threads.
+
+    ``n_updates`` row updates have made the state of the root, if that is what is pending.
+
+    A worker continues with the left child and queues the right one, together with its parent's
+    state, or with its own if siblings are trained together. So the largest branches start first,
+    and the leftmost blocks, which are reported first, never wait for others.
+    """
+    done: dict[Node, Future[int]] = {block: Future() for block in blocks}
+    cancelled = Event()
+    pool = make_pool(n_jobs)
+
+    def run(parent: Node | None, node: Node, state: Any, n_updates: int = 0) -> None:
+        try:
+            while not cancelled.is_set():
+                if parent is not None:
+                    n_updates += train(learner, state, plan.phase(parent, node))
+                if node in done:
+                    done[node].set_result(n_updates + test(node, state, *plan.rows(node)))
+                    return
+                left, right = plan.split(node)
+                child = learner.snapshot(state)
+                if trains_pairs(learner):
+                    n_updates += train_both(plan, learner, node, child, state)
+                    parent = None
+                else:
+                    parent = node
+                pool.submit(run, parent, right, state)
+                node, state = left, child
+        except BaseException as error:  # all who wait for a block must see the error
+            cancelled.set()
+            for future in done.values():
+                with suppress(InvalidStateError):  # it has a result, or another error
+                    future.set_exception(error)
+
+    try:
+        for one in pending[::-1]:  # the largest first
+            pool.submit(run, one.parent, one.node, one.state, n_updates)
+        for block in blocks:
+            yield block, done[block].result()
+    finally:
+        cancelled.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+# The left spine of the tree leads from the root to the first leaf. Its phases together are one
+# pass over all rows but those of the first chunk. A model that is tested on each row just before
+# it is trained on it gives the progressive losses of Blum, Kalai & Langford (1999).
+
+#: The number of steps in one pass over the rows.
+STEPS_PER_PASS = 16
+
+
+def test_then_train(
+    learner: ModelTrainer, state: Any, rows: Rows, ends: Sequence[int], out: np.ndarray
+) -> Generator[int]:
+    """Train on rows in their order, and yield when so many are done as an entry of ``ends``.
+
+    Then what the model said of these rows before they acted is in the first rows of ``out``,
+    (len(rows), n_outputs).
+    """
+    begin = 0
+    for end in ends:
+        learner.test_then_train(state, cut(rows, begin, end), out[begin:end])
+        begin = end
+        yield end
+
+
+def phases_of_spine(plan: Partition) -> list[tuple[Node, Phase]]:
+    """Return the nodes from the root to the first leaf, each with the phase that leads to it."""
+    node = plan.root
+    phases = [(node, plan.first_phase)]
+    while node.n_folds > 1:
+        left, _ = plan.split(node)
+        phases.append((left, plan.phase(node, left)))
+        node = left
+    return phases
+
+
+def length_of_spine(plan: Partition) -> int:
+    """Return the number of rows that the model of the first leaf has seen."""
+    return plan.n_rows - (plan.begin(1) - plan.begin(0))
+
+
+def steps_of_spine(plan: Partition) -> dict[int, int]:
+    """Return by the number of rows trained on which step is then done.
+
+    A step is a sixteenth of a pass over all rows, rounded up. The last one ends with the spine.
+    """
+    length = length_of_spine(plan)
+    steps: dict[int, int] = {}
+    for step in range(1, STEPS_PER_PASS + 1):
+        n_rows = min(-(-step * plan.n_rows // STEPS_PER_PASS), length)
+        steps.setdefault(n_rows, step)
+    return steps
+
+
+def walk_spine(
+    plan: Partition, learner: Learner, states: dict[Node, Any]
+) -> Generator[tuple[Rows, np.ndarray, int | None]]:
+    """Train a model along the left spine, on which each row is tested before it acts.
+
+    Parameters
+    ----------
+    plan : Partition
+    learner : Learner
+    states : dict of Node to state
+        Receives the states of the nodes that are reached, if these are those of the tree.
+
+    Yields
+    ------
+    rows : slice or ndarray
+        Prepared rows of a phase, in the order of training.
+    outputs : ndarray of shape (len(rows), n_outputs)
+        What the model has said of them before they acted.
+    step : int or None
+        The number of sixteenths of a pass that are done now; None within a sixteenth.
+    """
+    state = learner.start()
+    steps = steps_of_spine(plan)
+    begin = 0
+    for node, phase in phases_of_spine(plan):
+        if phase.n_rows > 0:
+            ends = ends_within(steps, begin, phase.n_rows)
+            rows, done = phase.rows, 0
+            out = np.empty((phase.n_rows, learner.n_outputs), learner.dtype)
+            if isinstance(learner, ModelTrainer):
+                tested = test_then_train(learner, state, rows, ends, out)
+            else:  # a learner that shares its models
+                assert hasattr(learner, "test_phase")
+                tested = learner.test_phase(state, phase, rows, ends, out)
+            with closing(tested):
+                for end in tested:
+                    yield cut(rows, done, end), out[done:end], steps.get(begin + end)
+                    done = end
+        begin += phase.n_rows
+        if learner.phases_may_be_cut:
+            states[node] = learner.snapshot(state)
+
+
+def ends_within(steps: dict[int, int], begin: int, n_rows: int) -> list[int]:
+    """Return where steps end within a phase, as numbers of its rows, and then where it ends.
+
+    The phase begins after ``begin`` rows of the spine.
+    """
+    ends = [end - begin for end in steps if begin < end < begin + n_rows]
+    return [*ends, n_rows]

@@ -1,0 +1,295 @@
+"""The engine "forest": the trees of all folds, and that of all rows, grown together.
+
+A grown forest answers all settings that only stop or prune, so the trials of a study share it.
+"""
+
+from collections.abc import Generator
+from collections.abc import Mapping
+from functools import cache
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from optuna_treecv.caching.keys import Key
+from optuna_treecv.caching.results import KeptScores
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import Candidate
+from optuna_treecv.core.engine import Capabilities
+from optuna_treecv.core.engine import Declined
+from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import in_given_order
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import Work
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.core.stored_scores import kept_scores
+from optuna_treecv.core.stored_scores import results_of
+from optuna_treecv.engines.fit.engine import cost_of_trainings
+from optuna_treecv.engines.trees.estimators import HistTree
+from optuna_treecv.engines.trees.estimators import HistTreeClassifier
+from optuna_treecv.engines.trees.estimators import SHARED_PARAMETERS
+from optuna_treecv.engines.trees.estimators import shares_of
+from optuna_treecv.engines.trees.forest import BinnedRows
+from optuna_treecv.engines.trees.forest import Forest as Trees
+from optuna_treecv.engines.trees.forest import grow_forest
+from optuna_treecv.engines.trees.forest import Limits
+from optuna_treecv.engines.trees.forest import NO_LIMIT
+from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.plans.joint import why_not_scored
+from optuna_treecv.rows.bins import which_are_categorical
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.scoring.scores import TestedRows
+
+
+def plan_trees(request: Request, are_together: bool = True) -> Plan | Declined:
+    """Return a plan for a decision tree of this package; apart for comparison."""
+    estimator = request.estimator
+    if why_not := _why_not(request):
+        is_tree = isinstance(estimator, HistTree)
+        advice = (
+            f"method={request.settings.method!r} must have a HistTreeClassifier or a "
+            "HistTreeRegressor, and folds of several rows each that are a partition of the "
+            f"rows, but {why_not}; method='fit' would be right."
+        )
+        relevance = 2 if isinstance(last_step(estimator), HistTree) else 0
+        return Declined(why_not, advice, () if is_tree else estimator.get_params(), relevance)
+    estimator.check_parameters(but=request.searched)
+    return ForestPlan(request, are_together)
+
+
+def _why_not(request: Request) -> str:
+    """Return why an estimator's trees are not grown together, a clause."""
+    cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
+    if not isinstance(estimator, HistTree):
+        return f"{name_of(estimator)} is neither a HistTreeClassifier nor a HistTreeRegressor"
+    if not isinstance(cut, Folds):
+        why = cut.why_no_tree or "the training sets of its folds grow"
+        return f"the folds must be a partition of the rows: {why}"
+    if cut.n_tested == cut.n_folds:
+        return "each node would be searched once per row that is left out"
+    return request.metadata.why_not_by_sums(estimator) or why_not_scored(request)
+
+
+class ForestPlan(Plan):
+    """One forest for all values of the parameters that only stop or prune."""
+
+    reason = "the trees of all folds are grown together"
+
+    def __init__(self, request: Request, are_together: bool = True) -> None:
+        super().__init__(request)
+        self.name = "forest" if are_together else "standard"
+        self._are_together = are_together
+        self.capabilities = Capabilities(
+            why_one_epoch="its trees are grown from all rows at once",
+            needs_memory="trees grow on all rows at once",
+            at_once=True,
+        )
+
+    def cost(self) -> str:
+        """Return what is grown, and which values are nearly free."""
+        if not self._are_together:
+            return cost_of_trainings(self.request, "trainings of one pass")
+        folds = self.request.cross_validation.folds_in_words
+        return (
+            f"{folds[0].upper()}{folds[1:]} of {self.request.data.n_rows:,} rows and the tree of "
+            "all rows are grown at once; further values of max_depth, min_samples_split, "
+            "min_impurity_decrease and ccp_alpha are nearly free."
+        )
+
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
+        """Return what names the scores."""
+        if not self._are_together:
+            return Results()
+        return results_of(self.request, repeat, self.kept(candidate, repeat))
+
+    def kept(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
+        """Return where the scores of a candidate are kept."""
+        parts = [clone(candidate).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
+        seed = None
+        if candidate.random_state is None:
+            seed = self.request.settings.seed + repeat.number
+        point = *Limits.of(candidate), seed
+        return kept_scores(self.request, repeat, "forest", parts).at(point)
+
+    def evaluate(self, work: Work) -> Generator[Event]:
+        """Find a forest that has the trees under the candidate's limits, or grow one."""
+        (candidate,), (sink,), repeat, *_ = work
+        request, cut = self.request, repeat.cut
+        rows, sink.cost.seconds_prepare = rows_of(request.cross_validation, candidate, repeat)
+        limits, n_standard = Limits.of(candidate), cut.n_trained
+        if self._are_together:
+            forest, is_new = self.forest_for(candidate, repeat, rows)
+            n_needed = round(forest.share_read * n_standard)
+        else:
+            growth, n_threads = candidate.growth(rows), request.settings.n_threads
+            forest = grow_forest(growth, limits, range(growth.n_folds), False, n_threads)
+            is_new, n_needed = True, n_standard
+        sink.cost.n_updates += n_needed if is_new else 0
+        first = int(rows.bounds[0])
+
+        @cache
+        def of_all(method: str) -> np.ndarray:
+            return respond(forest, forest.ends(limits)[1], method)
+
+        tested = TestedRows.of(
+            rows,
+            slice(first, None),
+            np.arange(len(rows.targets) - first, dtype=float)[:, None],  # the numbers of rows
+            lambda numbers, method: of_all(method)[numbers[:, 0].astype(np.intp)],
+            rows.bounds[:-1] - first,
+        )
+        yield TestedFolds(0, repeat.plan.root, n_needed, tested)
+
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
+        """Return the responses of the trees of the folds."""
+        rows, _ = rows_of(self.request.cross_validation, candidate, repeat)
+        limits = Limits.of(candidate)
+        growth = candidate.growth(rows)
+        n_threads = self.request.settings.n_threads
+        forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
+        prepared = respond(forest, forest.ends(limits)[1], method)
+        labels = rows.classes if method == "predict" else None
+        return in_given_order(prepared, repeat.cut.order, labels)
+
+    def fit(self, candidate: Candidate) -> Any:
+        """Return the tree of all rows, from the forest that all candidates share."""
+        fitted = clone(candidate)
+        repeat = self.repeats[0]
+        rows, _ = rows_of(self.request.cross_validation, fitted, repeat)
+        fitted.take_tree(self.forest_of(candidate), rows.binning, rows.classes)
+        names = self.request.data.feature_names()
+        if names is not None:
+            fitted.feature_names_in_ = names
+        return fitted
+
+    def forest_of(self, candidate: Candidate) -> Trees:
+        """Return the forest of all candidates on the first repeat."""
+        repeat = self.repeats[0]
+        rows, _ = rows_of(self.request.cross_validation, candidate, repeat)
+        return self.forest_for(candidate, repeat, rows)[0]
+
+    def forest_for(
+        self, candidate: Candidate, repeat: Repeat, rows: BinnedRows
+    ) -> tuple[Trees, bool]:
+        """Return a forest with the trees under a candidate's limits, and whether it is new."""
+        cross_validation, growth = self.request.cross_validation, candidate.growth(rows)
+        of_candidate, n_threads = Limits.of(candidate), self.request.settings.n_threads
+
+        def grow(smaller: Trees | None) -> Trees:
+            limits = _mild_limits(of_candidate, cross_validation.search.ends, smaller)
+            return grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
+
+        of_sums = self.kept(candidate, repeat).of_sums
+        # A forest is large and soon grown again, so no store keeps it.
+        cache = cross_validation.shared.memory
+        if cache is None or not of_sums:
+            return grow(None), True
+        key, smaller = Key(of_sums, b"", b"", b"forest %d" % growth.seed), None
+        while (kept_forest := cache.claim(key)) is not None:
+            if kept_forest.covers(of_candidate):
+                return kept_forest, False
+            smaller = cache.take(key)
+        try:
+            began, forest = perf_counter(), grow(smaller)
+            cache.keep(key, forest, perf_counter() - began)
+        finally:
+            cache.release(key)
+        return forest, True
+
+
+def rows_of(
+    cross_validation: CrossValidation, estimator: HistTree, repeat: Repeat
+) -> tuple[BinnedRows, float]:
+    """Return the rows of a repeat, and the seconds that took.
+
+    Of the first repeat, those asked for last are kept.
+    """
+    if repeat.number > 0:
+        return _prepare(cross_validation, estimator, repeat)
+    columns = which_are_categorical(cross_validation.data.X, estimator.categorical_features)
+    name = type(estimator), estimator.max_bins, columns.tobytes()
+    make = partial(_prepare, cross_validation, estimator, repeat)
+    return cross_validation.last("binned rows", name, make)
+
+
+def _prepare(
+    cross_validation: CrossValidation, estimator: HistTree, repeat: Repeat
+) -> tuple[BinnedRows, float]:
+    began = perf_counter()
+    data, order = cross_validation.data, repeat.cut.order
+    classes = data.classes() if isinstance(estimator, HistTreeClassifier) else None
+    assert data.y is not None  # checked with the scoring
+    targets = as_numbers(data.y) if classes is None else as_codes(data.y, classes)
+    for code, label in enumerate(() if classes is None else classes.tolist()):
+        n_trained, _ = repeat.cut.count(targets == code)
+        if np.any(n_trained == 0):
+            fold = repeat.cut.number(int(np.argmin(n_trained)))
+            warn_caller(
+                f"The training rows of fold {fold} have no row of class {label!r}, so its tree "
+                "never predicts it; stratified folds would be right."
+            )
+            break
+    deciding = None if data.weights is None else np.flatnonzero(data.weights > 0)
+    table, binning = estimator.find_bins(data.X, deciding)
+    weights, score_weights = (
+        None if one is None else one[order] for one in (data.weights, data.score_weights)
+    )
+    seed = (cross_validation.settings.seed + repeat.number) % 2**63
+    assert isinstance(repeat.cut, Folds)  # the engine has checked it
+    rows = BinnedRows(
+        binning.bins(table, order),
+        binning,
+        targets[order],
+        classes,
+        repeat.cut.begins(),
+        weights,
+        score_weights,
+        seed,
+    )
+    return rows, perf_counter() - began
+
+
+def _mild_limits(limits: Limits, searched: Mapping[str, Any], kept_forest: Trees | None) -> Limits:
+    """Return limits that cover an estimator's, and all others that a search may ask for.
+
+    Parameters
+    ----------
+    limits : Limits
+    searched : dict
+        By parameter, the values at the ends of the search.
+    kept_forest : Forest or None
+        One that did not suffice: the limits cover it too, and leave room.
+    """
+    depths = [limits.max_depth, *searched.get("max_depth", ())]
+    splits = [limits.min_samples_split, *searched.get("min_samples_split", ())]
+    decreases = [limits.min_impurity_decrease, *searched.get("min_impurity_decrease", ())]
+    deepest = max(NO_LIMIT if depth is None else min(depth, NO_LIMIT) for depth in depths)
+    counts = [one for one in splits if not isinstance(one, float)]
+    # A share cannot be compared with a number of rows: then all nodes of two rows may be split.
+    least = min(splits) if len(counts) in (0, len(splits)) else 2
+    if kept_forest is None:
+        return Limits(deepest, least, min(decreases))
+    depth, _, decrease = kept_forest.numbers[:3].tolist()
+    most = int(depth) if deepest <= depth else min(2 * deepest, NO_LIMIT)
+    return Limits(most, 2, 0.0 if min(decreases) < decrease else decrease)
+
+
+def respond(forest: Trees, leaves: np.ndarray, method: str) -> np.ndarray:
+    """Return the response of the rows of all folds; "predict" gives class codes."""
+    if method == "predict":
+        says = forest.codes[leaves] if forest.n_classes else forest.values(leaves)
+        return forest.by_row(leaves, says)
+    shares = shares_of(forest.values(leaves))
+    if method == "predict_log_proba":
+        with np.errstate(divide="ignore"):
+            shares = np.log(shares)
+    return forest.by_row(leaves, shares)

@@ -1,0 +1,1 @@
+"""What is known of any estimator: its parameters, seeds, partial_fit and epochs."""

@@ -1,0 +1,274 @@
+"""Training phases of estimators with ``partial_fit``, and of Pipelines step by step."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from functools import reduce
+import inspect
+from typing import Any
+
+import numpy as np
+from sklearn.decomposition import IncrementalPCA
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_array
+from sklearn.utils import get_tags
+
+from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.estimators.without_effect import kind_in_table
+from optuna_treecv.estimators.without_effect import trained_parts
+from optuna_treecv.numerics.moments import blocks
+from optuna_treecv.numerics.moments import merge_spreads
+from optuna_treecv.numerics.moments import spread_of
+
+_PASSTHROUGH = (None, "passthrough")
+
+# Python takes 50 microseconds to say which parameters a function has.
+_signature_of = lru_cache(64)(inspect.signature)
+
+# Estimators with partial_fit, for those who have one without.
+_ALTERNATIVES = {
+    "classifier": "SGDClassifier, MultinomialNB and PegasosClassifier, for example, have it",
+    "regressor": "SGDRegressor and AveragedSGDRegressor, for example, have it",
+    "clusterer": "MiniBatchKMeans and StreamingKMeans, for example, have it",
+    "density_estimator": "StreamingGaussianDensity, for example, has it",
+}
+# Values of parameters that partial_fit refuses, and what it accepts. MLPClassifier with warm_start
+# refuses a training phase without all classes.
+_REFUSED = {
+    "early_stopping": (True, "False"),
+    "class_weight": ("balanced", "None or a dict of weights"),
+    "warm_start": (True, "False"),
+}
+
+
+def check_incremental(
+    estimator: Any, of_class: bool, called: str = "estimator", transforms: bool = False
+) -> None:
+    """Refuse an estimator that cannot be trained phase by phase.
+
+    Parameters
+    ----------
+    estimator : estimator, or a step of a Pipeline
+    of_class : bool
+        Also accept a method that the class defines but the current parameters hide.
+    called : str
+        The name of the estimator in error messages.
+    transforms : bool
+        Whether it transforms the rows for a later step. It may then be stateless.
+    """
+    if isinstance(estimator, Pipeline):
+        for number, (name, step) in enumerate(estimator.steps, 1):
+            is_last = number == len(estimator.steps)
+            check_incremental(step, of_class, f"Pipeline step {name!r}", transforms or not is_last)
+        return
+    goes_on = hasattr(estimator, "partial_fit") or (
+        of_class and hasattr(type(estimator), "partial_fit")
+    )
+    name = repr(estimator) if estimator in _PASSTHROUGH else type(estimator).__name__
+    if isinstance(estimator, IncrementalPCA):
+        raise ValueError(
+            f"{called} must not be {name}: its partial_fit needs at least n_components rows, but "
+            "a training phase of TreeCV may have one; and its components turn from phase to phase "
+            "while later steps keep their weights. Leave it out, or fit it beforehand on other "
+            "rows."
+        )
+    if transforms:
+        if estimator not in _PASSTHROUGH and not (
+            hasattr(estimator, "transform") and (goes_on or not get_tags(estimator).requires_fit)
+        ):
+            raise ValueError(
+                f"{called} must be a transformer that has partial_fit (StandardScaler) or is "
+                "stateless (Normalizer, FunctionTransformer: tag requires_fit=False), got "
+                f"{name}."
+            )
+    elif not goes_on:
+        raise ValueError(
+            f"{called} must have partial_fit, since TreeCV continues the training of a model; "
+            f"{_what_would_be_right(estimator, name)}."
+        )
+    for kind, parameter, value, right in () if of_class else _refused_settings(estimator):
+        raise ValueError(
+            f"{called} must have {parameter}={right}, since partial_fit of {kind} does not "
+            f"support {value!r}."
+        )
+
+
+def is_incremental(estimator: Any) -> bool:
+    """Return whether an estimator, as it is, can be trained phase by phase."""
+    try:
+        check_incremental(estimator, of_class=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _what_would_be_right(estimator: Any, name: str) -> str:
+    """Return why an estimator has no ``partial_fit``, and which ones have it."""
+    if hasattr(type(estimator), "partial_fit"):  # hidden by the parameters
+        if kind_in_table(estimator) in ("MLPClassifier", "MLPRegressor"):
+            right = "solver='adam' or solver='sgd'"
+            return f"{name} has it with {right}, got solver={estimator.solver!r}"
+        return f"{name} has it with other parameters, got {estimator!r}"
+    if hasattr(estimator, "__sklearn_tags__"):
+        kind = get_tags(estimator).estimator_type or "classifier"
+        return f"{name} has none; {_ALTERNATIVES.get(kind, _ALTERNATIVES['classifier'])}"
+    return f"{name} has none; {_ALTERNATIVES['classifier']}"
+
+
+def refused_setting(estimator: Any) -> str:
+    """Return which parameter ``partial_fit`` does not support, a clause; empty if none."""
+    for kind, parameter, value, _ in _refused_settings(estimator):
+        return f"partial_fit of {kind} does not support {parameter}={value!r}"
+    return ""
+
+
+def _refused_settings(estimator: Any) -> Iterator[tuple[str, str, Any, str]]:
+    """Yield kind, parameter, value and what would be right of each such parameter."""
+    for prefix, part in trained_parts(estimator):
+        kind = kind_in_table(part)
+        for parameter, (value, right) in _REFUSED.items():
+            if kind is None or (parameter == "warm_start" and kind != "MLPClassifier"):
+                continue
+            if str(part.get_params(deep=False).get(parameter)) == str(value):  # np.True_ too
+                yield kind, f"{prefix}{parameter}", value, right
+
+
+def takes_weights(estimator: Any) -> bool:
+    """Return whether ``partial_fit`` takes ``sample_weight``; in a Pipeline that of the last step.
+
+    The class answers where the current parameters hide the method.
+    """
+    last = last_step(estimator)
+    if hasattr(last, "takes_weights"):  # a model of River
+        return bool(last.takes_weights)
+    method = getattr(last, "partial_fit", None) or getattr(type(last), "partial_fit", None)
+    if method is None:
+        return False
+    return "sample_weight" in _signature_of(getattr(method, "__func__", method)).parameters
+
+
+def takes_classes(estimator: Any) -> bool:
+    """Return whether ``partial_fit`` takes ``classes``; in a Pipeline that of the last step."""
+    method = getattr(last_step(estimator), "partial_fit", None)
+    if method is None:  # "passthrough"
+        return False
+    parameters = _signature_of(getattr(method, "__func__", method)).parameters
+    return "classes" in parameters or any(
+        one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()
+    )
+
+
+def partial_fit(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    weights: np.ndarray | None = None,
+    are_new: bool = True,
+    **classes: Any,
+) -> None:
+    """Train an estimator on one phase.
+
+    Each step of a Pipeline is trained on the rows and then transforms them for the next step.
+
+    Parameters
+    ----------
+    estimator : estimator that passes ``check_incremental``
+    X : rows
+    y : ndarray or None
+    weights : ndarray or None
+        For the last step. Where all of them are 0, that step is not trained, because scikit-learn
+        refuses such a call. But a compiled one is, since each row is a step of it, and
+        ``GaussianNB`` is, since its epsilon comes from all rows.
+    are_new : bool
+        Whether the estimator has not seen these rows yet. Otherwise the steps before the last
+        transform them only, so that the moments of a scaler hold each row once.
+    **classes : ndarray
+        In the first phase: ``classes``, for the last step if its ``partial_fit`` takes them.
+    """
+    if isinstance(estimator, Pipeline):
+        *transformers, (_, last) = estimator.steps
+        for _, step in transformers:
+            if step not in _PASSTHROUGH:
+                if are_new:
+                    partial_fit(step, X, y)
+                X = step.transform(X)
+        if last not in _PASSTHROUGH:
+            partial_fit(last, X, y, weights, are_new, **classes)
+    elif getattr(type(estimator), "partial_fit", None) is GaussianNB.partial_fit:
+        # A subclass may have one of its own.
+        _train_gaussian_nb(estimator, X, y, weights, **classes)
+    elif weights is not None:
+        if np.any(weights) or isinstance(estimator, CompiledEstimator):
+            labels = () if y is None else (y,)
+            estimator.partial_fit(X, *labels, **classes, sample_weight=weights)
+    elif hasattr(estimator, "partial_fit"):
+        estimator.partial_fit(X, *(() if y is None else (y,)), **classes)
+    else:
+        estimator.fit(X)  # stateless: uses only the names and the number of the columns
+
+
+def _train_gaussian_nb(
+    model: GaussianNB, X: Any, y: Any, weights: np.ndarray | None, **classes: Any
+) -> None:
+    """Train a model on one phase, so that it equals a fit on all rows so far.
+
+    scikit-learn's own ``partial_fit`` takes the number that it adds to the variances,
+    ``epsilon_``, from the rows of the last phase, and subtracts this number where it had added
+    another one.
+
+    Parameters
+    ----------
+    model : GaussianNB
+    X, y : the rows of the phase
+    weights : ndarray or None
+        They may all be 0, since epsilon comes from the rows without their weights.
+    **classes : ndarray
+        In the first phase: ``classes``.
+    """
+    smoothing = model.var_smoothing
+    # Private attributes: the spread of all rows so far, without their weights, and the variances
+    # without epsilon, which are None as long as no row had a weight.
+    before, variances = getattr(model, "_spread", None), getattr(model, "_variances", None)
+    if weights is not None and not np.any(weights):  # scikit-learn refuses such a call
+        X = check_array(X, input_name="X")
+    else:
+        if variances is None:
+            model._validate_params()
+        else:
+            model.var_ = variances
+        try:
+            model.var_smoothing = 0.0
+            model.partial_fit(X, y, sample_weight=weights, **classes)
+        finally:
+            model.var_smoothing = smoothing
+        variances = model.var_
+    rows = np.asarray(X)
+    parts = (spread_of(rows[some].astype(np.float64)) for some in blocks(slice(0, len(rows))))
+    spread = reduce(merge_spreads, parts)  # in float64, of which a block is held at a time
+    if before is not None:
+        spread = merge_spreads(before, spread)
+    model._spread, model._variances = spread, variances
+    if variances is not None:
+        epsilon = smoothing * np.max(spread.squares) / spread.n_rows
+        model.epsilon_ = variances.dtype.type(epsilon)
+        model.var_ = variances + model.epsilon_
+
+
+@contextmanager
+def keeping_rows(estimator: Any) -> Iterator[None]:
+    """Say what is wrong where a step of a Pipeline changes the number of rows."""
+    try:
+        yield
+    except ValueError as error:
+        if not isinstance(estimator, Pipeline) or "inconsistent numbers of sam" not in str(error):
+            raise
+        raise ValueError(
+            "estimator must have steps that return a row for each row, got a Pipeline in which "
+            f"one does not: {error}"
+        ) from error
+
+
+def last_step(estimator: Any) -> Any:
+    """Return the estimator itself, or the last step of a Pipeline."""
+    return last_step(estimator.steps[-1][1]) if isinstance(estimator, Pipeline) else estimator

@@ -1,0 +1,1 @@
+"""What plans of several engines have in common."""

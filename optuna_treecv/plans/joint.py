@@ -1,0 +1,345 @@
+"""Plans that evaluate all folds of a repeat at once, for several candidates, through a family.
+
+What is done for a fold serves all values of a few parameters.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Hashable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import contextmanager
+from copy import copy
+from functools import partial
+from time import perf_counter
+from typing import Any
+from typing import TypeVar
+
+import numpy as np
+
+from optuna_treecv.caching.caches import ModelCache
+from optuna_treecv.caching.keys import Key
+from optuna_treecv.core.engine import Candidate
+from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import Failed
+from optuna_treecv.core.engine import in_given_order
+from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.engine import Work
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.core.stored_scores import kept_scores
+from optuna_treecv.core.stored_scores import results_of
+from optuna_treecv.engines.sums.families import Parts
+from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.numerics.blas import one_blas_thread
+from optuna_treecv.numerics.family import Family
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import FoldsLeftOut
+from optuna_treecv.numerics.moments import RowNumbers
+from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import FoldPairs
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.partition import Node
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import follows_from_squares
+from optuna_treecv.scoring.scores import OUTPUTS_DIVERGED
+from optuna_treecv.scoring.scores import scores_from_squares
+from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.scoring.scores import unknown_spreads
+
+# The rows of several folds that are tested together, and the bytes of the predictions of all
+# candidates for the rows that are tested together.
+_ROWS = 2**14
+_MOST_BYTES = 2**27
+
+T = TypeVar("T")
+
+_RESPONSES = {"predict", "decision_function", "predict_proba"}
+
+
+class KeptSums:
+    """The sums that a family keeps for other candidates, a ``numerics.moments.Keep``.
+
+    It holds the arrays itself as long as it lives, which is one evaluation of several candidates.
+
+    Parameters
+    ----------
+    cache : ModelCache or None
+    name : bytes
+        A digest of everything that the sums depend on; empty: nothing is kept.
+    """
+
+    def __init__(self, cache: ModelCache | None = None, name: bytes = b"") -> None:
+        self._cache = cache if name else None
+        self._name = name
+        self._held: dict[Key, np.ndarray] = {}
+        self._n_made = 0
+
+    @property
+    def were_there(self) -> bool:
+        """Whether all arrays that were needed were kept."""
+        return bool(self._held) and self._n_made == 0
+
+    def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
+        """Return the kept array of a name, or make and keep it."""
+        key = Key(self._name, b"", b"", b"sums " + name.encode(), 8 * size)
+        if key not in self._held:
+            memory = None if self._cache is None else self._cache.find(key)
+            if memory is None:
+                self._n_made += 1
+                began, memory = perf_counter(), np.empty(size)
+                make(memory)
+                memory.flags.writeable = False
+                if self._cache is not None:
+                    self._cache.keep(key, memory, perf_counter() - began)
+            self._held[key] = memory
+        return self._held[key]
+
+
+class JointPlan(Plan):
+    """A plan that evaluates all folds of a repeat at once, for candidates of one family.
+
+    Parameters
+    ----------
+    request : Request
+    parts : Parts
+        The divided estimator.
+
+    Attributes
+    ----------
+    lost, refused : str
+        Why folds are refitted where a model is not finite, and where the family raises an error.
+    reads_again : bool
+        Whether each candidate reads the rows.
+    """
+
+    lost: str
+    refused: str
+    reads_again = False
+
+    def __init__(self, request: Request, parts: Parts) -> None:
+        super().__init__(request)
+        self.parts = parts
+        self._made: dict[Hashable, Any] = {}
+
+    @abstractmethod
+    def rows(self, repeat: Repeat) -> PreparedRows:
+        """Return the rows of a repeat as the family takes them."""
+
+    @abstractmethod
+    def bind(
+        self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
+    ) -> Family:
+        """Return candidates bound to rows.
+
+        They respond by ``method``, or else by those that the scores need.
+        """
+
+    def named(self) -> Sequence[Any]:
+        """Return the parts of the estimator without the values of its free parameters."""
+        last = copy(self.parts.last)
+        for name in self.parts.names:
+            setattr(last, name, None)
+        return [*self.parts.steps, self.parts.scaler, last]
+
+    def point(self, candidate: Candidate, repeat: Repeat) -> Any:
+        """Return the value of the free parameter, or a tuple of several values or none."""
+        last = last_step(candidate)
+        values = tuple(getattr(last, name) for name in self.parts.names)
+        return values[0] if len(values) == 1 else values
+
+    def results(self, candidate: Candidate, repeat: Repeat) -> Results:
+        """Return what names the scores."""
+        kept = self.once(
+            ("scores", repeat.number),
+            lambda: kept_scores(self.request, repeat, self.name, self.named()),
+        ).at(self.point(candidate, repeat))
+        results = results_of(self.request, repeat, kept)
+        return results._replace(group=kept.of_sums, bound=kept.of_sums)
+
+    def evaluate(self, work: Work) -> Generator[Event]:
+        """Evaluate all folds of candidates that differ in free parameters alone."""
+        try:
+            yield from self._evaluate(work)
+        except ValueError as error:
+            if len(work.candidates) > 1:  # each of them will fail alone, or will not
+                raise
+            yield self._failed(error)
+
+    def _failed(self, error: ValueError, candidate: int = 0) -> Failed:
+        reason = f"{self.refused} ({str(error).removesuffix('.')})"
+        return Failed(error, self.lost if self.lost in str(error) else reason, candidate)
+
+    def _not_finite(self) -> ValueError:
+        return ValueError(
+            f"method={self.name!r} must find models whose outputs are finite, but {self.lost}; "
+            "use method='auto' instead."
+        )
+
+    def _evaluate(self, work: Work) -> Generator[Event]:
+        candidates, sinks, repeat, _, _, (name_of_sums, *_) = work
+        request, chunks = self.request, chunks_of(repeat.cut)
+        rows = self.rows(repeat)
+        sums = KeptSums(request.cross_validation.shared.memory, name_of_sums)
+        # So many candidates at once that their predictions take little room.
+        n_outputs = request.cross_validation.n_targets
+        n_outputs = n_outputs if rows.classes is None else len(rows.classes)
+        n_rows = chunks.bounds[-1] if request.pools else max(chunks.sizes.max(), _ROWS)
+        size = max(1, _MOST_BYTES // (8 * int(n_rows) * n_outputs))
+        squares = partial(_follows_from_squares, request, rows, chunks)
+        has_squares = not request.needs_rows and self.once(("squares", repeat.number), squares)
+        lost: set[int] = set()
+        with computing():
+            for begin in range(0, len(candidates), size):
+                family = self.bind(repeat, rows, candidates[begin : begin + size])
+                tested: Iterable[tuple[int, TestedFolds]] | None = None
+                if has_squares:
+                    tested = self._from_squares(family, chunks, sums)
+                if tested is None:
+                    tested = self.tested(family, repeat, rows, chunks, sums)
+                for number, event in tested:
+                    candidate = begin + number
+                    rows_of = event.predictions
+                    is_lost = np.any(
+                        event.scores.diverged == OUTPUTS_DIVERGED
+                        if rows_of is None and event.scores is not None
+                        else rows_of is not None and rows_of.diverged()
+                    )
+                    lost |= {candidate} if is_lost else set()
+                    if candidate not in lost:
+                        n_needed = chunks.n_read if event.folds.first == 0 else 0
+                        yield event._replace(candidate=candidate, n_needed=n_needed)
+        for candidate in sorted(lost):
+            yield self._failed(self._not_finite(), candidate)
+        is_read = sums.were_there and not self.reads_again
+        for sink in sinks:
+            sink.cost.seconds_prepare = rows.seconds
+            sink.cost.n_updates += 0 if is_read else chunks.n_read
+            is_read = not self.reads_again  # the first candidate has read the rows for all
+
+    def _from_squares(
+        self, family: Family, chunks: Chunks, sums: KeptSums
+    ) -> list[tuple[int, TestedFolds]] | None:
+        """Return the scores that follow from sums of squares; None if that is not possible."""
+        squares = family.squares(chunks, sums)
+        metrics = self.request.scoring.metrics
+        scores = None if squares is None else scores_from_squares(metrics, *squares)
+        if scores is None:
+            return None
+        n_folds = scores.shape[2]
+        unknown = np.zeros(n_folds, bool), unknown_spreads(len(metrics), n_folds)
+        each = (FoldScores(of_point, *unknown) for of_point in scores)
+        return [(i, TestedFolds(i, Node(0, n_folds), 0, scores=one)) for i, one in enumerate(each)]
+
+    def tested(
+        self, family: Family, repeat: Repeat, rows: PreparedRows, chunks: Chunks, sums: KeptSums
+    ) -> Iterator[tuple[int, TestedFolds]]:
+        """Yield the numbers of candidates with tested folds, the last folds of a repeat last."""
+        for some, outputs in self.predictions(family, chunks, sums):
+            first, last = some.start, some.stop
+            begin, end = chunks.bounds[[first, last]]
+            folds = Node(*np.searchsorted(chunks.ends, [begin, end]).tolist())
+            bounds = chunks.ends[folds.first : folds.last + 1] - begin
+            begins = None if bounds[-1] == len(bounds) - 1 else bounds[:-1]
+            test_rows = chunks.test_rows(first, last)
+            for number, of_point in enumerate(outputs):
+                of_rows = TestedRows.of(rows, test_rows, of_point, family.response, begins)
+                yield number, TestedFolds(number, folds, 0, of_rows)
+
+    def predictions(
+        self, family: Family, chunks: Chunks, sums: KeptSums
+    ) -> Iterable[TestedChunks]:
+        """Yield the outputs of each candidate's models for the test rows of consecutive chunks."""
+        return family.test(chunks, sums, _ROWS)
+
+    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+        """Return what is made once for all candidates."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: T = self._made[name]
+        return made
+
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
+        """Return the responses of the models of the folds."""
+        try:
+            rows = self.rows(repeat)
+            family = self.bind(repeat, rows, [candidate], method)
+            with computing():
+                tested = self.predictions(family, chunks_of(repeat.cut), KeptSums())
+                outputs = np.concatenate([outputs[0] for _, outputs in tested])
+                prepared = family.response(outputs, method)
+            if not np.all(np.isfinite(outputs)):
+                raise self._not_finite()
+        except ValueError as error:
+            raise self._failed(error) from error
+        classes = rows.classes if method == "predict" else None
+        return in_given_order(prepared, rows.order, classes)
+
+
+def idle_words(idle: Sequence[str]) -> str:
+    """Return the sentence that parameters do not act, with a space before it; "" without any."""
+    names = ", ".join(idle[:-1])
+    return f" The models have converged: {names} and {idle[-1]} do not act." if idle else ""
+
+
+def _follows_from_squares(request: Request, rows: PreparedRows, chunks: Chunks) -> bool:
+    """Return whether scores follow from sums of squares, which take less time than predictions.
+
+    The sums are over the weights of training, which may have been rounded.
+    """
+    data = request.data
+    return (
+        data.score_weights is data.weights
+        and (rows.weights is None or rows.weights.dtype == np.float64)
+        and follows_from_squares(request.scoring.metrics)
+        and not chunks.are_single_rows
+        and int(np.median(np.diff(chunks.ends))) >= rows.n_features
+    )
+
+
+def chunks_of(cut: Cut) -> Chunks:
+    """Return the training and test rows of each model as numbers of prepared rows."""
+    if isinstance(cut, Folds):
+        return Chunks(cut.n_rows, cut.begins())
+    if isinstance(cut, FoldPairs):
+        return FoldsLeftOut.of(chunks_of(cut.folds), cut.models)
+    trains: list[list[RowNumbers]] = []
+    for chunk in range(cut.n_folds):
+        rows = cut.prepared(cut.split(chunk).train_rows())
+        is_first_part = len(rows) and np.array_equal(rows, np.arange(len(rows)))
+        trains.append([slice(0, len(rows)) if is_first_part else rows])
+    return Chunks(cut.n_rows, cut.begins(), cut.prepared(cut.tested_from(0, cut.n_folds)), trains)
+
+
+@contextmanager
+def computing() -> Generator[None]:
+    """Return a context for sums and factors, in which what is not finite has diverged."""
+    try:
+        with one_blas_thread(), np.errstate(all="ignore"):
+            yield
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            "X must hold numbers whose squares can be summed in float64, got larger ones "
+            f"({error}); X / np.abs(X).max() would be right."
+        ) from error
+
+
+def why_not_scored(request: Request) -> str:
+    """Return why a score needs more than predictions, a clause; "" if none does."""
+    scoring = request.settings.scored_by
+    for metric in () if scoring is None else scoring.metrics:
+        scorer = metric.of if isinstance(metric, Pooled) else metric
+        if isinstance(scorer, Scorer) and not scorer.is_made:
+            return f"the scorer {scorer.name} may look at more than predictions"
+        methods = [scorer.methods] if isinstance(scorer.methods, str) else scorer.methods
+        if not _RESPONSES.issuperset(methods or ()):
+            return f"the score {scorer.name} needs other responses than predictions"
+    return ""

@@ -1,0 +1,563 @@
+"""Decides for each step of a Pipeline how it is treated, and divides Pipelines by that.
+
+A step is done once, acts on sums, runs with the models, or is fitted by fold: see ``decide``.
+
+Only the transformers named here are done once, on all rows, before the folds are cut. There are
+two sorts. Those of ``ROWWISE`` transform each row for itself, and so do encoders whose columns are
+given. The others learn from all rows which columns there are, and nothing else: a column that no
+training row of a fold has is zero in all of them, so a linear learner that starts at zero never
+touches its weight, and its fold scores are those of encoding inside each fold.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from copy import copy
+from numbers import Real
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.compose import make_column_selector
+from sklearn.feature_extraction import FeatureHasher
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import AdditiveChi2Sampler
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import CategoricalNB
+from sklearn.naive_bayes import ComplementNB
+from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import FeatureUnion
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import Binarizer
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+
+from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
+from optuna_treecv.estimators.incremental import check_incremental
+from optuna_treecv.estimators.incremental import is_incremental
+from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.preprocessing.parts import COMPOSED
+from optuna_treecv.preprocessing.parts import is_passed
+from optuna_treecv.preprocessing.parts import leaves_of
+from optuna_treecv.preprocessing.parts import parts_of
+from optuna_treecv.preprocessing.parts import path_to
+
+#: Transform each row for itself. The tag ``requires_fit=False`` of other transformers says that
+#: they learn nothing, but not that they look at one row at a time.
+ROWWISE = (
+    AdditiveChi2Sampler,
+    Binarizer,
+    FeatureHasher,
+    FunctionTransformer,
+    HashingVectorizer,
+    Normalizer,
+    PolynomialFeatures,
+    SimpleImputer,
+)
+
+# The parameters by which values count that are frequent enough, where they leave out none.
+_NO_FREQUENCIES: dict[type, dict[str, Any]] = {
+    OneHotEncoder: {"min_frequency": None, "max_categories": None},
+    CountVectorizer: {"max_df": 1.0, "min_df": 1, "max_features": None},
+}
+
+#: Learners of scikit-learn whose models do not depend on the order of the rows.
+NAIVE_BAYES = BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
+
+# Learners of scikit-learn whose weights start at 0, are changed by a row only where the row is not
+# 0, and do not depend on the number of columns. So a column that no training row has changes
+# nothing. It does in others: naive Bayes divides by the number of columns, an MLP draws its first
+# weights, and the random numbers of each column would move those of the next.
+_LINEAR = {
+    "PassiveAggressiveClassifier",
+    "PassiveAggressiveRegressor",
+    "Perceptron",
+    "SGDClassifier",
+    "SGDRegressor",
+}
+
+# Models with a penalty on coefficients, and the parameter that makes it one. Then a column that no
+# training row has gets the coefficient 0.
+_PENALISED = {
+    "ElasticNet": "alpha",
+    "Lasso": "alpha",
+    "LogisticRegression": "C",
+    "PoissonRegressor": "alpha",
+    "Ridge": "alpha",
+    "RidgeClassifier": "alpha",
+}
+
+ONCE = "once"
+ALIKE = "once, as in each fold"
+ON_SUMS = "on sums"
+COMPILED = "running, compiled"
+PYTHON = "running, in Python"
+BY_FOLD = "by fold"
+
+_EACH_ROW = "it transforms each row for itself"
+
+
+# How the models behind the steps are made.
+BY_KERNEL = "by a kernel, which may run steps too"
+BY_PARTIAL_FIT = "by partial_fit, behind steps that are done once or run in Python"
+IN_ROW = "by partial_fit, as all steps before them are, one after the other"
+FROM_SUMS = "from sums over rows"
+BY_FIT = "by fit, on the training rows of each fold"
+
+
+class Decision(NamedTuple):
+    """How a step is treated.
+
+    Attributes
+    ----------
+    path : str
+        Its name, as in the names of parameters.
+    step : transformer
+    kind : str
+        ``ONCE``, ``ALIKE``, ``ON_SUMS``, ``COMPILED``, ``PYTHON`` or ``BY_FOLD``.
+    why : str
+        A clause; of steps that run, by what they do so.
+    """
+
+    path: str
+    step: Any
+    kind: str
+    why: str
+
+    def __str__(self) -> str:
+        since = "" if self.kind in (COMPILED, PYTHON) else "since "
+        return f"{self.path} ({type(self.step).__name__}): {self.kind}, {since}{self.why}"
+
+
+def decisions_for(pipeline: Pipeline, models: str) -> list[Decision]:
+    """Return how the steps before the last one of a Pipeline are treated, in their order.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    models : str
+        How the models of its last step are made, as in ``decide``.
+    """
+    *before, (_, last) = pipeline.steps
+    return list(_decisions("", Pipeline(before), models, last, ()))
+
+
+def why_not_ahead(decisions: Sequence[Decision], models: str, learner: Any) -> str:
+    """Return which steps must be fitted by fold, and why; "" if none must.
+
+    A step that must only be because of one behind it, such as a scaler before SelectKBest, is
+    named if no other one must be by itself.
+
+    Parameters
+    ----------
+    decisions : sequence of Decision
+    models : str
+        As in ``decide``.
+    learner : estimator
+    """
+    by_fold = [one for one in decisions if one.kind == BY_FOLD]
+    alone = [one for one in by_fold if decide(one.step, models, learner)[0] == BY_FOLD]
+    named = [f"{one.path!r} cannot be done before the folds: {one.why}" for one in alone]
+    named = named or [
+        f"{one.path!r} cannot be done before the folds: {one.why}" for one in by_fold[-1:]
+    ]
+    return "the step " + ", and the step ".join(named) if named else ""
+
+
+def _decisions(
+    path: str, step: Any, models: str, learner: Any, behind: tuple[Any, ...]
+) -> Iterator[Decision]:
+    """Yield how the parts of a step are treated that hold no others."""
+    if is_passed(step):
+        return
+    if type(step) not in COMPOSED:
+        yield Decision(path, step, *decide(step, models, learner, behind))
+        return
+    is_row = type(step) is Pipeline
+    if models in (BY_KERNEL, BY_PARTIAL_FIT, FROM_SUMS) and not is_row:
+        why = f"{type(step).__name__} has transformer_weights" if step.transformer_weights else ""
+        if models == FROM_SUMS and not why and type(step) is ColumnTransformer:
+            why = _why_columns_vary(step)
+        if why:
+            yield Decision(path, step, BY_FOLD, why)
+            return
+    parts = parts_of(step)
+    for number, (name, part, *_) in enumerate(parts, 1):
+        others = (other for _, other, *_ in parts[number:] if is_row and not is_passed(other))
+        yield from _decisions(path_to(path, name), part, models, learner, (*others, *behind))
+
+
+def decide(
+    step: Any, models: str, learner: Any = None, behind: Sequence[Any] = ()
+) -> tuple[str, str]:
+    """Return how a step before a learner is treated, and why, as in ``Decision``.
+
+    Parameters
+    ----------
+    step : transformer
+        It holds no others.
+    models : str
+        How the learner's models are made: ``BY_KERNEL``, ``BY_PARTIAL_FIT``, ``IN_ROW``,
+        ``FROM_SUMS`` or ``BY_FIT``.
+    learner : estimator
+    behind : sequence of transformers
+        The steps between this one and the learner.
+    """
+    if models == BY_FIT:
+        why = "" if hasattr(step, "partial_fit") else why_not_once(step)
+        return BY_FOLD, why or "the models are fitted by fold"
+    if models == IN_ROW:
+        return PYTHON, _how_it_runs(step)
+    if models == FROM_SUMS:
+        return _decide_for_sums(step, learner, behind)
+    if models == BY_PARTIAL_FIT and runs_in_python(step):
+        kind, how = PYTHON, _how_it_runs(step)
+        why_not = _why_not_trained(step, behind)
+    elif type(step) is StandardScaler:
+        kind, how = COMPILED, "by the mean and scale of the rows that a model has seen"
+        why_not = _why_not_compiled(step, models, learner, behind)
+    elif is_running_imputer(step) and isinstance(learner, CompiledEstimator):
+        kind, how = COMPILED, "by the means of the values that a model has seen"
+        why_not = _why_not_compiled(step, models, learner, behind)
+    elif adds_columns(step):
+        kind, how = ONCE, "a column that only test rows have touches no weight in training"
+        why_not = why_not_once(step) or _why_columns_act(learner, behind)
+    else:
+        kind, how = ONCE, _EACH_ROW
+        why_not = why_not_once(step)
+    return (BY_FOLD, why_not) if why_not else (kind, how)
+
+
+def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[str, str]:
+    """Return as ``decide``; ``ALIKE`` holds only if each training set agrees with all rows."""
+    kind, why_not = type(step), why_not_rowwise(step)
+    # Behind an imputer on sums, missing values are still there, and another would note them.
+    leaves = [leaf for part in behind for _, leaf in leaves_of("", part)]
+    notes = kind is SimpleImputer and any(getattr(one, "add_indicator", False) for one in leaves)
+    if acts_on_columns(step) and all(map(acts_on_columns, behind)) and not notes:
+        if kind is StandardScaler:
+            return ON_SUMS, "the means and scales of each training set follow from them"
+        learnt = step.strategy if kind is SimpleImputer else "range"
+        return ON_SUMS, f"the {learnt} of a column is a number for each training set"
+    if why_not and acts_on_columns(step) and kind is not SimpleImputer:
+        other = next(part for part in behind if not acts_on_columns(part))
+        return BY_FOLD, (
+            f"its numbers differ between folds, and {type(other).__name__} behind it works on them"
+        )
+    if why_not and kind is SimpleImputer:
+        or_else = (
+            ", or each fold fills in its own category"
+            if behind and fills_categories(step, behind[0])
+            else ""
+        )
+        return ALIKE, f"what it fills in is the same in each training set{or_else}"
+    if why_not and kind is OneHotEncoder:
+        if not behind and not why_not_once(step) and ignores_zero_columns(learner):
+            return ONCE, "a category that no training row has gets no coefficient"
+        return ALIKE, "each training set has the same categories"
+    return (BY_FOLD, why_not) if why_not else (ONCE, _EACH_ROW)
+
+
+def acts_on_columns(step: Any) -> bool:
+    """Return whether a step fills in, shifts and scales columns by numbers of training rows."""
+    if type(step) in COMPOSED:
+        if getattr(step, "transformer_weights", None):
+            return False
+        return all(is_passed(part) or acts_on_columns(part) for _, part, *_ in parts_of(step))
+    if type(step) is SimpleImputer:
+        return step.strategy in ("mean", "median", "most_frequent") and _fills_nan(step)
+    return type(step) is StandardScaler or (type(step) is MinMaxScaler and not step.clip)
+
+
+def fills_categories(imputer: Any, encoder: Any) -> bool:
+    """Return whether what an imputer fills in is one of the columns of the encoder behind it."""
+    return (
+        type(imputer) is SimpleImputer
+        and imputer.strategy == "most_frequent"
+        and not (imputer.add_indicator or imputer.keep_empty_features)
+        and type(encoder) is OneHotEncoder
+        and adds_columns(encoder)
+        and (encoder.drop, encoder.min_frequency, encoder.max_categories) == (None, None, None)
+    )
+
+
+def _fills_nan(step: SimpleImputer) -> bool:
+    missing = step.missing_values
+    is_nan = isinstance(missing, Real) and bool(missing != missing)
+    return is_nan or repr(missing) == "<NA>"
+
+
+def _why_columns_vary(step: ColumnTransformer) -> str:
+    """Return why the columns of a branch may depend on the rows, a clause."""
+    for name, _, columns in step.transformers:
+        if callable(columns) and type(columns) is not make_column_selector:
+            return f"a function selects the columns of {name!r}, and may look at all rows"
+    return ""
+
+
+def _how_it_runs(step: Any) -> str:
+    """Return by what a step runs in Python."""
+    if hasattr(step, "partial_fit"):
+        return "by partial_fit on each training phase"
+    if type(step) is FunctionTransformer and why_not_once(step):
+        return "on the rows of each training phase, and its function sees no others"
+    if get_tags(step).requires_fit:
+        return "on each phase"
+    return "on each training phase, since it is stateless"
+
+
+def runs_in_python(step: Any) -> bool:
+    """Return whether a step is one that ``partial_fit`` trains."""
+    return hasattr(step, "partial_fit") and type(step) not in ROWWISE
+
+
+def is_running_imputer(step: Any) -> bool:
+    """Return whether a step is an imputer by means."""
+    return type(step) is SimpleImputer and step.strategy == "mean"
+
+
+def ignores_zero_columns(learner: Any) -> bool:
+    """Return whether a column that is zero in all training rows changes nothing in a learner."""
+    if isinstance(learner, LinearEstimator):
+        return True
+    name = type(learner).__name__
+    if not type(learner).__module__.startswith("sklearn.linear_model."):
+        return False
+    penalty = getattr(learner, _PENALISED.get(name, ""), None)
+    return name in _LINEAR or (isinstance(penalty, Real) and 0 < float(penalty) < np.inf)
+
+
+def _why_not_trained(step: Any, behind: Sequence[Any]) -> str:
+    if not all(map(_only_runs, behind)):
+        return "it changes with the rows seen, and a later step would be done once"
+    try:
+        check_incremental(step, of_class=False, called="it", transforms=True)
+    except ValueError as error:
+        return str(error).removesuffix(".")
+    return ""
+
+
+def _why_not_compiled(
+    step: Any, models: str, learner: CompiledEstimator, behind: Sequence[Any]
+) -> str:
+    """Return why a kernel cannot run a scaler, or an imputer by means, a clause."""
+    is_scaler, can_stand = type(step) is StandardScaler, not behind
+    if not is_scaler:
+        if step.add_indicator:
+            return "its add_indicator looks at all rows"
+        if not _fills_nan(step):
+            return f"it takes {step.missing_values!r} for a missing value, and not NaN"
+        runs_behind = models == BY_PARTIAL_FIT and all(map(_only_runs, behind))
+        can_stand = runs_behind or [type(part) for part in behind] in ([], [StandardScaler])
+    if not can_stand:
+        changing = "scales change" if is_scaler else "means change"
+        return f"its {changing} with the rows seen, and a later step would be done once"
+    if models == BY_PARTIAL_FIT:
+        return "its means run in the kernels alone, and other steps run in Python"
+    if learner.settles_on_rows:
+        rows = "scaled rows" if is_scaler else "rows"
+        return f"{type(learner).__name__} derives its step size from the {rows}"
+    return ""
+
+
+def _why_columns_act(learner: Any, behind: Sequence[Any]) -> str:
+    """Return why a column that is zero in all training rows has an effect, a clause."""
+    if not ignores_zero_columns(learner):
+        return f"a category that no training row has would count in {type(learner).__name__}"
+    if not all(map(_keeps_zeros, behind)):
+        return "a later step would mix in categories that no training row has"
+    return ""
+
+
+def _only_runs(step: Any) -> bool:
+    """Return whether a step is one that runs in Python, or a Pipeline of such steps."""
+    if type(step) is Pipeline:
+        return all(is_passed(part) or _only_runs(part) for _, part in step.steps)
+    return runs_in_python(step)
+
+
+def _keeps_zeros(step: Any) -> bool:
+    """Return whether a column of zeros stays one and does not change the others."""
+    if type(step) in COMPOSED:
+        return all(_keeps_zeros(part) for _, part, *_ in parts_of(step))
+    if type(step) is MinMaxScaler:  # it makes a column of zeros one of its least value
+        return bool(step.feature_range[0] == 0)
+    if is_passed(step) or type(step) in (StandardScaler, MaxAbsScaler, PolynomialFeatures):
+        return True
+    if type(step) is SimpleImputer:  # it may take the zeros themselves for missing values
+        return not (isinstance(step.missing_values, Real) and step.missing_values == 0)
+    return type(step) is FunctionTransformer and step.func is None
+
+
+def adds_columns(step: Any) -> bool:
+    """Return whether a transformer that is done once makes a column for each value it finds."""
+    if type(step) is OneHotEncoder:
+        return isinstance(step.categories, str)  # otherwise they are given as lists
+    return type(step) is CountVectorizer and step.vocabulary is None
+
+
+def why_not_once(step: Any) -> str:
+    """Return why a transformer cannot be done once, a clause; an empty string if it can."""
+    kind = type(step)
+    if kind is FunctionTransformer:
+        # A ufunc with a signature sees whole rows or columns, and arguments may hold an entry per
+        # row; without either, a function sees one number at a time.
+        func = step.func
+        is_ufunc = isinstance(func, np.ufunc) and func.signature is None and not step.kw_args
+        return "" if func is None or is_ufunc else "its function may look at all rows"
+    if kind is SimpleImputer:
+        if step.strategy != "constant":
+            return f"its {step.strategy} comes from the rows"
+        return "its add_indicator looks at all rows" if step.add_indicator else ""
+    if kind is OneHotEncoder:
+        finds = adds_columns(step)
+        if step.handle_unknown != "ignore" and (finds or step.handle_unknown != "error"):
+            return (
+                f"handle_unknown={step.handle_unknown!r} treats a category that a fold has not "
+                "seen in another way than 'ignore'"
+            )
+        if finds and step.drop is not None:
+            return "its drop comes from the rows"
+    if kind is OneHotEncoder or (kind is CountVectorizer and adds_columns(step)):
+        for name, value in _NO_FREQUENCIES[kind].items():
+            setting = getattr(step, name)
+            # The type counts, since 1 is a number of rows and 1.0 a share of them.
+            if type(setting) is not type(value) or setting != value:
+                does = "comes from the rows" if kind is OneHotEncoder else "counts rows"
+                return f"its {name} {does}"
+    if kind in (CountVectorizer, HashingVectorizer):
+        for name in ("preprocessor", "tokenizer", "analyzer"):
+            if callable(getattr(step, name)):
+                return f"its {name} is a function, which may look at other rows"
+    is_once = kind in (CountVectorizer, OneHotEncoder, *ROWWISE)
+    return "" if is_once else f"{kind.__name__} learns from the rows"
+
+
+def why_not_rowwise(step: Any) -> str:
+    """Return why a transformer may make other rows or columns of other training rows, a clause.
+
+    Return an empty string if it transforms each row for itself, whatever it is fitted on.
+    """
+    if adds_columns(step):
+        return "it makes a column for each value it finds"
+    if type(step) is SimpleImputer and not step.keep_empty_features:
+        return "it leaves out columns that have no value in a training set"
+    return why_not_once(step)
+
+
+class DividedPipeline(NamedTuple):
+    """A Pipeline, divided into the steps before its learner and the learner.
+
+    The running steps are those of the kernels, where all are and the learner is compiled.
+    Otherwise each step with ``partial_fit`` is trained in Python on the rows of each phase.
+
+    Attributes
+    ----------
+    pipeline : Pipeline
+    before : Pipeline
+        The steps, not fitted.
+    kinds : dict
+        How the parts of the steps are treated, by their paths, as in ``Decision``.
+    last : estimator
+        The learner.
+    prefix : str
+        Before the names of the learner's parameters.
+    is_compiled : bool
+        Whether the learner is a CompiledEstimator whose kernel does the running steps. Otherwise
+        they run in Python.
+    why_python : str
+        Why the steps of a compiled learner run in Python, a clause.
+    """
+
+    pipeline: Pipeline
+    before: Pipeline
+    kinds: dict[str, str]
+    last: Any
+    prefix: str
+    is_compiled: bool
+    why_python: str = ""
+
+
+def compiled_part(estimator: Any) -> CompiledEstimator | None:
+    """Return an estimator if it is compiled, or else the compiled learner behind such steps."""
+    if isinstance(estimator, CompiledEstimator):
+        return estimator
+    parts = split(estimator)
+    return parts.last if isinstance(parts, DividedPipeline) and parts.is_compiled else None
+
+
+def split(estimator: Any) -> DividedPipeline | str:
+    """Divide a Pipeline; return why its steps cannot be done before the folds, a clause.
+
+    It is empty if there is no Pipeline, if its learner has no ``partial_fit``, or if all its steps
+    can be trained in Python one after the other, as they are.
+    """
+    if type(estimator) is not Pipeline or all(is_passed(one) for _, one in estimator.steps[:-1]):
+        return ""
+    if not isinstance(estimator.steps[-1][1], CompiledEstimator):
+        return split_in_python(estimator)
+    by_kernel = _split(estimator, BY_KERNEL)
+    if isinstance(by_kernel, DividedPipeline):
+        return by_kernel
+    in_python = split_in_python(estimator, by_kernel)
+    if isinstance(in_python, DividedPipeline):
+        return in_python
+    # Where a step runs in Python that the kernels do not know, their reason is none.
+    steps = (step for _, step in leaves_of("", Pipeline(estimator.steps[:-1])))
+    needs_python = any(runs_in_python(one) and type(one) is not StandardScaler for one in steps)
+    return in_python if in_python and needs_python else by_kernel
+
+
+def split_in_python(pipeline: Pipeline, why_python: str = "") -> DividedPipeline | str:
+    """Divide a Pipeline whose running steps run in Python; return as ``split`` does."""
+    last = pipeline.steps[-1][1]
+    if is_incremental(pipeline) or not hasattr(last, "partial_fit") or not is_incremental(last):
+        return ""
+    return _split(pipeline, BY_PARTIAL_FIT, why_python)
+
+
+def _split(pipeline: Pipeline, models: str, why_python: str = "") -> DividedPipeline | str:
+    *before, (name, last) = pipeline.steps
+    decisions = decisions_for(pipeline, models)
+    if why := why_not_ahead(decisions, models, last):
+        return why
+    steps = copy(pipeline)
+    steps.steps, steps.memory = before, None
+    kinds = {one.path: one.kind for one in decisions}
+    return DividedPipeline(
+        pipeline, steps, kinds, last, f"{name}__", models == BY_KERNEL, why_python
+    )
+
+
+def why_rows_age(estimator: Any) -> str:
+    """Return why a learner must not be trained behind steps that run, a clause; empty if it may.
+
+    The first rows are scaled by few others. Learners that take steps forget them; naive Bayes
+    counts all rows alike.
+    """
+    last = last_step(estimator)
+    if isinstance(last, NAIVE_BAYES):
+        for path, leaf in leaves_of("", estimator):
+            if leaf is not last and runs_in_python(leaf):
+                kind = type(last).__name__
+                return (
+                    f"{kind} would keep the first rows as the step {path!r} made them when it had "
+                    "seen few"
+                )
+    return ""
+
+
+def has_branches(estimator: Any) -> bool:
+    """Return whether a step of a Pipeline has branches."""
+    steps = estimator.steps if type(estimator) is Pipeline else ()
+    return any(type(step) in (ColumnTransformer, FeatureUnion) for _, step in steps)

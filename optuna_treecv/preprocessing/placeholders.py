@@ -1,0 +1,517 @@
+"""Placeholders for the steps of a Pipeline that are not done once, before all folds.
+
+In the steps that are done once, a placeholder stands for each running step and lets the rows pass.
+Afterwards the steps are put back as a model has them.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import nullcontext
+from copy import copy
+from copy import deepcopy
+from itertools import count
+from itertools import pairwise
+from typing import Any
+from typing import Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.base import clone
+from sklearn.base import OneToOneFeatureMixin
+from sklearn.base import TransformerMixin
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import MissingIndicator
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils import check_array
+from sklearn.utils.validation import _num_samples
+from sklearn.utils.validation import validate_data
+
+from optuna_treecv.numerics.moments import is_rounding
+from optuna_treecv.preprocessing.decisions import ALIKE
+from optuna_treecv.preprocessing.decisions import COMPILED
+from optuna_treecv.preprocessing.decisions import fills_categories
+from optuna_treecv.preprocessing.decisions import is_running_imputer
+from optuna_treecv.preprocessing.decisions import ON_SUMS
+from optuna_treecv.preprocessing.decisions import PYTHON
+from optuna_treecv.preprocessing.parts import COMPOSED
+from optuna_treecv.preprocessing.parts import leaves_of
+from optuna_treecv.preprocessing.parts import parts_of
+from optuna_treecv.preprocessing.parts import path_to
+from optuna_treecv.preprocessing.parts import unshared
+from optuna_treecv.rows.checks import check_columns
+from optuna_treecv.rows.checks import naming_entries
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import trained_without
+
+#: So many fits of a step to training sets are made at most, to see whether they agree.
+MOST_FITS = 1000
+
+
+class NotAheadError(Exception):
+    """Raised where steps cannot be done ahead of the folds, with the reason, a clause."""
+
+
+class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Stands in the place of a running step and lets the rows pass, as numbers.
+
+    Parameters
+    ----------
+    step : transformer
+        A StandardScaler, or one that runs in Python.
+    in_python : bool
+        Whether it runs in Python.
+
+    Attributes
+    ----------
+    constant : int or None
+        What takes the place of the rows while it is found out which columns they become.
+    dtype : str
+        The type of the rows, if it runs in Python.
+    is_sparse : bool
+        Whether they are sparse.
+    """
+
+    constant: int | None = None
+
+    def __init__(self, step: Any, in_python: bool = False) -> None:
+        self.step = step
+        self.in_python = in_python
+        self._is_from_sklearn = type(step).__module__.startswith("sklearn.")
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Check the rows as the step does; one that runs in Python is tried on them."""
+        if not self.in_python:
+            if sparse.issparse(X) and self.step.with_mean:
+                clone(self.step).fit(X)  # raises its own error
+            self._checked(X, reset=True)
+            return self
+        # Steps of others may take strings, or need the names of the columns.
+        is_named = hasattr(X, "columns") and self._is_from_sklearn
+        try:
+            with naming_entries(X) if is_named else nullcontext():
+                self._try(self._checked(X, reset=True), y)
+        except NotAheadError:
+            raise
+        except Exception as error:  # of code that is not ours
+            if self._is_from_sklearn and isinstance(error, ValueError):
+                raise
+            name = type(self.step).__name__
+            raise NotAheadError(f"{name} raises an error on an array: {error}") from error
+        return self
+
+    def _try(self, rows: Any, y: Any) -> None:
+        """Try the step on the rows, since it must take an array and keep its columns."""
+        tried = clone(self.step).partial_fit(rows, *(() if y is None else (y,)))
+        # A copy, since a step with copy=False writes into the rows that it gets.
+        after = tried.transform(take_rows(rows, slice(0, 1)).copy())
+        name = type(self.step).__name__
+        if hasattr(after, "iloc"):
+            raise NotAheadError(f"{name} returns a data frame")
+        if sparse.issparse(after) != sparse.issparse(rows):
+            raise NotAheadError(f"{name} makes dense rows of sparse ones, or the reverse")
+        if np.shape(after) != (1, rows.shape[1]):
+            raise NotAheadError(f"{name} changes the number of columns")
+        self.dtype, self.is_sparse = rows.dtype.str, sparse.issparse(rows)
+        # The next step must not get integers where this one returns fractions.
+        self._returned = np.result_type(rows.dtype, getattr(after, "dtype", rows.dtype))
+
+    def transform(self, X: Any) -> Any:
+        """Return the rows, or ``constant`` in their place."""
+        rows = self._passed(X)
+        if self.constant is None:
+            return rows
+        return _in_form_of(rows, np.full(rows.shape, self.constant))
+
+    def _passed(self, X: Any) -> Any:
+        """Return the rows, in a type that holds what the step makes of them too."""
+        rows = self._checked(X, reset=False)
+        return rows.astype(self._returned, copy=False) if self.in_python else rows
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        if self._is_from_sklearn:
+            check_columns(X)
+        takes_sparse = self.in_python or not self.step.with_mean
+        return validate_data(
+            self,
+            X,
+            accept_sparse="csr" if takes_sparse else False,
+            dtype="numeric" if self.in_python else [np.float64, np.float32],
+            ensure_all_finite=False,  # the step and the learner say what is wrong
+            reset=reset,
+        )
+
+    def put_back(self, trained: Any) -> Any:
+        """Return the step as a model has it.
+
+        Parameters
+        ----------
+        trained : transformer or tuple (n_rows, moments)
+            The step as it was trained, if it runs in Python. Otherwise the number of rows that the
+            model has seen and the moments of their columns, (3, n_columns): the means, the sums of
+            squared deviations, and the means of the values that are not missing, or 0.
+        """
+        fitted = copy(trained) if self.in_python else clone(self.step)
+        _copy_names(self, fitted)
+        if self.in_python:
+            return fitted
+        n_rows, (mean, M2, _) = trained
+        fitted.n_samples_seen_ = n_rows
+        fitted.mean_ = mean.copy() if fitted.with_mean or fitted.with_std else None
+        fitted.var_ = fitted.scale_ = None
+        if fitted.with_std:
+            fitted.var_ = M2 / n_rows
+            are_constant = is_rounding(fitted.var_, n_rows, mean)
+            fitted.scale_ = np.where(are_constant, 1.0, np.sqrt(fitted.var_))
+        return fitted
+
+
+def _in_form_of(rows: Any, filled: np.ndarray) -> Any:
+    """Return an array as sparse as rows, which a ColumnTransformer may put beside dense ones."""
+    return sparse.csr_array(filled) if sparse.issparse(rows) else filled
+
+
+def _copy_names(fitted: Any, other: Any) -> None:
+    """Set what a fitted transformer knows of the columns it has got."""
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(fitted, name):
+            setattr(other, name, getattr(fitted, name))
+
+
+class ImputerPlaceholder(Placeholder):
+    """Stands in the place of a SimpleImputer.
+
+    That of an imputer by means lets the missing values pass. An imputer by a constant fills them
+    in. Both leave out a column that has no value in the rows that they are fitted on, so they can
+    stand before all folds only where each fold has a value of each column: they count the values.
+
+    Parameters
+    ----------
+    step : SimpleImputer
+    """
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the imputer, whose means are not used, and see which columns it keeps."""
+        self.like = clone(self.step).fit(X)
+        _copy_names(self.like, self)
+        self._kept = np.ones(self.n_features_in_, bool)
+        if not self.step.keep_empty_features:
+            n_known = (~_missing(self.step, X)).sum(axis=0)
+            self._kept = n_known > 0
+            # In how few rows a column has values; those without any are left out in all folds.
+            self.fewest_known = int(n_known[self._kept].min(initial=_num_samples(X)))
+        return self
+
+    def _passed(self, X: Any) -> Any:
+        """Return the rows, as an array."""
+        if not is_running_imputer(self.step):
+            return self.like.transform(X)
+        check_columns(X)
+        X = validate_data(
+            self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
+        )
+        return X if self._kept.all() else X[:, self._kept]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the columns that are kept."""
+        return self.like.get_feature_names_out(input_features)
+
+    def put_back(self, trained: tuple[int, np.ndarray]) -> SimpleImputer:
+        """Return the imputer with the means of the values known in the rows of a model."""
+        imputer = deepcopy(self.like)
+        imputer.statistics_[self._kept] = trained[1][2]
+        return imputer
+
+
+class TablePlaceholder(ImputerPlaceholder):
+    """Stands in the place of a step before sums over rows, fitted on all rows.
+
+    It does what the step does, if that is the same in each fold, or lets the rows pass with their
+    missing values, for each fold to fill in and scale.
+
+    Parameters
+    ----------
+    step : OneHotEncoder, SimpleImputer, StandardScaler or MinMaxScaler
+    passes : bool
+        Whether the rows pass.
+
+    Attributes
+    ----------
+    like : transformer
+        The step, fitted on all rows.
+    """
+
+    in_python = False
+
+    def __init__(self, step: Any, passes: bool) -> None:
+        self.step = step
+        self.passes = passes
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the step, and keep the rows for ``why_not``."""
+        self.like = clone(self.step).fit(X)
+        _copy_names(self.like, self)
+        self._rows: Any = X
+        self._kept = self._is_known = np.ones(self.n_features_in_, bool)
+        if type(self.step) is SimpleImputer:
+            self._is_missing: Any = _missing(self.step, X)
+            self._is_known = np.logical_not(self._is_missing.all(axis=0))
+            self._kept = self._is_known | self.step.keep_empty_features
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the rows as the step leaves them; if they pass, ``constant`` in their place."""
+        if not self.passes:
+            return self.like.transform(X)
+        rows = check_array(
+            X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False
+        )
+        if type(self.step) is SimpleImputer:
+            if sparse.issparse(rows):
+                raise NotAheadError("SimpleImputer gets sparse rows")
+            is_missing = (np.isnan(rows) & self._is_known)[:, self._kept]
+            rows = np.array(self.like.transform(X))  # with the columns of an indicator
+            rows[:, : is_missing.shape[1]][is_missing] = np.nan
+        if self.constant is not None:
+            filled = rows.toarray() if sparse.issparse(rows) else np.array(rows)
+            filled[:, : np.count_nonzero(self._kept)] = self.constant
+            return _in_form_of(rows, filled)
+        return rows
+
+    def why_not(self, cut: Cut) -> str:
+        """Return why the step would be another one in some training set, a clause; "" if not."""
+        step, X = self.step, self._rows
+        if type(step) is OneHotEncoder:
+            encoder = OneHotEncoder(categories=self.like.categories_, handle_unknown="ignore")
+            encoder.set_output(transform="default")
+            if trained_without(cut, sparse.csc_array(encoder.fit_transform(X))).count_nonzero():
+                return "a training set lacks a category"
+            if step.min_frequency is None and step.max_categories is None:
+                return ""
+            return self._why_varies(cut, "infrequent_categories_")
+        if type(step) is not SimpleImputer:
+            return ""
+        some = self._is_missing[:, self._is_missing.any(axis=0) & self._is_known]
+        for is_missing in some.T:
+            if not cut.count(~is_missing)[0].all():
+                return "a column has no value in a training set"
+            if step.add_indicator and not cut.count(is_missing)[0].all():
+                return "a training set has no missing value in a column of its add_indicator"
+        if self.passes or step.strategy == "constant" or not some.size:
+            return ""
+        return self._why_varies(cut, "statistics_")
+
+    def _why_varies(self, cut: Cut, name: str) -> str:
+        """Return why an attribute differs between training sets, a clause, by fits to each."""
+        if cut.n_folds > MOST_FITS:
+            return f"its {name} would be looked for in more than {MOST_FITS} training sets"
+        for fitted in self._fitted_to_sets(cut):
+            # As text, since the entries may be numbers, NaN, None and strings.
+            one, other = (map(repr, getattr(each, name)) for each in (self.like, fitted))
+            if list(one) != list(other):
+                return f"its {name} of a training set are others than those of all rows"
+        return ""
+
+    def _fitted_to_sets(self, cut: Cut) -> Iterator[Any]:
+        """Yield the step, fitted to each training set."""
+        for chunk in range(cut.n_folds):
+            yield clone(self.step).fit(take_rows(self._rows, cut.split(chunk).train_rows()))
+
+    def forget(self) -> None:
+        """Forget the rows."""
+        self._rows = self._is_missing = None
+
+
+class WordsPlaceholder(TablePlaceholder):
+    """Stands in the place of an imputer by the most frequent value and the encoder behind it.
+
+    It does what both do, fitted on all rows, where each training set has the same most frequent
+    value of a column as all rows. Otherwise a row with a missing value gets NaN in the columns of
+    the values that are filled in somewhere, for each fold to fill in 1 or 0.
+
+    Parameters
+    ----------
+    step : SimpleImputer
+    encoder : OneHotEncoder
+    needs_all : bool
+        Whether each training set must have all categories.
+    """
+
+    def __init__(self, step: SimpleImputer, encoder: OneHotEncoder, needs_all: bool) -> None:
+        super().__init__(step, passes=True)
+        self.encoder = encoder
+        self.needs_all = needs_all
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit both, and keep the rows for ``why_not``."""
+        super().fit(X)
+        self._encoder = clone(self.encoder).fit(self.like.transform(X))
+        sizes = [len(names) for names in self._encoder.categories_]
+        self._features = np.repeat(np.arange(len(sizes)), sizes)
+        self.varying = np.array([], int)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the columns of categories; NaN or ``constant`` where training sets differ."""
+        rows = self._encoder.transform(self.like.transform(X))
+        if self.constant is not None:
+            filled = rows.toarray() if sparse.issparse(rows) else np.array(rows)
+            filled[:, self.varying] = self.constant
+            return _in_form_of(rows, filled)
+        row, at = np.nonzero(self._gaps(_missing(self.step, X))[:, self.varying])
+        gaps = np.full(len(row), np.nan, np.float32), (row, self.varying[at])
+        holes = sparse.csr_array(gaps, shape=rows.shape)
+        return rows + (holes if sparse.issparse(rows) else holes.toarray())
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the columns of categories."""
+        return self._encoder.get_feature_names_out(self.like.get_feature_names_out(input_features))
+
+    def _gaps(self, is_missing: np.ndarray) -> np.ndarray:
+        return is_missing[:, self._kept][:, self._features]
+
+    def why_not(self, cut: Cut) -> str:
+        """Return why no fold can fill in the categories, a clause; find those that differ."""
+        is_gap, why = self._gaps(self._is_missing), super().why_not(cut)
+        if why or (is_gap.any() and cut.n_folds > MOST_FITS):
+            return why or self._why_varies(cut, "statistics_")
+        if is_gap.any():
+            fitted, encoder = (self.like, *self._fitted_to_sets(cut)), copy(self._encoder)
+            vars(encoder).pop("feature_names_in_", None)  # of which these rows have none
+            after = encoder.transform([one.statistics_[self._kept] for one in fitted])
+            after = after.toarray() if sparse.issparse(after) else after
+            differ = np.flatnonzero(np.ptp(after, axis=0) * is_gap.any(axis=0))
+            self.varying = np.union1d(self.varying, differ)
+        after = self._encoder.transform(self.like.transform(self._rows))
+        known = sparse.csc_array(sparse.csc_array(after).multiply(~is_gap))
+        known.eliminate_zeros()
+        lacks = self.needs_all and trained_without(cut, known).count_nonzero()
+        return "a training set lacks a category" if lacks else ""
+
+    def fills(self, counts: np.ndarray) -> np.ndarray:
+        """Return what training sets fill in, (n_sets, n_varying), from the counts of values.
+
+        It is 1 for the most frequent value of a column, of several the first, and 0 for others.
+        """
+        filled, features = np.zeros_like(counts), self._features[self.varying]
+        for feature in np.unique(features):
+            its = np.flatnonzero(features == feature)
+            filled[np.arange(len(counts)), its[np.rint(counts[:, its]).argmax(axis=1)]] = 1
+        return filled
+
+
+def _missing(imputer: SimpleImputer, X: Any) -> np.ndarray:
+    """Return which values an imputer takes for missing ones, (n_rows, n_columns)."""
+    indicator = MissingIndicator(
+        missing_values=imputer.missing_values, features="all", sparse=False
+    )
+    return np.asarray(indicator.fit_transform(X))
+
+
+def with_placeholders(path: str, step: Any, kinds: Mapping[str, str]) -> Any:
+    """Return a step, not fitted, with a placeholder for each running step.
+
+    Parameters
+    ----------
+    path : str
+    step : transformer
+    kinds : mapping
+        How the parts of the step are treated, by their paths.
+    """
+    if type(step) in COMPOSED:
+        copied = copy(step)
+        parts = [
+            (name, with_placeholders(path_to(path, name), part, kinds), *rest)
+            for name, part, *rest in parts_of(step)
+        ]
+        if type(step) is ColumnTransformer:
+            *parts, (_, copied.remainder) = parts
+        elif type(step) is Pipeline:
+            parts = _with_words(parts)
+        setattr(copied, COMPOSED[type(step)], parts)
+        return copied
+    kind = kinds.get(path)
+    if kind in (ALIKE, ON_SUMS):
+        return TablePlaceholder(step, kind == ON_SUMS)
+    if type(step) is SimpleImputer and (kind == COMPILED or not step.keep_empty_features):
+        return ImputerPlaceholder(step)
+    return Placeholder(step, kind == PYTHON) if kind in (COMPILED, PYTHON) else step
+
+
+def _with_words(parts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the parts of a Pipeline, with one placeholder for an imputer and its encoder."""
+    for at, ((name, first), (of_encoder, second)) in enumerate(pairwise(parts[:])):
+        encoder = second.step if isinstance(second, TablePlaceholder) else second
+        if isinstance(first, TablePlaceholder) and fills_categories(first.step, encoder):
+            words = WordsPlaceholder(first.step, encoder, needs_all=encoder is not second)
+            parts[at : at + 2] = (name, words), (of_encoder, "passthrough")
+    return parts
+
+
+def without_placeholders(step: Any, fitted: Any, trained: Mapping[Placeholder, Any]) -> Any:
+    """Return a fitted step with its running steps as they are for some model.
+
+    Parameters
+    ----------
+    step : transformer
+        As given.
+    fitted : transformer
+        From ``with_placeholders``, fitted.
+    trained : mapping
+        The running steps by their placeholders. A step that gets no columns has none.
+    """
+    if isinstance(fitted, Placeholder):
+        return trained.get(fitted, getattr(fitted, "like", fitted.step))
+    if not all_placeholders(fitted):
+        return fitted
+    whole = copy(fitted)
+    # The parameters of the fitted step hold placeholders, as does the remainder below.
+    vars(whole).update(clone(step).get_params(deep=False))
+    originals = {name: part for name, part, *_ in parts_of(step)}
+    parts = [
+        (name, without_placeholders(originals.get(name, part), part, trained), *rest)
+        for name, part, *rest in parts_of(fitted, is_fitted=True)
+    ]
+    if type(step) is ColumnTransformer:
+        whole.transformers_ = parts
+        whole._remainder = ("remainder", whole.remainder, *fitted._remainder[2:])
+    else:
+        setattr(whole, COMPOSED[type(step)], parts)
+    return whole
+
+
+def all_placeholders(fitted: Any) -> list[Placeholder]:
+    """Return the placeholders among the fitted parts of a step."""
+    leaves = leaves_of("", fitted, is_fitted=True)
+    return [leaf for _, leaf in leaves if isinstance(leaf, Placeholder)]
+
+
+def columns_of_placeholders(
+    fitted: Any, X: Any, after: Any
+) -> list[tuple[Placeholder, np.ndarray]]:
+    """Return the placeholders that let rows pass, and their columns in the rows after all steps.
+
+    They hold a number that is unused otherwise where the placeholder returns it, since no step
+    that is done once stands behind one that lets rows pass.
+    """
+    one, first = take_rows(X, slice(0, 1)), _first_row(after)
+    # An integer, since the rows may be of an integer type.
+    unused = next(number for number in count() if not np.any(first == number))
+    found = []
+    for part in all_placeholders(fitted):
+        if isinstance(part, TablePlaceholder) and not part.passes:
+            continue
+        part.constant = unused
+        columns = np.flatnonzero(_first_row(fitted.transform(unshared(fitted, one))) == unused)
+        part.constant = None
+        if len(columns):
+            found.append((part, columns))
+    return found
+
+
+def _first_row(rows: Any) -> np.ndarray:
+    first = take_rows(rows, slice(0, 1))
+    return np.asarray(first.toarray() if sparse.issparse(first) else first)[0]
