@@ -34,11 +34,11 @@ from optuna_treecv.caching.keys import digest
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.placed import Block
-from optuna_treecv.rows.placed import Call
 from optuna_treecv.rows.placed import Calls
 from optuna_treecv.rows.placed import PlacedRows
 from optuna_treecv.rows.placed import Placement
 from optuna_treecv.rows.placed import Prepare
+from optuna_treecv.rows.placed import RemoteCall
 from optuna_treecv.rows.sources import features
 from optuna_treecv.rows.sources import without_targets
 
@@ -282,7 +282,7 @@ class DaskPlacement(Placement):
         """Return what makes calls on workers."""
         return DaskCalls(self)
 
-    def send(self, call: Call) -> Any:
+    def send(self, call: RemoteCall) -> Any:
         """Return the future of a call, where its block is."""
         with self._lock:
             call.at, address = self._blocks[call.block], self._addresses[call.block]
@@ -290,7 +290,7 @@ class DaskPlacement(Placement):
             address, call.function, call.at, *call.arguments, priority=call.priority
         )
 
-    def holds(self, call: Call) -> bool:
+    def holds(self, call: RemoteCall) -> bool:
         """Return whether the block of a call is still where it was sent."""
         with self._lock:
             return self._blocks[call.block] is call.at
@@ -419,7 +419,7 @@ class DaskCalls(Calls):
 
     def __init__(self, placement: DaskPlacement) -> None:
         self._placement = placement
-        self._flying: dict[str, tuple[Any, Call]] = {}
+        self._flying: dict[str, tuple[Any, RemoteCall]] = {}
         self._ended: SimpleQueue[Any] = SimpleQueue()
         self._looked = monotonic()
 
@@ -427,7 +427,7 @@ class DaskCalls(Calls):
         self._placement.cancel([future for future, _ in self._flying.values()])
         self._flying.clear()
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: RemoteCall) -> None:
         future = self._placement.send(call)
         self._flying[future.key] = future, call
         future.add_done_callback(self._ended.put)

@@ -27,7 +27,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
 from optuna_treecv.core.engine import Capabilities
-from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.trained import TrainedPlan
 import optuna_treecv.study.batches
 from optuna_treecv.study.batches import Batches

@@ -21,8 +21,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.caching.keys import settings_key
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
+from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.partition import Partition
 

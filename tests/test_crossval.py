@@ -52,7 +52,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans

@@ -35,13 +35,13 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.row_scores import length_of_spine
 from optuna_treecv.core.row_scores import NESTED_STEP
+from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
-from optuna_treecv.engines.treecv.walk import length_of_spine
 from optuna_treecv.engines.treecv.walk import phases_of_spine
-from optuna_treecv.engines.treecv.walk import steps_of_spine
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import pad_rows

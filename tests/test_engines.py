@@ -33,6 +33,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv import engines
 from optuna_treecv import HistTreeClassifier
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
@@ -48,7 +49,6 @@ from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import METHODS
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval import engines
 from optuna_treecv.engines.fit.engine import FitPlan
 
 PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"

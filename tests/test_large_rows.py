@@ -45,8 +45,8 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.engines.newton.left_out import RowsOutOfModels
-from optuna_treecv.engines.treecv.leaves import ArrayThenCount
 from optuna_treecv.rows import progress
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width

@@ -44,7 +44,7 @@ from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.evaluate import run_for
 
 
 class Level(Enum):

@@ -30,9 +30,9 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
+from optuna_treecv.estimators.compiled import CompiledEstimator
 import optuna_treecv.paper
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity

@@ -38,7 +38,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.learners import neighbors
 from optuna_treecv.plans.joint import chunks_of
 from optuna_treecv.plans.joint import KeptSums

@@ -20,11 +20,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import engines
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.crossval import engines
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(90, 4))

@@ -28,11 +28,11 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Watch
-from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.core.row_scores import steps_of_spine
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.engine import EarlyLanes
 from optuna_treecv.engines.treecv.leaves import Leaves
 from optuna_treecv.engines.treecv.trained import Training
-from optuna_treecv.engines.treecv.walk import steps_of_spine
 from optuna_treecv.study.racing import compared
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import differences_of

@@ -19,7 +19,7 @@ from scipy import sparse
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.engines.treecv.learners.from_estimator import as_estimator
+from optuna_treecv.estimators.checks import as_estimator
 
 pytest.importorskip("river")
 

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 
+from optuna_treecv import engines
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
@@ -26,7 +27,6 @@ from optuna_treecv.core.engine import ResultSpec
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval import engines
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.scores import FoldScores

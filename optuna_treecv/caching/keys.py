@@ -29,7 +29,6 @@ from optuna_treecv.caching.code import content_of_code
 from optuna_treecv.caching.code import global_name
 from optuna_treecv.caching.code import installed_version
 from optuna_treecv.caching.code import is_code
-from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.estimators.base import parameters_of
 from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Phase
@@ -328,15 +327,6 @@ def plan_key(plan: Partition) -> bytes:
     numbers = struct.pack("<qq?Q", plan.n_rows, plan.n_folds, plan.random, plan.seed)
     epochs = [encode(plan.n_epochs)] if plan.n_epochs > 1 else []
     return digest(numbers, bounds, *epochs)
-
-
-def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> bytes:
-    """Return a digest of the parameters that have acted on a state of ``n_seen`` rows.
-
-    Parameters named in ``but`` are left out.
-    """
-    acted = {name: value for name, value in learner.settings_at(n_seen).items() if name not in but}
-    return digest(encode((learner.kind, *sorted(acted), *(acted[name] for name in sorted(acted)))))
 
 
 def _lasting_name(value: Any, name: str | None = None) -> bytes:

@@ -21,7 +21,7 @@ from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.caching.keys import SCORED_BY
 from optuna_treecv.caching.keys import token
 from optuna_treecv.caching.keys import under_configuration
-from optuna_treecv.engines.treecv.prefix import Prefix
+from optuna_treecv.caching.prefix import Prefix
 from optuna_treecv.scoring.metrics import Scoring
 
 # The most repeats whose prefixes are remembered, and the most prefixes of one repeat. A prefix

@@ -16,9 +16,9 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.core.scoring_checks import check_scores_rows
 from optuna_treecv.core.scoring_checks import check_scoring
 from optuna_treecv.core.scoring_checks import why_scales_mislead
-from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.engines.treecv.learners.from_estimator import check_targets
-from optuna_treecv.engines.treecv.learners.from_estimator import checked_estimator
+from optuna_treecv.estimators.checks import check_targets
+from optuna_treecv.estimators.checks import checked_estimator
+from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.names import name_of
 

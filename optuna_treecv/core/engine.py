@@ -25,11 +25,11 @@ import numpy as np
 
 from optuna_treecv.caching.caches import AnyCache
 from optuna_treecv.caching.keys import Key
+from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.core.final_fit import fit_on_all_rows
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.engines.treecv.leaves import ArrayThenCount
 from optuna_treecv.preprocessing.decisions import BY_FIT
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.scores import FoldScores
@@ -356,6 +356,10 @@ class Capabilities:
         Whether models without two folds take little more time.
     preprocessing : str
         What transformers may stand before the estimator.
+    readings : str
+        How often a file of the rows is read, a relative clause; "" if that is not known.
+    with_size : callable or None
+        (estimator, n_trees) -> an ensemble of the best number of trees.
     """
 
     free_parameters: Collection[str] = ()
@@ -372,6 +376,8 @@ class Capabilities:
     averages_models: bool = False
     leaves_out_pairs: bool = False
     preprocessing: str = BY_FIT
+    readings: str = ""
+    with_size: Callable[[Any, int], Any] | None = None
 
 
 class Declined(NamedTuple):
@@ -389,6 +395,8 @@ class Declined(NamedTuple):
         estimators, 1 if the reason holds for estimators of no engine.
     warning : str
         The reason of a warning where folds are fitted because of this.
+    offer : str
+        A sentence about what the engine would do if it was asked for.
     """
 
     reason: str
@@ -396,6 +404,7 @@ class Declined(NamedTuple):
     free_parameters: Collection[str] = ()
     relevance: int = 0
     warning: str = ""
+    offer: str = ""
 
 
 class Plan(ABC):
@@ -472,6 +481,17 @@ class Plan(ABC):
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the out-of-fold predictions in the order of the rows as given."""
 
+    def fold_models(self, candidates: Sequence[Candidate], repeat: Repeat) -> list[np.ndarray]:
+        """Return the linear models of each fold, where the engine has them.
+
+        Returns
+        -------
+        list of ndarray of shape (n_candidates, n_outputs, n_columns)
+            For rows as they are, without transformers; the last column holds the intercepts, if
+            there are any.
+        """
+        return []
+
     def fit(self, candidate: Candidate) -> Any:
         """Return the estimator fitted on all rows."""
         request = self.request
@@ -491,12 +511,16 @@ class Engine:
     methods : tuple of str
         The values of ``method`` for which it may be chosen.
     takes_remote_rows : bool
+    nests_by : callable or None
+        (estimator) -> the parameter of which a smaller value makes a beginning of the model; "" if
+        there is none.
     """
 
     name: str
     plan: Callable[[Request], Plan | Declined]
     methods: tuple[str, ...]
     takes_remote_rows: bool = False
+    nests_by: Callable[[Any], str] | None = None
 
 
 def in_given_order(

@@ -7,16 +7,18 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.core.repeat import Repeat
-from optuna_treecv.engines.treecv.walk import steps_of_spine
-from optuna_treecv.engines.treecv.walk import STEPS_PER_PASS
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.partition import Learner
 from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import TestedRows
+
+#: The number of steps in one pass over the rows.
+STEPS_PER_PASS = 16
 
 #: The first step that is reported, an eighth of a pass, and the last one of the pass.
 FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS
@@ -138,3 +140,21 @@ def scored(
     """
     tested = TestedRows.of(learner.rows, rows, outputs, learner.respond, None)
     return scores_of_rows(metric, tested, estimator, learner.rows.classes), tested.weights
+
+
+def length_of_spine(plan: Partition) -> int:
+    """Return the number of rows that the model of the first leaf has seen."""
+    return plan.n_rows - (plan.begin(1) - plan.begin(0))
+
+
+def steps_of_spine(plan: Partition) -> dict[int, int]:
+    """Return by the number of rows trained on which step is then done.
+
+    A step is a sixteenth of a pass over all rows, rounded up. The last one ends with the spine.
+    """
+    length = length_of_spine(plan)
+    steps: dict[int, int] = {}
+    for step in range(1, STEPS_PER_PASS + 1):
+        n_rows = min(-(-step * plan.n_rows // STEPS_PER_PASS), length)
+        steps.setdefault(n_rows, step)
+    return steps

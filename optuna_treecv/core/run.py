@@ -29,6 +29,7 @@ import numpy as np
 
 from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.caching.keys import Key
+from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.core.curves import Curve
 from optuna_treecv.core.engine import Cost
 from optuna_treecv.core.engine import Event
@@ -52,9 +53,8 @@ from optuna_treecv.core.scoring_checks import why_not_finite
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.stored_scores import pack
 from optuna_treecv.core.stored_scores import unpack
-from optuna_treecv.engines.treecv.learners.compiled import divergence_advice
-from optuna_treecv.engines.treecv.learners.from_estimator import check_methods
-from optuna_treecv.engines.treecv.leaves import ArrayThenCount
+from optuna_treecv.estimators.checks import check_methods
+from optuna_treecv.estimators.compiled import divergence_advice
 from optuna_treecv.estimators.names import described
 from optuna_treecv.estimators.names import name_of
 from optuna_treecv.rows.folds import by_number

@@ -18,10 +18,10 @@ from sklearn.metrics import average_precision_score
 
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.request import Request
-from optuna_treecv.engines.treecv.learners.compiled import divergence_advice
-from optuna_treecv.engines.treecv.learners.from_estimator import check_methods
-from optuna_treecv.engines.treecv.learners.from_estimator import takes_seed
-from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
+from optuna_treecv.estimators.checks import check_methods
+from optuna_treecv.estimators.checks import takes_seed
+from optuna_treecv.estimators.compiled import CompiledEstimator
+from optuna_treecv.estimators.compiled import divergence_advice
 from optuna_treecv.estimators.names import name_of
 from optuna_treecv.estimators.without_effect import OF_PASSES
 from optuna_treecv.rows.data import Data
@@ -275,9 +275,8 @@ def why_scales_mislead(estimator: Any, X: Any) -> str:
 
     The ranges are those of a sample of the rows. Sparse rows and texts are not looked at.
     """
-    takes_steps = isinstance(estimator, LinearEstimator) or any(
-        kind.__name__ in OF_PASSES for kind in type(estimator).__mro__
-    )
+    is_linear = isinstance(estimator, CompiledEstimator) and estimator.is_linear
+    takes_steps = is_linear or any(kind.__name__ in OF_PASSES for kind in type(estimator).__mro__)
     if not takes_steps or sparse.issparse(X) or len(X.shape) != 2:
         return ""
     if isinstance(X, PlacedRows):

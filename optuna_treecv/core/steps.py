@@ -20,10 +20,10 @@ from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.caching.keys import token
 from optuna_treecv.core.repeat import Repeat
-from optuna_treecv.engines.sums.families import Parts
 from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.preprocessing.decisions import split_in_python
+from optuna_treecv.preprocessing.divided import Parts
 from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.preprocessing.placeholders import NotAheadError
 from optuna_treecv.preprocessing.placeholders import with_placeholders

@@ -15,10 +15,10 @@ from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import takes_settings
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.crossval.engines import cross_validation_for
-from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.crossval.engines import runs_for
-from optuna_treecv.engines.treecv.learners.from_estimator import checked_estimator
+from optuna_treecv.crossval.evaluate import cross_validation_for
+from optuna_treecv.crossval.evaluate import run_for
+from optuna_treecv.crossval.evaluate import runs_for
+from optuna_treecv.estimators.checks import checked_estimator
 
 
 @takes_settings("optimize", "pooled", "truncate", "report")

@@ -1,1 +1,43 @@
-"""The list of engines: each one is a folder behind the protocol of ``core.engine``."""
+"""The list of engines. Each of them is a folder behind the protocol of ``core/engine.py``."""
+
+from functools import partial
+
+from optuna_treecv.core.engine import Engine
+from optuna_treecv.engines.ensembles.engine import plan_growth
+from optuna_treecv.engines.ensembles.growing_folds import nests_by
+from optuna_treecv.engines.fit.engine import plan_fits
+from optuna_treecv.engines.neighbors.engine import plan_neighbors
+from optuna_treecv.engines.newton.engine import NewtonPlan
+from optuna_treecv.engines.sums.engine import ExactPlan
+from optuna_treecv.engines.treecv.engine import plan_tree
+from optuna_treecv.engines.treecv.passes import plan_chain
+from optuna_treecv.engines.treecv.passes import plan_pass
+from optuna_treecv.engines.treecv.passes import plan_standard
+from optuna_treecv.engines.trees.engine import plan_trees
+from optuna_treecv.plans.sums import plan_of_sums
+
+#: "auto" takes the first one that can evaluate an estimator; the last one evaluates any.
+ENGINES: tuple[Engine, ...] = (
+    Engine("progressive", plan_pass, ("progressive",)),
+    Engine("standard", partial(plan_trees, are_together=False), ("standard",)),
+    Engine("standard", plan_standard, ("standard",)),
+    Engine("forest", plan_trees, ("auto", "holdout", "forest")),
+    Engine("exact", partial(plan_of_sums, ExactPlan), ("auto", "holdout", "exact"), True),
+    Engine("newton", partial(plan_of_sums, NewtonPlan), ("auto", "holdout", "newton"), True),
+    Engine("neighbors", plan_neighbors, ("auto", "holdout", "neighbors")),
+    Engine(
+        "boosting",
+        partial(plan_growth, "boosting"),
+        ("auto", "holdout", "boosting"),
+        nests_by=nests_by,
+    ),
+    Engine(
+        "bagging",
+        partial(plan_growth, "bagging"),
+        ("auto", "holdout", "bagging"),
+        nests_by=nests_by,
+    ),
+    Engine("treecv", plan_tree, ("auto", "holdout", "treecv"), True),
+    Engine("chain", plan_chain, ("auto", "holdout", "treecv")),
+    Engine("fit", plan_fits, ("auto", "holdout", "fit")),
+)

@@ -38,6 +38,7 @@ class TreeCVEstimator(BaseEstimator):
     than the scores of a forest.
     """
 
+    is_grown = False  # whether models are searched anew on each training set, not trained further
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "random_state": ["random_state"],
@@ -74,6 +75,11 @@ class TreeCVEstimator(BaseEstimator):
                     f"The 'class_weight' parameter of {name} must be a dict of finite weights of "
                     f"at least 0, 'balanced' or None. Got {w!r} for the label {label!r} instead."
                 )
+
+
+def is_grown(estimator: Any) -> bool:
+    """Return whether models of an estimator of this package are not trained further."""
+    return isinstance(estimator, TreeCVEstimator) and estimator.is_grown
 
 
 class ScoreMixin:

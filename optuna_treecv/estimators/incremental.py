@@ -9,12 +9,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.decomposition import IncrementalPCA
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import CategoricalNB
+from sklearn.naive_bayes import ComplementNB
 from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils import get_tags
 
-from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.estimators.without_effect import kind_in_table
 from optuna_treecv.estimators.without_effect import trained_parts
 from optuna_treecv.numerics.moments import blocks
@@ -272,3 +276,16 @@ def keeping_rows(estimator: Any) -> Iterator[None]:
 def last_step(estimator: Any) -> Any:
     """Return the estimator itself, or the last step of a Pipeline."""
     return last_step(estimator.steps[-1][1]) if isinstance(estimator, Pipeline) else estimator
+
+
+#: Learners of scikit-learn whose models do not depend on the order of the rows.
+NAIVE_BAYES = BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
+
+
+def divided(estimator: Any) -> tuple[str, Any]:
+    """Return the prefix of the parameters of the last step of a Pipeline, and this step."""
+    prefix, last = "", estimator
+    while type(last) is Pipeline:
+        name, last = last.steps[-1]
+        prefix += f"{name}__"
+    return prefix, last

@@ -13,10 +13,10 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
-from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.estimators.compiled import CompiledEstimator
+from optuna_treecv.estimators.incremental import NAIVE_BAYES
 from optuna_treecv.estimators.without_effect import OF_PASSES
 from optuna_treecv.estimators.without_effect import trained_parts
-from optuna_treecv.preprocessing.decisions import NAIVE_BAYES
 
 # Classes of scikit-learn whose ``fit`` forgets the model and does what ``partial_fit`` does.
 # tests/test_auto_fits.py compares them.

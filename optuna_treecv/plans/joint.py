@@ -33,7 +33,6 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.stored_scores import kept_scores
 from optuna_treecv.core.stored_scores import results_of
-from optuna_treecv.engines.sums.families import Parts
 from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.numerics.blas import one_blas_thread
 from optuna_treecv.numerics.family import Family
@@ -41,6 +40,7 @@ from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import FoldsLeftOut
 from optuna_treecv.numerics.moments import RowNumbers
 from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.preprocessing.divided import Parts
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import FoldPairs

@@ -15,16 +15,16 @@ from scipy import sparse
 
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.request import Request
-from optuna_treecv.engines.sums.families import Parts
 from optuna_treecv.estimators.names import name_of
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.preprocessing.divided import Parts
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.placed import Block
-from optuna_treecv.rows.placed import Call
+from optuna_treecv.rows.placed import RemoteCall
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import joined
@@ -171,7 +171,7 @@ def _answers(
             whole = range(is_cut[0], last - first - is_cut[1]) if scored else range(0)
             some, what = models[first:last], scored or ((), None)
             arguments = family.make, some, begins, whole, what
-            calls.submit(Call(number, number, test, arguments))
+            calls.submit(RemoteCall(number, number, test, arguments))
             sent.append((number, first, whole))
         answers = dict(calls.next() for _ in sent)
     parts: dict[int, list[np.ndarray]] = {}

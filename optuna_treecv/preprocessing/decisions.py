@@ -24,11 +24,6 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import AdditiveChi2Sampler
-from sklearn.naive_bayes import BernoulliNB
-from sklearn.naive_bayes import CategoricalNB
-from sklearn.naive_bayes import ComplementNB
-from sklearn.naive_bayes import GaussianNB
-from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Binarizer
@@ -41,11 +36,11 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
-from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
+from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.estimators.incremental import check_incremental
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.incremental import NAIVE_BAYES
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.preprocessing.parts import leaves_of
@@ -71,8 +66,6 @@ _NO_FREQUENCIES: dict[type, dict[str, Any]] = {
     CountVectorizer: {"max_df": 1.0, "min_df": 1, "max_features": None},
 }
 
-#: Learners of scikit-learn whose models do not depend on the order of the rows.
-NAIVE_BAYES = BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 # Learners of scikit-learn whose weights start at 0, are changed by a row only where the row is not
 # 0, and do not depend on the number of columns. So a column that no training row has changes
@@ -328,8 +321,8 @@ def is_running_imputer(step: Any) -> bool:
 
 def ignores_zero_columns(learner: Any) -> bool:
     """Return whether a column that is zero in all training rows changes nothing in a learner."""
-    if isinstance(learner, LinearEstimator):
-        return True
+    if isinstance(learner, CompiledEstimator):
+        return learner.is_linear
     name = type(learner).__name__
     if not type(learner).__module__.startswith("sklearn.linear_model."):
         return False

@@ -24,9 +24,7 @@ from sklearn.utils import check_consistent_length
 from optuna_treecv._kernels.kernel import Kernel
 from optuna_treecv._kernels.scaled import MOST_NUMBERS
 from optuna_treecv._kernels.scaled import Scaled
-from optuna_treecv.engines.treecv.learners.adapter import Adapter
-from optuna_treecv.engines.treecv.learners.adapter import adapter_layout
-from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
+from optuna_treecv.estimators.responses import adapter_layout
 from optuna_treecv.estimators.seeds import seeded
 from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import ignores_zero_columns
@@ -245,21 +243,15 @@ class FittedSteps:
             layout = replace(layout, missing=self._acts[2].tobytes())
         return replace(layout, beside=self._is_beside.tobytes()) if self._lies_beside else layout
 
-    def learner(
-        self, pipeline: Pipeline, rows: PreparedRows, response_methods: tuple[str, ...], seed: int
-    ) -> CompiledLearner | Adapter:
-        """Return the learner of a Pipeline with such steps, bound to rows after them."""
-        name, last = pipeline.steps[-1]
-        if self.is_compiled:
-            return last.make_learner(rows, seed, self)
-        seed %= 2**32  # scikit-learn takes no larger ones
-        if self._running:
-            parts = [
-                (seeded(clone(part.step), seed), at.start, at.stop, part.dtype, part.is_sparse)
-                for part, at in self._running
-            ]
-            last = Pipeline([(f"before {name}", Running(parts)), (name, last)])
-        return Adapter(last, rows, response_methods, seed, self)
+    def running(self, name: str, last: Any, seed: int) -> Any:
+        """Return a learner with this name behind the steps that run with it in Python."""
+        if not self._running:
+            return last
+        parts = [
+            (seeded(clone(part.step), seed), at.start, at.stop, part.dtype, part.is_sparse)
+            for part, at in self._running
+        ]
+        return Pipeline([(f"before {name}", Running(parts)), (name, last)])
 
     def around(self, kernel: Kernel, rows: PreparedRows) -> Kernel:
         """Return a kernel over rows that sees them scaled, if there is a scaler."""

@@ -8,13 +8,8 @@ import plotly.graph_objects as go
 from sklearn.base import clone
 
 from optuna_treecv.core.result import CVResult
-from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import check_integer
-from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.engines.trees.engine import ForestPlan
-from optuna_treecv.engines.trees.estimators import weakest_links
-from optuna_treecv.engines.trees.forest import Forest
-from optuna_treecv.engines.trees.forest import Limits
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.estimators.names import name_of
 from optuna_treecv.reporting.figures import BLUE
 from optuna_treecv.reporting.figures import finish
@@ -58,7 +53,7 @@ def plot_tree_agreement(
     5
     """
     estimator = objective._space.candidate(params)[0]
-    shares = _forest_of(_grown(objective, estimator)).agreement(Limits.of(estimator))
+    shares = _grown(objective, estimator).agreement(estimator)
     figure = go.Figure(
         go.Scatter(
             x=np.arange(len(shares)),
@@ -166,15 +161,15 @@ def plot_pruning_path(
     return finish(figure, "Pruning path", subtitle)
 
 
-def _grown(objective: TreeCVObjective, estimator: Any) -> Run:
-    """Return a run for an estimator; refuse one that is not evaluated by a forest."""
+def _grown(objective: TreeCVObjective, estimator: Any) -> Any:
+    """Return the plan of an estimator; refuse one that is not evaluated by a forest."""
     run = run_for(objective._cross_validation, estimator)
     if run.plan.name != "forest":
         raise ValueError(
             "objective must evaluate a HistTreeClassifier or a HistTreeRegressor by "
             f"method='forest', got {name_of(estimator)} by method={run.plan.name!r}."
         )
-    return run
+    return run.plan
 
 
 def _pruning_path(
@@ -188,10 +183,7 @@ def _pruning_path(
     """
     most = check_integer("most", most, 10_000)
     whole = clone(estimator).set_params(ccp_alpha=0.0)
-    tree = _forest_of(run_for(objective._cross_validation, whole)).tree(0, Limits.of(whole))
-    alphas, _, n_leaves = weakest_links(tree.nodes)
-    is_last = np.append(alphas[1:] > alphas[:-1], True)  # of equal penalties
-    alphas, n_leaves = alphas[is_last], n_leaves[is_last]
+    alphas, n_leaves = _grown(objective, whole).pruning_path(whole)
     between = np.sqrt(alphas * np.append(alphas[1:], alphas[-1]))
     chosen = np.unique(np.linspace(0, len(alphas) - 1, min(most, len(alphas))).round().astype(int))
     results = [
@@ -199,9 +191,3 @@ def _pruning_path(
         for alpha in between[chosen].tolist()
     ]
     return between[chosen], n_leaves[chosen], results
-
-
-def _forest_of(run: Run) -> Forest:
-    """Return the forest that the trials of a tree share."""
-    assert isinstance(run.plan, ForestPlan)
-    return run.plan.forest_of(run.estimator)

@@ -127,7 +127,7 @@ class Placement(ABC):
             for number, (begin, end) in enumerate(pairwise(self.bounds)):
                 first, last = max(start, begin) - begin, min(stop, end) - begin
                 if first < last:
-                    calls.submit(Call(number, number, function, (first, last, *arguments)))
+                    calls.submit(RemoteCall(number, number, function, (first, last, *arguments)))
                     n_calls += 1
             results = dict(calls.next() for _ in range(n_calls))
         return [results[number] for number in sorted(results)]
@@ -138,7 +138,7 @@ class Placement(ABC):
 
 
 @dataclass(eq=False)
-class Call:
+class RemoteCall:
     """A call ``function(block, *arguments)`` where the block is; it may be made several times.
 
     Attributes
@@ -176,7 +176,7 @@ class Calls(ABC):
     def __exit__(self, *_: object) -> None: ...
 
     @abstractmethod
-    def submit(self, call: Call) -> None:
+    def submit(self, call: RemoteCall) -> None:
         """Begin to make a call."""
 
     @abstractmethod

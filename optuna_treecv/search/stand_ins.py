@@ -48,13 +48,10 @@ from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import quietly
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.crossval.engines import cross_validation_for
-from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.crossval.engines import runs_for
-from optuna_treecv.engines.ensembles.growing_folds import divided
-from optuna_treecv.engines.ensembles.growth import kind_of
-from optuna_treecv.engines.newton.engine import NewtonPlan
-from optuna_treecv.engines.newton.glm import MOST_COLUMNS
+from optuna_treecv.crossval.evaluate import cross_validation_for
+from optuna_treecv.crossval.evaluate import nested_parameter
+from optuna_treecv.crossval.evaluate import run_for
+from optuna_treecv.crossval.evaluate import runs_for
 from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.names import name_of
 from optuna_treecv.scoring.metrics import make_scoring
@@ -194,9 +191,7 @@ def _checked(runs: list[Run]) -> str:
 
 def _without_size(estimator: Any) -> str:
     """Return the parameters of an ensemble but for its number of trees, as text."""
-    prefix, last = divided(estimator)
-    kind = kind_of(last)
-    size = "" if kind is None else prefix + kind.size
+    size = nested_parameter(estimator)
     return repr([item for item in estimator.get_params().items() if item[0] != size])
 
 
@@ -564,8 +559,6 @@ class _Paths:
     def _solve(self, X: Any, y: Any, penalties: np.ndarray, options: dict[str, Any]) -> None:
         if options["penalty"] != "l2":
             raise LeftToSklearn("the penalty is not l2 alone")
-        if X.shape[1] > MOST_COLUMNS:
-            raise LeftToSklearn(f"X has more than {MOST_COLUMNS:,} columns")
         names = ("class_weight", "dual", "fit_intercept", "intercept_scaling")
         same = {name: options[name] for name in (*names, "max_iter", "solver", "tol")}
         estimators = [linear_model.LogisticRegression(C=C, **same) for C in penalties]
@@ -578,7 +571,6 @@ class _Paths:
         if others := [run for run in runs if run.plan.name != "newton"]:
             raise LeftToSklearn(others[0].reason)
         plan, candidates = runs[0].plan, [run.estimator for run in runs]
-        assert isinstance(plan, NewtonPlan)
         for repeat in cross_validation.repeats:
             for fold, models in enumerate(plan.fold_models(candidates, repeat)):
                 if not np.all(np.isfinite(models)):

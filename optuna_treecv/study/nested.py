@@ -22,8 +22,8 @@ from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import nadeau_bengio
 from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import evaluate_batch
-from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.crossval.engines import runs_for
+from optuna_treecv.crossval.evaluate import run_for
+from optuna_treecv.crossval.evaluate import runs_for
 from optuna_treecv.crossval.inner_folds import by_pairs
 from optuna_treecv.crossval.inner_folds import with_pairs
 from optuna_treecv.crossval.inner_folds import without_fold

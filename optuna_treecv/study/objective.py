@@ -38,13 +38,12 @@ from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import takes_settings
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.crossval.engines import explain
-from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.evaluate import explain
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.crossval.inner_folds import check_folds
 from optuna_treecv.crossval.outputs import computed_outputs
-from optuna_treecv.engines.ensembles.growing_folds import of_size
-from optuna_treecv.engines.treecv.learners.from_estimator import as_estimator
 from optuna_treecv.estimators.base import MOST_EPOCHS
+from optuna_treecv.estimators.checks import as_estimator
 from optuna_treecv.estimators.without_effect import check_effect
 from optuna_treecv.rows.progress import heard_by
 from optuna_treecv.storage.database import Database
@@ -912,7 +911,9 @@ class TreeCVObjective:
         n_epochs = (self._cross_validation.settings.n_epochs or 1) if is_one_pass(trial) else None
         estimator, n_epochs = self._space.candidate_of(trial, n_epochs, argument)
         if (best := facts_of_trial(trial.user_attrs).get("n_estimators")) is not None:
-            estimator = of_size(estimator, best)
+            with_size = run_for(self._cross_validation, estimator).plan.capabilities.with_size
+            assert with_size is not None
+            estimator = with_size(estimator, best)
         return estimator, n_epochs
 
     def _race(self, trial: optuna.Trial, run: Run) -> Race | None:

@@ -615,8 +615,8 @@ BREAKAGES = [
     ),
     Breakage(
         "fits: predictions are in the order of the folds",
-        "        return in_given_order(np.concatenate(responses), rows)\n",
-        "        return in_given_order(np.concatenate(responses), np.sort(rows))\n",
+        "    return in_given_order(np.concatenate(responses), rows)\n",
+        "    return in_given_order(np.concatenate(responses), np.sort(rows))\n",
         "test_fit_method",
     ),
     # The tree.

@@ -31,7 +31,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval.engines import run_for
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
 
 SAMPLES = int(sys.argv[1]) if len(sys.argv) > 1 else 400

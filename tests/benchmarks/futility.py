@@ -35,9 +35,9 @@ from optuna_treecv import RacingPruner
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval.engines import run_for
-from optuna_treecv.engines.treecv.walk import steps_of_spine
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.study.racing import RaceLosses
 

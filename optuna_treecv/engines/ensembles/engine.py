@@ -24,15 +24,16 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.stored_scores import kept_scores
 from optuna_treecv.core.stored_scores import results_of
-from optuna_treecv.engines.ensembles.growing_folds import divided
 from optuna_treecv.engines.ensembles.growing_folds import GrowingFolds
+from optuna_treecv.engines.ensembles.growing_folds import of_size
 from optuna_treecv.engines.ensembles.growing_folds import seed_of
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import kind_of
-from optuna_treecv.engines.fit.engine import cost_of_trainings
-from optuna_treecv.engines.fit.engine import FitPlan
+from optuna_treecv.estimators.incremental import divided
 from optuna_treecv.estimators.names import name_of
 from optuna_treecv.estimators.seeds import seeded
+from optuna_treecv.plans.fits import cost_of_trainings
+from optuna_treecv.plans.fits import responses_of_fits
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.scoring.metrics import Pooled
@@ -124,6 +125,7 @@ class GrowingPlan(Plan):
             why_one_epoch="its trees grow once",
             needs_memory="its library takes them as arrays",
             falls_back=request.settings.n_estimators is None,
+            with_size=of_size,
         )
 
     def cost(self) -> str:
@@ -154,4 +156,4 @@ class GrowingPlan(Plan):
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the fits of the folds."""
-        return FitPlan(self.request).predict(candidate, repeat, method)
+        return responses_of_fits(self.request, candidate, repeat, method)

@@ -47,9 +47,10 @@ from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import kind_of
 from optuna_treecv.engines.ensembles.growth import Prepared
 from optuna_treecv.engines.ensembles.growth import Taken
-from optuna_treecv.engines.fit.engine import fold_task_of
-from optuna_treecv.engines.fit.engine import targets_of
-from optuna_treecv.engines.treecv.learners.adapter import in_columns
+from optuna_treecv.estimators.incremental import divided
+from optuna_treecv.estimators.responses import in_columns
+from optuna_treecv.plans.fits import fold_task_of
+from optuna_treecv.plans.fits import targets_of
 from optuna_treecv.plans.fold_task import FoldResult
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.rows.checks import is_integer
@@ -85,13 +86,11 @@ class Taking(BaseEstimator):
         return self
 
 
-def divided(estimator: Any) -> tuple[str, Any]:
-    """Return the prefix of the parameters of the last step of a Pipeline, and this step."""
-    prefix, last = "", estimator
-    while type(last) is Pipeline:
-        name, last = last.steps[-1]
-        prefix += f"{name}__"
-    return prefix, last
+def nests_by(estimator: Any) -> str:
+    """Return the parameter that is the number of trees, if an ensemble grows; else ""."""
+    prefix, last = divided(estimator)
+    kind = kind_of(last)
+    return "" if kind is None else prefix + kind.size
 
 
 def of_size(estimator: Any, n_trees: int) -> Any:

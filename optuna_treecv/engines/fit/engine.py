@@ -3,22 +3,14 @@
 The folds of one evaluation are fitted in parallel by joblib.
 """
 
-from collections.abc import Callable
 from collections.abc import Generator
-from collections.abc import Iterable
-from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from itertools import groupby
-from pickle import PicklingError
 from typing import Any
 
 from joblib import effective_n_jobs
-from joblib.externals.loky.backend.reduction import dumps
 import numpy as np
-from sklearn.base import clone
-from sklearn.base import is_classifier
-from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
@@ -29,7 +21,6 @@ from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
-from optuna_treecv.core.engine import in_given_order
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import ResultSpec
@@ -38,20 +29,20 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
-from optuna_treecv.engines.treecv.learners.adapter import n_columns
-from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
-from optuna_treecv.engines.trees.estimators import HistTree
+from optuna_treecv.estimators.base import is_grown
+from optuna_treecv.estimators.base import TreeCVEstimator
+from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.names import name_of
-from optuna_treecv.estimators.seeds import seeded
-from optuna_treecv.plans.beginnings import Beginnings
+from optuna_treecv.estimators.responses import n_columns
+from optuna_treecv.plans.fits import cost_of_trainings
+from optuna_treecv.plans.fits import explained
+from optuna_treecv.plans.fits import fold_task_of
+from optuna_treecv.plans.fits import responses_of_fits
+from optuna_treecv.plans.fits import targets_of
 from optuna_treecv.plans.fold_task import FoldResult
-from optuna_treecv.plans.fold_task import FoldTask
-from optuna_treecv.rows.data import as_codes
-from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.rows.partition import Node
-from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import with_pooled
@@ -78,7 +69,7 @@ def plan_fits(request: Request) -> Plan | Declined:
             )
         return Declined(why_not, advice, relevance=2)
     # The trees of folds of several rows are fitted where they cannot be grown together.
-    is_tree, is_chosen = isinstance(estimator, HistTree), request.settings.method == "auto"
+    is_tree, is_chosen = is_grown(estimator), request.settings.method == "auto"
     if is_tree and is_chosen and cut.n_tested == cut.n_folds:
         advice = (
             f"cv must have folds of several rows for {name_of(estimator)}, got "
@@ -93,13 +84,6 @@ def plan_fits(request: Request) -> Plan | Declined:
 _ONCE_PER_ROW = "each node is searched once per row"
 
 
-def cost_of_trainings(request: Request, kind: str) -> str:
-    """Return the number of fits or trainings, which ``kind`` names, and of their rows."""
-    n_trainings = request.cross_validation.n_folds * request.cross_validation.n_repeats
-    n_rows = request.cross_validation.n_updates_standard
-    return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in all."
-
-
 class FitPlan(Plan):
     """The fits of the folds."""
 
@@ -107,7 +91,7 @@ class FitPlan(Plan):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        is_checked = isinstance(request.estimator, CompiledEstimator | HistTree)
+        is_checked = isinstance(request.estimator, TreeCVEstimator)
         self.capabilities = Capabilities(
             free_parameters=() if is_checked else request.estimator.get_params(),
             leaves_out_pairs=True,
@@ -133,18 +117,7 @@ class FitPlan(Plan):
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the fits of the folds."""
-        request, cut = self.request, repeat.cut
-        why = request.data.why_only_fit(is_classifier(candidate))
-        if method != "predict" and why.startswith("y has"):
-            raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
-        fold_task = fold_task_of(request, candidate, repeat)
-        chunks, n_jobs = range(cut.n_folds), request.settings.n_jobs
-        with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):
-            responses = Parallel(n_jobs)(
-                delayed(fold_task.respond)(cut.split(chunk), method) for chunk in chunks
-            )
-        rows = np.concatenate([cut.test_rows(chunk) for chunk in chunks])
-        return in_given_order(np.concatenate(responses), rows)
+        return responses_of_fits(self.request, candidate, repeat, method)
 
 
 class _Fits:
@@ -290,82 +263,3 @@ class _Fits:
             with self._fold_task.naming_step():
                 raise error
         return Failed(error, folds=Node(chunk, chunk + 1))
-
-
-def targets_of(request: Request) -> np.ndarray:
-    """Return the class codes, or the numbers, of all rows as given."""
-    y, classes = request.data.y, request.classes
-    codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
-    return request.cross_validation.fact("targets as numbers", codes)
-
-
-def fold_task_of(
-    request: Request,
-    candidate: Candidate,
-    repeat: Repeat,
-    metrics: tuple[Metric, ...] = (),
-    kept: tuple[str, ...] = (),
-    shares_steps: bool = False,
-) -> FoldTask:
-    """Return what the fits of the folds have in common; without metrics they only respond.
-
-    Fits that are scored share fitted steps of Pipelines, and so do others with ``shares_steps``.
-    """
-    metadata, cache = request.metadata, request.cross_validation.shared.cache
-    estimator = seeded(clone(candidate), (request.settings.seed + repeat.number) % 2**32)
-    beginnings = None
-    shares_steps |= bool(metrics)
-    if shares_steps and isinstance(estimator, Pipeline) and cache is not None:
-        room = cache.max_bytes // request.settings.n_threads
-        beginnings = Beginnings(cache.memory, room)
-    return FoldTask(
-        estimator,
-        request.data.X_given,
-        request.data.y_given,
-        metrics,
-        request.data.score_weights,
-        request.classes,
-        beginnings,
-        metadata.to_fit(estimator),
-        metadata.is_routed,
-        request.cross_validation.n_targets,
-        kept,
-    )
-
-
-@contextmanager
-def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
-    """Raise an error that names the object, where this block fails as one cannot be pickled."""
-    try:
-        yield
-    except (PicklingError, TypeError, AttributeError) as error:
-        culprit = None if n_jobs == 1 else _what_cannot_be_pickled(task)
-        if culprit is None:
-            raise
-        raise ValueError(
-            f"n_jobs={n_jobs} sends {culprit} to other processes, but it cannot be pickled: "
-            f"{error}; n_jobs=1 or joblib.parallel_config('threading') would be right."
-        ) from error
-
-
-def explained(
-    task: FoldTask, n_jobs: int | None, compute: Callable[[], Iterable[Any]]
-) -> Generator[Any]:
-    """Yield the results of joblib. Errors of who asks for them are not explained."""
-    with explaining_pickles(task, n_jobs):
-        yield from compute()
-
-
-def _what_cannot_be_pickled(task: FoldTask) -> str | None:
-    parts: list[tuple[str, Any]] = [("X", task.X), ("y", task.y)]
-    parts += [("scoring", getattr(metric, "score", None)) for metric in task.metrics]
-    parameters = task.estimator.get_params(deep=True)
-    deepest = sorted(parameters.items(), key=lambda item: -item[0].count("__"))
-    parts += [(f"the estimator's parameter {name!r}", value) for name, value in deepest]
-    parts.append(("estimator", task.estimator))
-    for name, value in parts:
-        try:
-            dumps(value)
-        except Exception:  # noqa: BLE001  # whatever pickling an object may raise
-            return f"{name} ({repr(value)[:80]})"
-    return None

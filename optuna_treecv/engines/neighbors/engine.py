@@ -18,14 +18,14 @@ from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
-from optuna_treecv.engines.fit.engine import fold_task_of
 from optuna_treecv.engines.neighbors.family import NeighborFolds
-from optuna_treecv.engines.sums.families import Parts
 from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.seeds import unset_seeds
+from optuna_treecv.plans.fits import fold_task_of
 from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
+from optuna_treecv.preprocessing.divided import Parts
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.rows.data import as_codes

@@ -14,14 +14,14 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.engines.newton.glm import FAMILIES
 from optuna_treecv.engines.newton.glm import GLMFolds
 from optuna_treecv.engines.newton.glm import MOST_FOLDS
-from optuna_treecv.engines.sums.engine import SumsPlan
-from optuna_treecv.engines.sums.engine import table_of
-from optuna_treecv.engines.sums.families import Parts
 from optuna_treecv.numerics.family import Facts
 from optuna_treecv.plans.joint import chunks_of
 from optuna_treecv.plans.joint import computing
 from optuna_treecv.plans.joint import idle_words
 from optuna_treecv.plans.joint import KeptSums
+from optuna_treecv.plans.sums import SumsPlan
+from optuna_treecv.plans.sums import table_of
+from optuna_treecv.preprocessing.divided import Parts
 from optuna_treecv.preprocessing.tables import Table
 
 
@@ -60,10 +60,7 @@ class NewtonPlan(SumsPlan):
         return ""
 
     def fold_models(self, candidates: Sequence[Candidate], repeat: Repeat) -> list[np.ndarray]:
-        """Return the models of each fold, (n_candidates, n_outputs, width), of rows as they are.
-
-        There must be no transformers. The last column holds the intercepts, if there are any.
-        """
+        """Return the models of each fold."""
         family = self.bind(repeat, self.rows(repeat), candidates)
         assert isinstance(family, GLMFolds)
         with computing():

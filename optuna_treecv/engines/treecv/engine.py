@@ -21,7 +21,8 @@ from sklearn.base import is_regressor
 
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
-from optuna_treecv.caching.keys import settings_key
+from optuna_treecv.caching.outputs import ArrayThenCount
+from optuna_treecv.caching.outputs import COUNT_BYTES
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
@@ -38,20 +39,22 @@ from optuna_treecv.core.row_scores import empty_scores
 from optuna_treecv.core.row_scores import FEWEST_FOLDS
 from optuna_treecv.core.row_scores import FIRST_LEAF
 from optuna_treecv.core.row_scores import FIRST_STEP
+from optuna_treecv.core.row_scores import length_of_spine
 from optuna_treecv.core.row_scores import NESTED_FOLDS
 from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.core.row_scores import scored
+from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.engines.treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
-from optuna_treecv.engines.treecv.leaves import ArrayThenCount
-from optuna_treecv.engines.treecv.leaves import COUNT_BYTES
 from optuna_treecv.engines.treecv.remote import RemoteTreePlan
 from optuna_treecv.engines.treecv.remote import why_not_remote
 from optuna_treecv.engines.treecv.row_order import warning_of_order
+from optuna_treecv.engines.treecv.sweeps import rows_to_read
 from optuna_treecv.engines.treecv.trained import Bound
 from optuna_treecv.engines.treecv.trained import check_incremental_estimator
 from optuna_treecv.engines.treecv.trained import cost_of_tree
@@ -64,10 +67,8 @@ from optuna_treecv.engines.treecv.trained import WalkedPlan
 from optuna_treecv.engines.treecv.trained import why_not_in_tree
 from optuna_treecv.engines.treecv.walk import beside_the_spine
 from optuna_treecv.engines.treecv.walk import ends_within
-from optuna_treecv.engines.treecv.walk import length_of_spine
 from optuna_treecv.engines.treecv.walk import Pending
 from optuna_treecv.engines.treecv.walk import phases_of_spine
-from optuna_treecv.engines.treecv.walk import steps_of_spine
 from optuna_treecv.engines.treecv.walk import sum_along_tree
 from optuna_treecv.engines.treecv.walk import TestedBlock
 from optuna_treecv.engines.treecv.walk import walk_spine
@@ -107,6 +108,16 @@ def _is_linear(estimator: Any) -> bool:
     return issubclass(kind, LinearEstimator) or (from_sklearn and is_model)
 
 
+def _readings(request: Request) -> str:
+    """Return how often the tree reads a file of the rows, a relative clause."""
+    data = request.data
+    if not data.is_large:
+        return ""
+    n_block = max(1, data.room.block_bytes * data.n_rows // data.n_bytes)
+    n_read = rows_to_read(request.cross_validation.repeats[0].plan, n_block)
+    return f", which is read {n_read / data.n_rows:.1f} times"
+
+
 class TreePlan(WalkedPlan):
     """A walk along the tree; several candidates are trained row by row, on lanes."""
 
@@ -119,6 +130,7 @@ class TreePlan(WalkedPlan):
             early_reports="rows",
             shared_parameters=lane_parameters(request.estimator),
             averages_models=_is_linear(request.estimator),
+            readings=_readings(request),
         )
 
     def early(self, training: Training) -> Generator[RowProgress]:

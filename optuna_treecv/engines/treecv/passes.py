@@ -10,7 +10,7 @@ from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
-from optuna_treecv.engines.fit.engine import cost_of_trainings
+from optuna_treecv.core.row_scores import STEPS_PER_PASS
 from optuna_treecv.engines.treecv.trained import check_incremental_estimator
 from optuna_treecv.engines.treecv.trained import declined
 from optuna_treecv.engines.treecv.trained import Training
@@ -19,11 +19,11 @@ from optuna_treecv.engines.treecv.trained import why_not_in_time
 from optuna_treecv.engines.treecv.trained import why_not_in_tree
 from optuna_treecv.engines.treecv.trained import why_not_trained_further
 from optuna_treecv.engines.treecv.walk import make_pool
-from optuna_treecv.engines.treecv.walk import STEPS_PER_PASS
 from optuna_treecv.engines.treecv.walk import test_then_train
 from optuna_treecv.engines.treecv.walk import TestedBlock
 from optuna_treecv.engines.treecv.walk import train
-from optuna_treecv.engines.trees.estimators import HistTree
+from optuna_treecv.estimators.base import is_grown
+from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.rows.partition import Learner
@@ -84,7 +84,7 @@ class ChainPlan(WalkedPlan):
 
 def plan_standard(request: Request) -> Plan | Declined:
     """Return a plan for incremental estimators."""
-    if isinstance(request.estimator, HistTree):
+    if is_grown(request.estimator):
         return declined(request, why_not_trained_further(request))
     check_incremental_estimator(request)
     return StandardPlan(request)

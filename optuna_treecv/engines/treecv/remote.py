@@ -21,7 +21,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.caching.keys import digest
-from optuna_treecv.caching.keys import settings_key
+from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Results
@@ -30,12 +30,11 @@ from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
-from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
-from optuna_treecv.engines.treecv.leaves import ArrayThenCount
 from optuna_treecv.engines.treecv.leaves import Leaves
 from optuna_treecv.engines.treecv.sweeps import Descent
 from optuna_treecv.engines.treecv.sweeps import Waiting
@@ -46,13 +45,14 @@ from optuna_treecv.engines.treecv.trained import lane_parameters
 from optuna_treecv.engines.treecv.trained import node_test
 from optuna_treecv.engines.treecv.trained import output_bytes
 from optuna_treecv.engines.treecv.trained import TrainedPlan
+from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.placed import Block
-from optuna_treecv.rows.placed import Call
 from optuna_treecv.rows.placed import Placement
+from optuna_treecv.rows.placed import RemoteCall
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import joined
@@ -359,7 +359,7 @@ def _walk(trees: Sequence[RemoteTree]) -> Generator[None]:
             for tree in trees:
                 for one, stop, block, priority, (function, *arguments) in tree.calls():
                     flying[number] = tree, one, stop
-                    calls.submit(Call(number, block, function, arguments, priority))
+                    calls.submit(RemoteCall(number, block, function, arguments, priority))
                     number += 1
             if not flying:
                 return
@@ -502,9 +502,11 @@ class RemoteTreePlan(TrainedPlan):
         with placement.calls() as calls:
             for how in ("survey", "replay") if _surveys(learner) else ("update",):
                 for block, (start, stop) in enumerate(pairwise(placement.bounds)):
-                    calls.submit(Call(block, block, train, (models, state, start, stop, how)))
+                    calls.submit(
+                        RemoteCall(block, block, train, (models, state, start, stop, how))
+                    )
                     state = calls.next()[1]
-            calls.submit(Call(-1, block, fit, (models, state)))
+            calls.submit(RemoteCall(-1, block, fit, (models, state)))
             fitted = calls.next()[1]
         return self.as_fitted(candidate, fitted)
 

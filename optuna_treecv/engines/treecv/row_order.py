@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from optuna_treecv.core.request import Request
-from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.names import name_of
 from optuna_treecv.rows.data import as_numbers

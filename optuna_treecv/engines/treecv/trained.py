@@ -30,8 +30,9 @@ from optuna_treecv.caching.keys import is_ours
 from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.caching.keys import SCORED_BY
-from optuna_treecv.caching.keys import settings_key
 from optuna_treecv.caching.keys import under_configuration
+from optuna_treecv.caching.outputs import ArrayThenCount
+from optuna_treecv.caching.outputs import COUNT_BYTES
 from optuna_treecv.caching.results import KeptScores
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Candidate
@@ -51,26 +52,27 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.core.routing import fold_without_rows
 from optuna_treecv.core.stored_scores import specs_of_scores
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
-from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
-from optuna_treecv.engines.treecv.learners.compiled import divergence_advice
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
+from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.engines.treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
+from optuna_treecv.engines.treecv.learners.from_estimator import learner_behind
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
-from optuna_treecv.engines.treecv.leaves import ArrayThenCount
-from optuna_treecv.engines.treecv.leaves import COUNT_BYTES
 from optuna_treecv.engines.treecv.leaves import Leaves
 from optuna_treecv.engines.treecv.shared_learner import SharedLearner
 from optuna_treecv.engines.treecv.walk import TestedBlock
 from optuna_treecv.engines.treecv.walk import TestNode
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
-from optuna_treecv.engines.trees.estimators import HistTree
+from optuna_treecv.estimators.base import is_grown
 from optuna_treecv.estimators.base import MOST_EPOCHS
+from optuna_treecv.estimators.compiled import CompiledEstimator
+from optuna_treecv.estimators.compiled import divergence_advice
 from optuna_treecv.estimators.incremental import check_incremental
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.incremental import NAIVE_BAYES
 from optuna_treecv.estimators.incremental import refused_setting
 from optuna_treecv.estimators.names import as_given
 from optuna_treecv.estimators.names import name_of
@@ -84,13 +86,13 @@ from optuna_treecv.preprocessing.decisions import compiled_part
 from optuna_treecv.preprocessing.decisions import decisions_for
 from optuna_treecv.preprocessing.decisions import has_branches
 from optuna_treecv.preprocessing.decisions import IN_ROW
-from optuna_treecv.preprocessing.decisions import NAIVE_BAYES
 from optuna_treecv.preprocessing.decisions import ONCE
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.preprocessing.decisions import why_rows_age
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.rows.partition import Learner
 from optuna_treecv.rows.partition import ModelTrainer
@@ -209,7 +211,7 @@ class TrainedPlan(Plan):
         seed = self.request.settings.seed + (0 if repeat is None else repeat.number)
         if isinstance(self.front, str):
             return make_learner(candidate, rows, responses, seed)
-        return self.front.steps.learner(candidate, rows, responses, seed)
+        return learner_behind(self.front.steps, candidate, rows, responses, seed)
 
     def bind(self, candidate: Candidate, repeat: Repeat) -> Bound:
         """Return a candidate bound to the rows of a repeat."""
@@ -496,19 +498,40 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
         f"on growing first parts of the rows, since the tree does, but {why_not}; "
         f"{fit}method='standard' would be right."
     )
-    if isinstance(estimator, HistTree):
+    if is_grown(estimator):
         advice = (
             f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose"
             " nodes are searched anew and not trained further, got "
             f"{request.settings.method!r}."
         )
     # It could be trained on other splits, or without weights.
-    warning, is_tree = "", isinstance(last_step(estimator), HistTree)
+    warning, is_tree = "", is_grown(last_step(estimator))
     if warns and not why_not_trained_further(request):
         is_weights = request.metadata.why_not_further(estimator) == why_not
         warning = why_not if is_weights else _TREE_TRAINS + why_not
-    is_near = why_not != NO_PARTIAL_FIT and not (is_tree and isinstance(estimator, HistTree))
-    return Declined(why_not, advice, free_parameters_of(request), 2 if is_near else 0, warning)
+    is_near = why_not != NO_PARTIAL_FIT and not (is_tree and is_grown(estimator))
+    relevance, offer = 2 if is_near else 0, _offer(request, why_not)
+    return Declined(why_not, advice, free_parameters_of(request), relevance, warning, offer)
+
+
+def _offer(request: Request, why_not: str) -> str:
+    """Return a sentence about what the tree, or a chain, would do if it was asked for."""
+    cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
+    if isinstance(cut, Splits) and cut.grows and why_not == why_not_in_time(request):
+        return (
+            " With method='treecv', one model is trained forward through time, on each row once, "
+            "and results call it 'chain'; models are then not those of fit."
+        )
+    in_tree = isinstance(cut, Folds) and request.cross_validation.n_folds > 1
+    if not in_tree or why_not != why_fit_differs(estimator):
+        return ""
+    if not is_incremental(estimator) and isinstance(request.front, str):
+        return ""
+    return (
+        " With method='treecv' or n_epochs, the tree takes at most "
+        f"{most_updates(request.cross_validation):,} row updates per epoch; models are then those "
+        "after these passes of partial_fit, and not those of fit."
+    )
 
 
 # What precedes a reason that lies in the splits.
@@ -552,7 +575,7 @@ def free_parameters_of(request: Request) -> Collection[str]:
     estimator, last = request.estimator, last_step(request.estimator)
     if isinstance(last, CompiledEstimator):
         return lane_parameters(estimator) if is_ours(type(last)) else ()
-    is_open = hasattr(last, "partial_fit") or isinstance(last, HistTree)
+    is_open = hasattr(last, "partial_fit") or is_grown(last)
     return () if is_open or as_given(last) is not last else estimator.get_params()
 
 
@@ -650,7 +673,7 @@ def lane_parameters(estimator: Any) -> tuple[str, ...]:
 def why_not_trained_further(request: Request) -> str:
     """Return why "auto" does not train an estimator further whatever the rows are, a clause."""
     estimator = request.estimator
-    if isinstance(estimator, HistTree):
+    if is_grown(estimator):
         return "its nodes are searched anew and not trained further"
     if request.settings.method == "treecv":
         return ""
@@ -665,7 +688,7 @@ def why_not_trained_further(request: Request) -> str:
     front = request.front
     if not isinstance(front, str) or is_incremental(estimator):
         return ""
-    if isinstance(last_step(estimator), HistTree):
+    if is_grown(last_step(estimator)):
         return "the trees of all folds are grown together only without steps before them"
     return front or refused_setting(estimator) or NO_PARTIAL_FIT
 

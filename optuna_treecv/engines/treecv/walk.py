@@ -28,6 +28,7 @@ import numpy as np
 from sklearn import get_config
 from sklearn import set_config
 
+from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.engines.treecv.sweeps import Sweep
 from optuna_treecv.engines.treecv.sweeps import sweep_tree
 from optuna_treecv.rows.partition import cut
@@ -310,9 +311,6 @@ def _descend_in_threads(
 # pass over all rows but those of the first chunk. A model that is tested on each row just before
 # it is trained on it gives the progressive losses of Blum, Kalai & Langford (1999).
 
-#: The number of steps in one pass over the rows.
-STEPS_PER_PASS = 16
-
 
 def test_then_train(
     learner: ModelTrainer, state: Any, rows: Rows, ends: Sequence[int], out: np.ndarray
@@ -338,24 +336,6 @@ def phases_of_spine(plan: Partition) -> list[tuple[Node, Phase]]:
         phases.append((left, plan.phase(node, left)))
         node = left
     return phases
-
-
-def length_of_spine(plan: Partition) -> int:
-    """Return the number of rows that the model of the first leaf has seen."""
-    return plan.n_rows - (plan.begin(1) - plan.begin(0))
-
-
-def steps_of_spine(plan: Partition) -> dict[int, int]:
-    """Return by the number of rows trained on which step is then done.
-
-    A step is a sixteenth of a pass over all rows, rounded up. The last one ends with the spine.
-    """
-    length = length_of_spine(plan)
-    steps: dict[int, int] = {}
-    for step in range(1, STEPS_PER_PASS + 1):
-        n_rows = min(-(-step * plan.n_rows // STEPS_PER_PASS), length)
-        steps.setdefault(n_rows, step)
-    return steps
 
 
 def walk_spine(

@@ -30,11 +30,11 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.stored_scores import kept_scores
 from optuna_treecv.core.stored_scores import results_of
-from optuna_treecv.engines.fit.engine import cost_of_trainings
 from optuna_treecv.engines.trees.estimators import HistTree
 from optuna_treecv.engines.trees.estimators import HistTreeClassifier
 from optuna_treecv.engines.trees.estimators import SHARED_PARAMETERS
 from optuna_treecv.engines.trees.estimators import shares_of
+from optuna_treecv.engines.trees.estimators import weakest_links
 from optuna_treecv.engines.trees.forest import BinnedRows
 from optuna_treecv.engines.trees.forest import Forest as Trees
 from optuna_treecv.engines.trees.forest import grow_forest
@@ -42,6 +42,7 @@ from optuna_treecv.engines.trees.forest import Limits
 from optuna_treecv.engines.trees.forest import NO_LIMIT
 from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.names import name_of
+from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.rows.bins import which_are_categorical
 from optuna_treecv.rows.data import as_codes
@@ -170,6 +171,17 @@ class ForestPlan(Plan):
         if names is not None:
             fitted.feature_names_in_ = names
         return fitted
+
+    def agreement(self, candidate: Candidate) -> np.ndarray:
+        """Return by depth the share of rows in nodes of the folds and of the tree of all rows."""
+        return self.forest_of(candidate).agreement(Limits.of(candidate))
+
+    def pruning_path(self, candidate: Candidate) -> tuple[np.ndarray, np.ndarray]:
+        """Return the penalties at which the tree of all rows changes, and its leaves then."""
+        tree = self.forest_of(candidate).tree(0, Limits.of(candidate))
+        alphas, _, n_leaves = weakest_links(tree.nodes)
+        is_last = np.append(alphas[1:] > alphas[:-1], True)  # of equal penalties
+        return alphas[is_last], n_leaves[is_last]
 
     def forest_of(self, candidate: Candidate) -> Trees:
         """Return the forest of all candidates on the first repeat."""

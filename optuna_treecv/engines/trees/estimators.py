@@ -66,6 +66,7 @@ def _drawn(random_state: Any) -> int:
 class HistTree(TreeCVEstimator, metaclass=ABCMeta):
     """What classifiers and regressors have in common."""
 
+    is_grown = True
     criterion: str
     max_depth: int | None = None
     min_samples_split: int | float = 2

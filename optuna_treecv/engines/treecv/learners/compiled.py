@@ -1,8 +1,6 @@
 """Estimators that are trained by a compiled kernel, and their learners for the tree."""
 
-from abc import ABCMeta
 from abc import abstractmethod
-from numbers import Integral
 from typing import Any
 from typing import cast
 from typing import Self
@@ -12,7 +10,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.kernel import Kernel
@@ -21,10 +18,11 @@ from optuna_treecv._kernels.lanes import LanesKernel
 from optuna_treecv._kernels.lanes import MOST
 from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.order import random_order
-from optuna_treecv.estimators.base import MOST_EPOCHS
-from optuna_treecv.estimators.base import TreeCVEstimator
-from optuna_treecv.estimators.base import weights_of_classes
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
 from optuna_treecv.estimators.base import weights_of_rows
+from optuna_treecv.estimators.compiled import CompiledEstimator
+from optuna_treecv.estimators.compiled import divergence_advice
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
@@ -32,7 +30,6 @@ from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import in_type
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.data import times_classes
 from optuna_treecv.rows.memory import aligned_bytes
@@ -49,9 +46,6 @@ from optuna_treecv.rows.sparse_rows import SparseRows
 # fit and partial_fit pad this many rows at a time, which avoids a second copy of X.
 _ROWS_AT_A_TIME = 4096
 
-# The parameters that are, or scale, the steps along gradients.
-_STEP_SIZES = {"eta0", "learning_rate", "learning_rate_init", "step_size"}
-
 #: More rows than any data can have; kernels receive it in place of larger numbers.
 MOST_ROWS = 2**62
 
@@ -62,84 +56,21 @@ Targets = np.ndarray | None
 #: Both, and the number of classes if the targets are class codes.
 KernelRows = tuple[PaddedRows, Targets, int | None]
 
-#: Parameters that act through the rows and their order, and not through the kernel.
-ACT_THROUGH_ROWS = frozenset({"fit_intercept", "shuffle", "n_epochs"})
 
+class KernelEstimator(CompiledEstimator):
+    """A compiled estimator: its kernel, and how it is trained without a tree."""
 
-class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
-    """An estimator that is trained by a compiled kernel."""
-
-    _parameter_constraints = {
-        **TreeCVEstimator._parameter_constraints,
-        "shuffle": ["boolean"],
-        "n_epochs": [Interval(Integral, 1, MOST_EPOCHS, closed="both")],
-    }
-
-    has_epochs = True  # whether training for several epochs makes sense
-    n_epochs: int
-    class_weight: Any  # what the weights of rows are multiplied by; classifiers alone have it
-    draws = False  # whether training uses random_state for more than the order of the rows
-    shuffle: bool
-    random_state: Any
-    classes_: np.ndarray
     _state: Any  # the kernel's state, ndarray of bytes; None for an average of models
     _seed: int  # of the kernel's random numbers
-    _fixed_parameters: tuple[str, ...] = ()  # those that the size or meaning of a state depends on
     _outputs: Any  # method (X) -> outputs from which all predictions follow; not in every family
-
-    # Properties of a family of estimators.
-
-    @property
-    def settles_on_rows(self) -> bool:
-        """Whether a setting is derived from all rows before the first one."""
-        return False
-
-    @property
-    def row_layout(self) -> RowLayout:
-        """The layout of the rows that this estimator needs inside TreeCV."""
-        return RowLayout(padded=True)
 
     @abstractmethod
     def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Kernel:
         """Return the kernel with this estimator's settings over padded rows."""
 
-    @property
-    def lane_parameters(self) -> tuple[str, ...]:
-        """The parameters in which estimators trained side by side may differ.
-
-        Where there are some, ``make_lanes`` returns the kernel for several estimators: as
-        ``make_kernel``, from rows and estimators like this one except for the values of these
-        parameters.
-        """
-        return ()
-
-    @property
-    def rewrites_often(self) -> bool:
-        """Whether weights shrink so fast that all are rewritten every few hundred rows.
-
-        With wide sparse lanes, each rewriting reads the weights of all lanes. This costs more than
-        lanes save.
-        """
-        return False
-
-    @property
-    def is_balanced(self) -> bool:
-        """Whether each row is also weighted by the inverse frequency of its class so far."""
-        return isinstance(getattr(self, "class_weight", None), str)
-
-    def weights_of_classes(self, classes: np.ndarray | None) -> tuple[float, ...] | None:
-        """Return what the weights of each class's rows are multiplied by; None: all are 1."""
-        if classes is None or not isinstance(getattr(self, "class_weight", None), dict):
-            return None
-        return weights_of_classes(self.class_weight, classes)
-
     @abstractmethod
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         """Set the fitted attributes from a kernel's model (bytes), for rows of ``dtype``."""
-
-    def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the response that a method or a loss needs, from outputs (rows, n_outputs)."""
-        return outputs[:, 0]
 
     def _settle(self, X: Any, seed: int | None) -> None:
         """Fix, before the first row, what depends on all rows or on random numbers.
@@ -151,46 +82,9 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
         else:
             self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def bound(self, n_seen: int) -> frozenset[str]:
-        """Return the parameters that have influenced a state of ``n_seen`` rows.
-
-        If these names and their values are the same for two estimators, their states after the
-        same rows are the same, bit for bit. ``fit_intercept``, ``shuffle`` and ``n_epochs`` are
-        never among them, because they act through the rows: the intercept is a column, the others
-        determine an order.
-
-        Parameters
-        ----------
-        n_seen : int
-            Number of rows trained on, replays included.
-
-        Returns
-        -------
-        frozenset of str
-            Names of parameters. There may be too many of them, but never too few.
-        """
-        if n_seen == 0:
-            return frozenset(self._fixed())
-        silent = ACT_THROUGH_ROWS | (set() if self.draws else {"random_state"})
-        return frozenset(self._get_param_names()) - silent
-
-    def breakpoints(self) -> tuple[int, ...]:
-        """Return the numbers of rows after which ``bound`` grows, in ascending order.
-
-        Returns
-        -------
-        tuple of int
-            Empty if all parameters have an influence from the first row on.
-        """
-        return ()
-
     # Inside the tree.
 
     def make_learner(self, rows: PreparedRows, seed: int, before: Any = None) -> "CompiledLearner":
-        """Return this estimator as a learner over prepared rows, with the steps before it.
-
-        Its parameters must have passed ``check_parameters``.
-        """
         return CompiledLearner(self.settled(rows.X, rows.n_features, seed), rows, before)
 
     def settled(self, X: Any, n_features: int, seed: int) -> Self:
@@ -234,10 +128,6 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
         check_array_kind("y", y)
         with naming("X" if isinstance(y, str) else "X and y"):
             return validate_data(self, X, y, **options)
-
-    def _fixed(self) -> dict[str, Any]:
-        """Return what must not change while a state is trained, by the names of parameters."""
-        return {name: getattr(self, name) for name in self._fixed_parameters}
 
     def _check_unchanged(self) -> None:
         """Refuse to continue training if a fixed parameter has changed since training began."""
@@ -300,15 +190,7 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
         return self
 
 
-def divergence_advice(estimator: Any) -> str:
-    """Return what may help if a model or a score of an estimator is not finite."""
-    names = {name.rpartition("__")[2] for name in estimator.get_params()}
-    if _STEP_SIZES.isdisjoint(names):
-        return "scaled features may help."
-    return "a smaller step size, or scaled features, may help."
-
-
-class UnsupervisedEstimator(CompiledEstimator):
+class UnsupervisedEstimator(KernelEstimator):
     """A compiled estimator that is trained without targets."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -543,7 +425,7 @@ class CompiledLearner(KernelTrainer):
 
     Parameters
     ----------
-    estimator : CompiledEstimator
+    estimator : KernelEstimator
     rows : PreparedRows
     before : FittedSteps or None
         The steps of a Pipeline before the estimator, after which these are the rows.
@@ -554,9 +436,7 @@ class CompiledLearner(KernelTrainer):
         The bytes that training reads per row.
     """
 
-    def __init__(
-        self, estimator: CompiledEstimator, rows: PreparedRows, before: Any = None
-    ) -> None:
+    def __init__(self, estimator: KernelEstimator, rows: PreparedRows, before: Any = None) -> None:
         n_classes = None if rows.classes is None else len(rows.classes)
         X = rows.here.X
         kernel = estimator.make_kernel(X, rows.here.y, n_classes)
@@ -724,3 +604,12 @@ class Lanes(KernelTrainer):
         Lanes fill whole vectors, so a few learners alone use only a part of each.
         """
         return 1 + 3 * VECTOR_BYTES // (8 * learner.dtype.itemsize * learner.n_outputs)
+
+
+def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> bytes:
+    """Return a digest of the parameters that have acted on a state of ``n_seen`` rows.
+
+    Parameters named in ``but`` are left out.
+    """
+    acted = {name: value for name, value in learner.settings_at(n_seen).items() if name not in but}
+    return digest(encode((learner.kind, *sorted(acted), *(acted[name] for name in sorted(acted)))))

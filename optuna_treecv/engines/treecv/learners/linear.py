@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _check_partial_fit_first_call
 from sklearn.utils.validation import check_is_fitted
 
-from optuna_treecv.engines.treecv.learners.compiled import CompiledEstimator
+from optuna_treecv.engines.treecv.learners.compiled import KernelEstimator
 from optuna_treecv.estimators.base import ABOVE_0
 from optuna_treecv.estimators.base import AT_LEAST_0
 from optuna_treecv.estimators.base import AUTO_OR_ABOVE_0
@@ -31,11 +31,11 @@ from optuna_treecv.rows.data import RowLayout
 _FLOATS = [np.float64, np.float32]
 
 
-class LinearEstimator(CompiledEstimator):
+class LinearEstimator(KernelEstimator):
     """A compiled estimator whose model is one weight vector per output."""
 
     _parameter_constraints = {
-        **CompiledEstimator._parameter_constraints,
+        **KernelEstimator._parameter_constraints,
         "fit_intercept": ["boolean"],
         "alpha": AT_LEAST_0,
         "epsilon": ABOVE_0,
@@ -43,6 +43,7 @@ class LinearEstimator(CompiledEstimator):
         "radius": [Interval(Real, 0, None, closed="right")],
     }
 
+    is_linear = True
     fit_intercept: bool
     alpha: float
     step_size: float | str

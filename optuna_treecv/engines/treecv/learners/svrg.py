@@ -15,7 +15,6 @@ from sklearn.utils._param_validation import StrOptions
 from optuna_treecv._kernels.svrg import inner_length
 from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
 from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
-from optuna_treecv.engines.treecv.learners.compiled import ACT_THROUGH_ROWS
 from optuna_treecv.engines.treecv.learners.compiled import KernelRows
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.engines.treecv.learners.compiled import PaddedRows
@@ -25,6 +24,7 @@ from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
 from optuna_treecv.engines.treecv.learners.linear import LinearRegressor
 from optuna_treecv.engines.treecv.learners.linear import LogisticMixin
 from optuna_treecv.estimators.base import COUNT
+from optuna_treecv.estimators.compiled import ACT_THROUGH_ROWS
 from optuna_treecv.rows.data import largest_norm2
 
 # The smallest b and p that the corollaries allow.

@@ -1,10 +1,9 @@
-"""The list of engines, and the functions that evaluate by them."""
+"""Runs of estimators by the engines, and how ``explain`` describes them."""
 
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Sequence
 from copy import copy
-from functools import partial
 from math import inf
 from math import prod
 from types import NoneType
@@ -12,6 +11,7 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
+from optuna_treecv import engines
 from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
@@ -22,48 +22,11 @@ from optuna_treecv.core.choose import request_for
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.cross_validation import Search
 from optuna_treecv.core.engine import Declined
-from optuna_treecv.core.engine import Engine
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.engines.ensembles.engine import plan_growth
-from optuna_treecv.engines.ensembles.growing_folds import divided
-from optuna_treecv.engines.ensembles.growth import kind_of
-from optuna_treecv.engines.fit.engine import plan_fits
-from optuna_treecv.engines.neighbors.engine import plan_neighbors
-from optuna_treecv.engines.newton.engine import NewtonPlan
-from optuna_treecv.engines.sums.engine import ExactPlan
-from optuna_treecv.engines.sums.engine import plan_of_sums
-from optuna_treecv.engines.treecv.engine import plan_tree
-from optuna_treecv.engines.treecv.passes import plan_chain
-from optuna_treecv.engines.treecv.passes import plan_pass
-from optuna_treecv.engines.treecv.passes import plan_standard
-from optuna_treecv.engines.treecv.sweeps import rows_to_read
-from optuna_treecv.engines.treecv.trained import most_updates
-from optuna_treecv.engines.treecv.trained import why_not_in_time
-from optuna_treecv.engines.trees.engine import plan_trees
-from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.names import name_of
-from optuna_treecv.estimators.one_pass import why_fit_differs
 from optuna_treecv.preprocessing.decisions import decisions_for
-from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.folds import Splits
-
-#: "auto" takes the first one that can evaluate an estimator; the last one evaluates any.
-ENGINES: tuple[Engine, ...] = (
-    Engine("progressive", plan_pass, ("progressive",)),
-    Engine("standard", partial(plan_trees, are_together=False), ("standard",)),
-    Engine("standard", plan_standard, ("standard",)),
-    Engine("forest", plan_trees, ("auto", "holdout", "forest")),
-    Engine("exact", partial(plan_of_sums, ExactPlan), ("auto", "holdout", "exact"), True),
-    Engine("newton", partial(plan_of_sums, NewtonPlan), ("auto", "holdout", "newton"), True),
-    Engine("neighbors", plan_neighbors, ("auto", "holdout", "neighbors")),
-    Engine("boosting", partial(plan_growth, "boosting"), ("auto", "holdout", "boosting")),
-    Engine("bagging", partial(plan_growth, "bagging"), ("auto", "holdout", "bagging")),
-    Engine("treecv", plan_tree, ("auto", "holdout", "treecv"), True),
-    Engine("chain", plan_chain, ("auto", "holdout", "treecv")),
-    Engine("fit", plan_fits, ("auto", "holdout", "fit")),
-)
 
 
 def run_for(
@@ -81,7 +44,7 @@ def run_for(
         As for ``request_for``.
     """
     request = request_for(cross_validation, estimator, n_epochs, **wants)
-    return Run(plan_for(request, ENGINES), request.estimator)
+    return Run(plan_for(request, engines.ENGINES), request.estimator)
 
 
 def cross_validation_for(
@@ -91,11 +54,17 @@ def cross_validation_for(
 
     Ensembles of a grid will grow once for it.
     """
-    grow = any(kind_of(divided(estimator)[1]) is not None for estimator in estimators)
+    grow = any(map(nested_parameter, estimators))
     grid = _grid_of(estimators)
     search = Search(ends=grid, grid=grid if grow else {})
     cache = ModelCache() if grow else None
     return CrossValidation.of(X, y, settings, cache=cache, search=search)
+
+
+def nested_parameter(estimator: Any) -> str:
+    """Return the parameter of which a smaller value makes a beginning of the model, if any."""
+    nests = (engine.nests_by(estimator) for engine in engines.ENGINES if engine.nests_by)
+    return next(filter(None, nests), "")
 
 
 # The types of values that tell points of a grid apart.
@@ -160,54 +129,32 @@ def explain(cross_validation: CrossValidation, estimator: Any, n_epochs: int | N
     ``n_epochs`` are those of a trial; None: those of the settings.
     """
     request = request_for(cross_validation, estimator, n_epochs, is_scored=False)
-    plan = plan_for(request, ENGINES)
+    plan = plan_for(request, engines.ENGINES)
     why = f", since {plan.reason}" if plan.reason else ", which was asked for"
     how = f"{name_of(request.estimator)} is evaluated by method={plan.name!r}{why}."
     epochs = f" Models are trained for {plan.n_epochs} epochs." if plan.n_epochs > 1 else ""
-    first = f"{how}{epochs} {plan.cost()}{_readings(plan)}{_alternative(plan)}"
     by_reason: dict[str, str] = {}
-    for engine, answer in answers_to(request, ENGINES):
-        if isinstance(answer, Declined) and answer.relevance == 2 and answer.reason != plan.reason:
+    offers = []
+    for engine, answer in answers_to(request, engines.ENGINES):
+        if not isinstance(answer, Declined):
+            continue
+        if plan.reason and answer.reason == plan.reason:
+            offers.append(answer.offer)
+        elif answer.relevance == 2:
             by_reason.setdefault(answer.reason, engine.name)
+    offer = next(filter(None, offers), "")
+    first = f"{how}{epochs} {plan.cost()}{_in_file(plan)}{offer}"
     others = [f"  not by method={name!r}: {why_not}" for why_not, name in by_reason.items()]
     return "\n".join([first, *_steps(plan), *(others if plan.reason else [])])
 
 
-def _readings(plan: Plan) -> str:
+def _in_file(plan: Plan) -> str:
     """Return a sentence about the file of the rows, if they are in one."""
     data = plan.request.data
     if not data.is_large:
         return ""
-    in_file = f" The prepared rows, {data.n_bytes / 1e9:,.2f} GB, are in a file"
-    if plan.name != "treecv":
-        return f"{in_file}."
-    n_block = max(1, data.room.block_bytes * data.n_rows // data.n_bytes)
-    n_read = rows_to_read(plan.repeats[0].plan, n_block)
-    return f"{in_file}, which is read {n_read / data.n_rows:.1f} times."
-
-
-def _alternative(plan: Plan) -> str:
-    """Return a sentence about the tree where "auto" fits what it could train further."""
-    request, cut = plan.request, plan.repeats[0].cut
-    cross_validation, estimator = request.cross_validation, request.estimator
-    grows = isinstance(cut, Splits) and cut.grows
-    if plan.name == "fit" and grows and plan.reason == why_not_in_time(request):
-        return (
-            " With method='treecv', one model is trained forward through time, on each row once, "
-            "and results call it 'chain'; models are then not those of fit."
-        )
-    is_chosen = plan.name == "fit" and plan.reason == why_fit_differs(estimator)
-    in_tree = isinstance(cut, Folds) and cross_validation.n_folds > 1
-    if not plan.reason or not is_chosen or not in_tree:
-        return ""
-    if not is_incremental(estimator) and isinstance(request.front, str):
-        return ""
-    return (
-        " With method='treecv' or n_epochs, the tree takes at most "
-        f"{most_updates(cross_validation):,} row "
-        "updates per epoch; models are then those after these passes of partial_fit, and not "
-        "those of fit."
-    )
+    size = f"{data.n_bytes / 1e9:,.2f} GB"
+    return f" The prepared rows, {size}, are in a file{plan.capabilities.readings}."
 
 
 def _steps(plan: Plan) -> list[str]:

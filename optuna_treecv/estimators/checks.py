@@ -1,0 +1,177 @@
+"""Refuses estimators, methods and targets that cannot be, and says whether seeds matter."""
+
+from collections.abc import Collection
+from collections.abc import Sequence
+import sys
+from typing import Any
+
+from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+
+from optuna_treecv.estimators.compiled import CompiledEstimator
+from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.names import as_given
+from optuna_treecv.estimators.names import may_have
+from optuna_treecv.estimators.names import METHOD_NAMES
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.seeds import unset_seeds
+from optuna_treecv.rows.data import Data
+
+# Regressors of scikit-learn that take several targets, although their tags say that they do not.
+_OF_SEVERAL_TARGETS = ("BaggingRegressor", "MLPRegressor")
+
+
+def as_estimator(estimator: Any) -> Any:
+    """Return the given estimator; a River model is wrapped as a scikit-learn estimator."""
+    river = sys.modules.get("river.base")  # loaded if the caller has a River model
+    if river is None or not isinstance(estimator, river.Base):
+        return estimator
+    from optuna_treecv.estimators.river import around
+
+    return around(estimator)
+
+
+def checked_estimator(estimator: Any) -> Any:
+    """Return an estimator, a River model as one; refuse anything else."""
+    estimator = as_estimator(estimator)
+    if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
+        raise ValueError(
+            "estimator must be a scikit-learn estimator instance or a River model, got "
+            f"{estimator!r}."
+        )
+    if isinstance(estimator, Pipeline):
+        last = last_step(estimator)
+        has_fit = hasattr(last, "fit") or hasattr(type(last), "fit")  # hidden by parameters
+        if last not in (None, "passthrough") and not has_fit:
+            raise ValueError(
+                "estimator must be a Pipeline whose last step has fit, because scikit-learn's "
+                f"Pipeline does not predict otherwise, got {name_of(last)}; add fit to this class "
+                "instead."
+            )
+    return estimator
+
+
+def check_methods(
+    estimator: Any,
+    response_method: str | Sequence[str] | None,
+    argument: str,
+    of_class: bool = False,
+) -> None:
+    """Refuse an estimator that lacks the method for a response.
+
+    Parameters
+    ----------
+    estimator : estimator
+    response_method : str, sequence of str or None
+        One of those in ``make_learner``. Of several, any one will do.
+    argument : str
+        The argument that needs the response, for error messages.
+    of_class : bool
+        Also accept a method that the class defines but the current parameters hide.
+    """
+    if response_method is None:
+        return
+    methods = [response_method] if isinstance(response_method, str) else response_method
+    needed = [METHOD_NAMES.get(method, method) for method in methods]
+    owners = [estimator, type(estimator)] if of_class else [estimator]
+    if not any(may_have(owner, method) for owner in owners for method in needed):
+        raise ValueError(
+            f"{argument} needs an estimator with {' or '.join(needed)}; {name_of(estimator)} has "
+            "none."
+        )
+
+
+def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) -> None:
+    """Refuse missing numbers, and several columns where an estimator is known to take one.
+
+    Others, such as those of further libraries, may still refuse them in ``fit``.
+
+    Parameters
+    ----------
+    estimator : estimator
+    data : Data
+    searched : collection of str
+        Parameters that a search sets. A last step of a Pipeline among them is not checked.
+    """
+    if is_regressor(estimator):
+        data.check_no_target_is_missing()
+    if data.y is None or data.y.ndim == 1:
+        return
+    prefix = ""
+    while isinstance(estimator, Pipeline):
+        name, estimator = estimator.steps[-1]
+        if (prefix := prefix + name) in searched:
+            return
+        prefix += "__"
+    if data.y.ndim > 2:
+        return  # of which nothing is known here
+    if is_classifier(estimator):
+        # Classifiers of libraries without tags may take several columns, but River's do not.
+        takes_columns = as_given(estimator) is estimator
+        if type(estimator).__module__.partition(".")[0] in ("sklearn", "optuna_treecv"):
+            tags = get_tags(estimator)
+            takes_columns = tags.target_tags.multi_output or tags.classifier_tags.multi_label
+        if not takes_columns:
+            data.classes()  # raises
+        return
+    if not is_regressor(estimator):
+        raise ValueError(
+            f"y must have one column or be None for {name_of(estimator)}, got shape "
+            f"{data.y.shape}."
+        )
+    if _takes_one_target(estimator):
+        is_from_river = as_given(estimator) is not estimator
+        right = f"MultiOutputRegressor({name_of(estimator)}())"
+        if is_from_river:
+            right = "one evaluation for each column"
+        raise ValueError(
+            f"y must have one column for {name_of(estimator)}, got shape {data.y.shape}; {right} "
+            "would be right."
+        )
+
+
+# Estimators of scikit-learn that use random_state only with some values of a parameter.
+_DRAWS_BY: dict[str, tuple[str, tuple[Any, ...]]] = {
+    **dict.fromkeys(("Ridge", "RidgeClassifier"), ("solver", ("sag", "saga"))),
+    "LogisticRegression": ("solver", ("liblinear", "sag", "saga")),
+    **dict.fromkeys(("ElasticNet", "Lasso"), ("selection", ("random",))),
+    **dict.fromkeys(("NuSVC", "SVC"), ("probability", (True,))),
+}
+
+
+def _takes_one_target(regressor: Any) -> bool:
+    """Return whether a regressor is known to take a single target.
+
+    Only the tags of scikit-learn and of this package are trusted, except where an estimator holds
+    others, on which it then depends.
+    """
+    kind = type(regressor)
+    holds_others = any(
+        hasattr(value, "get_params") for value in regressor.get_params(deep=False).values()
+    )
+    return (
+        kind.__module__.partition(".")[0] in ("sklearn", "optuna_treecv")
+        and kind.__name__ not in _OF_SEVERAL_TARGETS
+        and not holds_others
+        and not get_tags(regressor).target_tags.multi_output
+    )
+
+
+def takes_seed(estimator: Any) -> bool:
+    """Return whether a seed for an estimator that is given none has an effect on its models."""
+    if isinstance(estimator, CompiledEstimator):
+        return estimator.draws and estimator.random_state is None
+    parts = {"": estimator, **estimator.get_params(deep=True)}
+    return any(_draws(parts[name.rpartition("__")[0]]) for name in unset_seeds(estimator))
+
+
+def _draws(estimator: Any) -> bool:
+    kind = type(estimator)
+    name, values = _DRAWS_BY.get(kind.__name__, ("", ()))
+    return (
+        not name
+        or not kind.__module__.startswith("sklearn.")
+        or getattr(estimator, name, None) in values
+    )

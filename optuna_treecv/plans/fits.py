@@ -1,0 +1,132 @@
+"""What plans have in common that fit folds: the task of the workers, targets, costs and errors."""
+
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Iterable
+from contextlib import contextmanager
+from functools import partial
+from pickle import PicklingError
+from typing import Any
+
+from joblib.externals.loky.backend.reduction import dumps
+import numpy as np
+from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils.parallel import delayed
+from sklearn.utils.parallel import Parallel
+
+from optuna_treecv.core.engine import Candidate
+from optuna_treecv.core.engine import in_given_order
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Request
+from optuna_treecv.estimators.seeds import seeded
+from optuna_treecv.plans.beginnings import Beginnings
+from optuna_treecv.plans.fold_task import FoldTask
+from optuna_treecv.rows.data import as_codes
+from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.scoring.metrics import Metric
+
+
+def cost_of_trainings(request: Request, kind: str) -> str:
+    """Return the number of fits or trainings, which ``kind`` names, and of their rows."""
+    n_trainings = request.cross_validation.n_folds * request.cross_validation.n_repeats
+    n_rows = request.cross_validation.n_updates_standard
+    return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in all."
+
+
+def targets_of(request: Request) -> np.ndarray:
+    """Return the class codes, or the numbers, of all rows as given."""
+    y, classes = request.data.y, request.classes
+    codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
+    return request.cross_validation.fact("targets as numbers", codes)
+
+
+def fold_task_of(
+    request: Request,
+    candidate: Candidate,
+    repeat: Repeat,
+    metrics: tuple[Metric, ...] = (),
+    kept: tuple[str, ...] = (),
+    shares_steps: bool = False,
+) -> FoldTask:
+    """Return what the fits of the folds have in common; without metrics they only respond.
+
+    Fits that are scored share fitted steps of Pipelines, and so do others with ``shares_steps``.
+    """
+    metadata, cache = request.metadata, request.cross_validation.shared.cache
+    estimator = seeded(clone(candidate), (request.settings.seed + repeat.number) % 2**32)
+    beginnings = None
+    shares_steps |= bool(metrics)
+    if shares_steps and isinstance(estimator, Pipeline) and cache is not None:
+        room = cache.max_bytes // request.settings.n_threads
+        beginnings = Beginnings(cache.memory, room)
+    return FoldTask(
+        estimator,
+        request.data.X_given,
+        request.data.y_given,
+        metrics,
+        request.data.score_weights,
+        request.classes,
+        beginnings,
+        metadata.to_fit(estimator),
+        metadata.is_routed,
+        request.cross_validation.n_targets,
+        kept,
+    )
+
+
+@contextmanager
+def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
+    """Raise an error that names the object, where this block fails as one cannot be pickled."""
+    try:
+        yield
+    except (PicklingError, TypeError, AttributeError) as error:
+        culprit = None if n_jobs == 1 else _what_cannot_be_pickled(task)
+        if culprit is None:
+            raise
+        raise ValueError(
+            f"n_jobs={n_jobs} sends {culprit} to other processes, but it cannot be pickled: "
+            f"{error}; n_jobs=1 or joblib.parallel_config('threading') would be right."
+        ) from error
+
+
+def explained(
+    task: FoldTask, n_jobs: int | None, compute: Callable[[], Iterable[Any]]
+) -> Generator[Any]:
+    """Yield the results of joblib. Errors of who asks for them are not explained."""
+    with explaining_pickles(task, n_jobs):
+        yield from compute()
+
+
+def _what_cannot_be_pickled(task: FoldTask) -> str | None:
+    parts: list[tuple[str, Any]] = [("X", task.X), ("y", task.y)]
+    parts += [("scoring", getattr(metric, "score", None)) for metric in task.metrics]
+    parameters = task.estimator.get_params(deep=True)
+    deepest = sorted(parameters.items(), key=lambda item: -item[0].count("__"))
+    parts += [(f"the estimator's parameter {name!r}", value) for name, value in deepest]
+    parts.append(("estimator", task.estimator))
+    for name, value in parts:
+        try:
+            dumps(value)
+        except Exception:  # noqa: BLE001  # whatever pickling an object may raise
+            return f"{name} ({repr(value)[:80]})"
+    return None
+
+
+def responses_of_fits(
+    request: Request, candidate: Candidate, repeat: Repeat, method: str
+) -> np.ndarray:
+    """Return the responses of the fits of the folds."""
+    cut = repeat.cut
+    why = request.data.why_only_fit(is_classifier(candidate))
+    if method != "predict" and why.startswith("y has"):
+        raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
+    fold_task = fold_task_of(request, candidate, repeat)
+    chunks, n_jobs = range(cut.n_folds), request.settings.n_jobs
+    with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):
+        responses = Parallel(n_jobs)(
+            delayed(fold_task.respond)(cut.split(chunk), method) for chunk in chunks
+        )
+    rows = np.concatenate([cut.test_rows(chunk) for chunk in chunks])
+    return in_given_order(np.concatenate(responses), rows)
