@@ -49,6 +49,7 @@ from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import METHODS
 from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval import evaluate
 from optuna_treecv.engines.fit.engine import FitPlan
 
 PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
@@ -178,7 +179,7 @@ def test_a_task_goes_with_its_last_job(estimator):
     try:
         for n_jobs in (1, 3):
             cross_validation = CrossValidation.of(X, y, Settings(cv=3), estimator, ModelCache())
-            runs = [engines.run_for(cross_validation, clone(estimator)) for _ in range(n_jobs)]
+            runs = [evaluate.run_for(cross_validation, clone(estimator)) for _ in range(n_jobs)]
             if runs[0].plan.capabilities.free_parameters:
                 runs.append(runs[0].like(clone(estimator)))
             evaluate_batch(runs)

@@ -45,9 +45,9 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.engines.sums.engine import ExactPlan
-from optuna_treecv.engines.sums.engine import KeptSums
 from optuna_treecv.engines.sums.regression import RidgeFolds
 from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.plans.joint import KeptSums
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import RowLayout

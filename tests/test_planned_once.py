@@ -20,11 +20,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import AveragedSGDClassifier
-from optuna_treecv import engines
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.crossval import evaluate
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(90, 4))
@@ -95,8 +95,8 @@ def test_each_trial_has_the_result_of_its_parameters(estimator, distributions):
 def test_estimators_that_differ_in_free_parameters_share_a_plan(monkeypatch):
     """A number that is not positive may decide, and any other setting does."""
     plans = []
-    run_for = engines.run_for
-    monkeypatch.setattr(engines, "run_for", lambda *args: plans.append(args) or run_for(*args))
+    run_for = evaluate.run_for
+    monkeypatch.setattr(evaluate, "run_for", lambda *args: plans.append(args) or run_for(*args))
 
     def model(alpha, **options):
         return make_pipeline(StandardScaler(**options), Ridge(alpha))
@@ -141,8 +141,8 @@ def test_a_trial_that_had_to_be_fitted_does_not_change_the_next_one():
 def test_further_trials_are_not_planned(monkeypatch):
     """This is what the plan is kept for: engines are asked once."""
     asked = []
-    plan_for = engines.plan_for
-    monkeypatch.setattr(engines, "plan_for", lambda *args: asked.append(args) or plan_for(*args))
+    plan_for = evaluate.plan_for
+    monkeypatch.setattr(evaluate, "plan_for", lambda *args: asked.append(args) or plan_for(*args))
     objective = treecv_objective(
         PegasosClassifier(), X, Y, param_distributions={"alpha": ALPHA}, cv=5
     )

@@ -27,6 +27,7 @@ from optuna_treecv.core.engine import ResultSpec
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval import evaluate
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.scores import FoldScores
@@ -107,7 +108,7 @@ def run_of(monkeypatch):
         given = {"cv": N_FOLDS, "shuffle": False, "scoring": "squared_error"}
         settings = Settings(**given | others, method=method)
         cross_validation = CrossValidation.of(X, Y, settings, cache=cache)
-        runs.append(engines.run_for(cross_validation, estimator))
+        runs.append(evaluate.run_for(cross_validation, estimator))
         return runs[-1]
 
     return make
