@@ -228,7 +228,7 @@ def results(monkeypatch) -> dict[tuple[str, int], CVResult]:
         result = found[trial.study.study_name, trial.number] = record_trial(trial, run, database)
         return result
 
-    monkeypatch.setattr("optuna_treecv.study.objective.record_trial", keep)
+    monkeypatch.setattr("optuna_treecv.study.trial_loop.record_trial", keep)
     return found
 
 

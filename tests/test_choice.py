@@ -197,8 +197,10 @@ def test_a_new_process_reads_the_store(binary, store_url):
     objective, study = searched(binary, store=store_url)
     here = select(study, objective, rule="one_se")
     there = pickle.loads(pickle.dumps(objective))
-    assert there._known_scores.find(study.best_trial) is None
-    assert objective._known_scores.n_bytes > 0 and there._known_scores.n_bytes == 0
+    assert there.evaluator.known_scores.find(study.best_trial) is None
+    assert (
+        objective.evaluator.known_scores.n_bytes > 0 and there.evaluator.known_scores.n_bytes == 0
+    )
     again = select(study, there, rule="one_se")
     # Rows are known here alone, so that the correction of the other process is by folds.
     assert (here.honest.by, again.honest.by) == ("rows", "folds")
@@ -218,7 +220,7 @@ def test_trials_of_other_workers_are_left_out(binary):
     assert len(alone.left_out) == 10 and "left_out=<" in repr(alone)
     by_value = sorted(study.trials, key=lambda trial: trial.value)
     for trial in by_value[:3]:
-        other._known_scores.note(trial, other.evaluate(trial.params), "minimize")
+        other.evaluator.known_scores.note(trial, other.evaluate(trial.params), "minimize")
     choice = select(study, other)
     known = {one.trial.number for one in choice.candidates}
     assert known <= {trial.number for trial in by_value[:3]}
@@ -312,14 +314,17 @@ def test_pooled_scores_have_no_pairs(binary):
 
 def test_errors_of_leave_one_out_take_a_byte(binary):
     objective, study = searched(binary, n_trials=2, cv="loo")
-    held = objective._known_scores.find(study.best_trial)
+    held = objective.evaluator.known_scores.find(study.best_trial)
     assert held.folds.nbytes == 83
     np.testing.assert_array_equal(held.folds, objective.evaluate(study.best_params).test_score)
 
 
 def test_scores_are_maximised_too(binary):
     objective, study = searched(binary, scoring="accuracy", n_trials=6)
-    assert all(objective._known_scores.find(trial).value == -trial.value for trial in study.trials)
+    assert all(
+        objective.evaluator.known_scores.find(trial).value == -trial.value
+        for trial in study.trials
+    )
 
 
 # Rules.

@@ -253,7 +253,7 @@ class Die(optuna.pruners.BasePruner):
     def prune(self, study, trial):
         if len(trial.intermediate_values) == 4:
             # Folds are written beside the fits.
-            objective._cross_validation.shared.cache._store.queue.wait()
+            objective.evaluator.cross_validation.shared.cache._store.queue.wait()
             os._exit(9)
 study = optuna.create_study(pruner=Die() if sys.argv[2] == "die" else None)
 study.enqueue_trial({"randomforestclassifier__max_depth": 3})

@@ -279,7 +279,7 @@ def test_the_kernel_refuses_sums_of_another_size(binary):
     X, y = binary
     evaluation_of = treecv_objective(
         PegasosClassifier(), X, y, param_grid={"alpha": [1.0]}
-    )._cross_validation
+    ).evaluator.cross_validation
     run = run_for(evaluation_of, PegasosClassifier())
     learner = run.plan.learner(run.estimator, run.plan.rows(run.plan.repeats[0]))
     kernel, plan = learner._kernel, evaluation_of.repeats[0].plan

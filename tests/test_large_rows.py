@@ -661,7 +661,7 @@ def test_wrong_limits(value):
 )
 def test_limits_in_words(value, n_bytes):
     objective = treecv_objective(lambda trial: PEGASOS, X, y, max_memory=value)
-    assert objective._cross_validation.settings.room.max_bytes == n_bytes
+    assert objective.evaluator.cross_validation.settings.room.max_bytes == n_bytes
 
 
 def test_wrong_folders(tmp_path):

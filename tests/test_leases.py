@@ -325,7 +325,7 @@ def trial_at(objective, params, **options):
 
 
 def name_at(objective, params):
-    run = run_for(objective._cross_validation, *objective._space.at(params))
+    run = run_for(objective.evaluator.cross_validation, *objective.evaluator.space.at(params))
     return run.missing() or None
 
 
@@ -365,7 +365,7 @@ def n_updates(trials):
 def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks):
     objective = make_objective(store_url, batch_size=24)
     statements = []
-    engine = objective._database.engine
+    engine = objective.evaluator.database.engine
     event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     study = study_of(objective)
     study.optimize(objective)
@@ -382,11 +382,11 @@ def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, m
     monkeypatch.setattr("optuna_treecv.caching.caches._BYTES_PER_WRITE", 2 * 3000 * 8)
     objective = make_objective(f"sqlite:///{tmp_path / 'store.db'}", batch_size=24)
     statements = []
-    engine = objective._database.engine
+    engine = objective.evaluator.database.engine
     event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     objective(trial_at(objective, all_params(objective)[0]))
     assert sum("INSERT INTO treecv_models" in one for one in statements) == 12
-    again = make_objective(objective._database.engine.url)
+    again = make_objective(objective.evaluator.database.engine.url)
     assert all(name_at(again, params) is None for params in all_params(again))
 
 
@@ -401,7 +401,7 @@ def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, m
 )
 def test_no_leases_where_they_are_of_no_use(tmp_path, options):
     objective = make_objective(**{"store": f"sqlite:///{tmp_path / 'store.db'}"} | options)
-    assert objective._batches.leases is None
+    assert objective._loop.batches.leases is None
 
 
 def test_no_leases_of_learners_whose_results_are_not_stored(tmp_path, binary):
@@ -411,7 +411,7 @@ def test_no_leases_of_learners_whose_results_are_not_stored(tmp_path, binary):
     objective = treecv_objective(
         MyOwn(), *binary, param_grid={"alpha": [0.1, 1.0]}, store=f"sqlite:///{tmp_path / 's.db'}"
     )
-    assert objective._batches.leases is None
+    assert objective._loop.batches.leases is None
 
 
 def test_points_that_others_are_at_are_left_out(store_url, walks):
@@ -445,7 +445,7 @@ def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found)
         assert value == make_objective().evaluate(left).mean
         assert not waiting.is_over
         if is_found:
-            run = run_for(owner._cross_validation, *owner._space.at(params))
+            run = run_for(owner.evaluator.cross_validation, *owner.evaluator.space.at(params))
             run.is_leased = True
             run.finish()
     expected = make_objective().evaluate(params)
@@ -468,7 +468,7 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
         """Ends the thread of the owner."""
 
     def fail(plan, *others):
-        if plan.request.cross_validation is not owner._cross_validation:
+        if plan.request.cross_validation is not owner.evaluator.cross_validation:
             return walk(plan, *others)
         began.set()
         assert go.wait(60)
@@ -559,7 +559,7 @@ def test_a_store_that_shows_no_leases_is_not_besieged(store_url, waits, monkeypa
     objective = make_objective(store_url)
     params = all_params(objective)[0]
     with leases_of(store_url).hold([name_at(objective, params)]):
-        monkeypatch.setattr(objective._batches.leases, "held", set)
+        monkeypatch.setattr(objective._loop.batches.leases, "held", set)
         waiting = Background(objective, trial_at(objective, params))
         until(lambda: len(times) > 2)
     assert times[2] - times[0] > 2 * 0.249
@@ -569,7 +569,7 @@ def test_a_store_that_shows_no_leases_is_not_besieged(store_url, waits, monkeypa
 def test_damaged_results_are_computed(store_url):
     objective = make_objective(store_url)
     study_of(objective).optimize(objective)
-    with objective._database.writing() as session:
+    with objective.evaluator.database.writing() as session:
         session.execute(update(MODELS).values(payload=b"damaged"))
     again = make_objective(store_url)
     study = study_of(again)
@@ -589,8 +589,8 @@ def test_a_later_study_reads_all_points(store_url, walks):
     trial = study.best_trial
     expected = tree_cross_validate(
         AveragedSGDClassifier(**trial.params),
-        again._cross_validation.data.X,
-        again._cross_validation.data.y,
+        again.evaluator.cross_validation.data.X,
+        again.evaluator.cross_validation.data.y,
         n_repeats=2,
         scoring="hinge",
     )
@@ -603,7 +603,7 @@ def test_the_next_trial_counts_a_batch_whose_trial_is_lost(store_url, monkeypatc
     """Each row update of the batch counts once, and for no later study."""
     lost, objective = make_objective(store_url, batch_size=24), make_objective(store_url)
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr("optuna_treecv.study.objective.record_trial", lambda *_: 1 / 0)
+        patch.setattr("optuna_treecv.study.trial_loop.record_trial", lambda *_: 1 / 0)
         lost(trial_at(lost, all_params(lost)[0]))
     study = study_of(objective)
     study.optimize(objective)
@@ -619,7 +619,7 @@ def test_the_next_trial_counts_a_batch_whose_trial_is_lost(store_url, monkeypatc
 def test_a_later_study_counts_what_it_trains_anew(store_url, walks):
     objective = make_objective(store_url)
     study_of(objective).optimize(objective)
-    with objective._database.writing() as session:
+    with objective.evaluator.database.writing() as session:
         session.execute(delete(MODELS))
     del walks[:]
     again = make_objective(store_url)

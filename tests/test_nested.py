@@ -314,7 +314,7 @@ def test_repeats_groups_weights_and_frames() -> None:
             SCALED_LOGISTIC, "logisticregression__C", PATH, frame, y, **settings, **folds
         )
         found = objective.nested(study)
-        cuts = [repeat.cut for repeat in objective._cross_validation.repeats]
+        cuts = [repeat.cut for repeat in objective.evaluator.cross_validation.repeats]
         assert len(found.test_score) == K * len(cuts)
         places = iter(range(len(found.test_score)))
         for cut in cuts:

@@ -646,7 +646,7 @@ def test_the_store_knows_the_range_of_a_score(scoring, binary, tmp_path):
     )
     study = optuna.create_study(direction=objective.direction)
     study.optimize(objective, n_trials=2)
-    ours, stored = objective._contest(study), Evaluations(study, store).contest()
+    ours, stored = objective.evaluator.contest(study), Evaluations(study, store).contest()
     assert stored.score_range == ours.score_range is not None
 
 
@@ -728,7 +728,7 @@ def test_the_store_knows_how_many_rows_were_trained_on_in_several_epochs(
     )
     study = optuna.create_study()
     study.optimize(objective, n_trials=3)
-    ours, stored = objective._contest(study), Evaluations(study, store).contest()
+    ours, stored = objective.evaluator.contest(study), Evaluations(study, store).contest()
     assert stored.n_trained == ours.n_trained
     assert stored.test_share == pytest.approx(ours.test_share)
     facts = study.user_attrs["treecv_evaluation"]

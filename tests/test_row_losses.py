@@ -143,7 +143,7 @@ def test_many_and_the_objective_give_the_same(binary, tmp_path):
         again = objective.evaluate({"alpha": alpha})
         np.testing.assert_array_equal(one.row_losses, again.row_losses)
         (trial,) = [trial for trial in study.trials if trial.params["alpha"] == alpha]
-        held = objective._known_scores.find(trial)
+        held = objective.evaluator.known_scores.find(trial)
         np.testing.assert_array_equal(one.row_losses, held.rows)
 
 
@@ -193,7 +193,7 @@ def test_they_take_four_bytes_per_row(binary):
     objective = treecv_objective(
         PegasosClassifier(), *binary, param_grid={"alpha": [1.0]}, n_repeats=2, row_losses=True
     )
-    book = objective._run_at({"alpha": 1.0}).book
+    book = objective.evaluator.run_at({"alpha": 1.0}).book
     assert book._losses.nbytes + book._n_tests.nbytes == 8 * 83
     result = objective.evaluate({"alpha": 1.0})
     assert result.row_losses.nbytes == 4 * 83

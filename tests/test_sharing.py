@@ -91,7 +91,7 @@ def objective_of(X, y, cache, **options):
 
 
 def evaluate(objective, estimator):
-    objective._space.estimator = lambda trial: estimator
+    objective.evaluator.space.estimator = lambda trial: estimator
     return objective.evaluate({})
 
 
@@ -433,7 +433,7 @@ def test_prefixes_are_not_remembered_without_end(monkeypatch):
     monkeypatch.setattr("optuna_treecv.caching.results._MOST_PREFIXES", 40)
     X, y = make(AveragedSGDClassifier())
     objective = objective_of(X, y, "memory", cv=16)
-    shared = objective._cross_validation.shared
+    shared = objective.evaluator.cross_validation.shared
     for start in range(20, 60):  # each value cuts a phase elsewhere
         estimator = AveragedSGDClassifier(average_start=start)
         found = evaluate(objective, estimator)
@@ -502,7 +502,7 @@ def test_threads_train_nothing_twice():
     X, y = make(PegasosClassifier(), n_rows=2000)
     for cv in (8, 1500):
         objective = objective_of(X, y, "memory", cv=cv)
-        objective._space.estimator = lambda trial: AveragedSGDClassifier("log_loss")
+        objective.evaluator.space.estimator = lambda trial: AveragedSGDClassifier("log_loss")
         barrier, results = Barrier(4), []
 
         def run(objective=objective, barrier=barrier, results=results):
@@ -553,7 +553,7 @@ class Interleaving(ModelCache):
 def test_a_model_is_never_lost_to_who_looked_for_it_too_early():
     X, y = make(PegasosClassifier(), n_classes=2)
     cache = Interleaving()
-    evaluation = objective_of(X, y, cache)._cross_validation
+    evaluation = objective_of(X, y, cache).evaluator.cross_validation
     estimator = PegasosClassifier()
     run = run_for(evaluation, estimator)
     learner = run.plan.learner(run.estimator, run.plan.rows(run.plan.repeats[0]))

@@ -136,7 +136,7 @@ def test_names_of_columns_survive(folder):
     objective = treecv_objective(
         PegasosClassifier(), folder / "parts", "label", param_grid={"alpha": [0.1]}
     )
-    assert list(objective._cross_validation.data.feature_names()) == NAMES
+    assert list(objective.evaluator.cross_validation.data.feature_names()) == NAMES
 
 
 KINDS = {

@@ -157,7 +157,7 @@ def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
         objective = objective_with(f"sqlite:///{tmp_path / f'{ours}.db'}", make(100), cv=cv)
         study = optuna.create_study(storage=storage)
         commits = []
-        for engine in (storage.engine, objective._database.engine):
+        for engine in (storage.engine, objective.evaluator.database.engine):
             event.listen(engine, "commit", commits.append)
         study.optimize(
             objective if ours else lambda trial: trial.suggest_float("step_size", 1e-3, 1.0),
@@ -194,15 +194,17 @@ def test_a_worker_takes_two_connections_and_two_commits_per_trial(
 ):
     monkeypatch.setattr("optuna_treecv.caching.caches._SECONDS_PER_WRITE", 2.0)
     objective = objective_with(store_url, make(1000), estimator, cv=10, **options)
-    objective._database.close()  # it has made the tables
+    objective.evaluator.database.close()  # it has made the tables
     connections, commits = [], []
-    event.listen(objective._database.engine, "connect", lambda *args: connections.append(args))
-    event.listen(objective._database.engine, "commit", commits.append)
+    event.listen(
+        objective.evaluator.database.engine, "connect", lambda *args: connections.append(args)
+    )
+    event.listen(objective.evaluator.database.engine, "commit", commits.append)
     is_grid = "param_grid" in options
     sampler = objective.grid_sampler() if is_grid else optuna.samplers.RandomSampler(seed=0)
     study = optuna.create_study(sampler=sampler)
     study.optimize(objective, n_trials=None if is_grid else 8)
-    objective._cross_validation.shared.cache._store.queue.wait()
+    objective.evaluator.cross_validation.shared.cache._store.queue.wait()
     n_trials = len(study.trials)
     assert n_trials >= 8
     assert 1 <= len(connections) <= 2
@@ -337,7 +339,7 @@ def test_damaged_models_are_trained_again_and_replaced(store_url, damage):
 def test_a_store_that_is_lost_is_a_warning(store_url):
     objective = objective_with(store_url)
     study = run(objective, n_trials=1)
-    with objective._database.engine.begin() as connection:
+    with objective.evaluator.database.engine.begin() as connection:
         for table in ("fold_scores", "fold_score_blocks", "evaluations", "models"):
             connection.execute(text(f"DROP TABLE treecv_{table}"))
     with pytest.warns(RuntimeWarning, match="trials go on without"):
@@ -354,7 +356,7 @@ def test_a_store_that_is_lost_is_a_warning(store_url):
 def test_a_table_that_is_lost_stops_what_needs_it(store_url, table, purpose):
     objective = objective_with(store_url)
     run(objective, n_trials=1)
-    with objective._database.engine.begin() as connection:
+    with objective.evaluator.database.engine.begin() as connection:
         connection.execute(text("DROP TABLE treecv_fold_scores"))
         connection.execute(text("DROP TABLE treecv_fold_score_blocks"))
         connection.execute(text(f"DROP TABLE treecv_{table}"))
@@ -399,7 +401,7 @@ def test_an_error_whose_message_is_no_text(tmp_path):
         query = "UPDATE sqlite_master SET name = CAST(x'cf28' AS TEXT), sql = 'CREATE x'"
         connection.execute(f"{query} WHERE name = 'treecv_leases'")
         connection.commit()
-    objective._database.engine.dispose()
+    objective.evaluator.database.engine.dispose()
     with pytest.warns(RuntimeWarning, match="store sqlite.*decode.*trials go on without"):
         study = run(objective, n_trials=2)
     assert study.trials[0].value == objective_with(None).evaluate(study.trials[0].params).mean
@@ -407,7 +409,7 @@ def test_an_error_whose_message_is_no_text(tmp_path):
         with pytest.raises(ValueError, match="store must be .*decode"):
             use(f"sqlite:///{path}")
     with pytest.raises(ValueError, match="store must be .*decode"):
-        load_evaluations(objective._database)
+        load_evaluations(objective.evaluator.database)
 
 
 def test_a_server_that_stops_is_a_warning(request):
@@ -424,7 +426,7 @@ def test_a_server_that_stops_is_a_warning(request):
     study.optimize(objective, n_trials=1)
     named = ["run" in trial.user_attrs["treecv"] for trial in study.trials]
     assert named == [True, False, False, True]
-    objective._database.engine.dispose()
+    objective.evaluator.database.engine.dispose()
 
 
 def test_a_full_disk_is_a_warning(tmp_path):
@@ -508,7 +510,7 @@ def test_a_newer_version_changes_the_tables_meanwhile(store_url, change):
     objective = objective_with(store_url, **options)
     study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
     study.optimize(objective, n_trials=2)
-    with objective._database.engine.begin() as connection:
+    with objective.evaluator.database.engine.begin() as connection:
         if "NOT NULL" in change and store_url.startswith("sqlite"):  # which refuses no default
             connection.execute(text("DELETE FROM treecv_fold_scores"))
             connection.execute(text("DELETE FROM treecv_evaluations"))

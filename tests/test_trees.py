@@ -485,7 +485,7 @@ def test_rows_in_bins_are_held_once_and_not_pickled():
     space = {"max_bins": IntDistribution(10, 40)}
     objective = treecv_objective(tree, X, y, param_distributions=space, cv=5)
     values = {bins: objective.evaluate({"max_bins": bins}).mean for bins in (10, 20, 40)}
-    assert [*objective._cross_validation._found.last] == ["binned rows"]
+    assert [*objective.evaluator.cross_validation._found.last] == ["binned rows"]
     data = pickle.dumps(objective)
     assert len(data) < X.nbytes + 10 * y.nbytes
     again = pickle.loads(data)

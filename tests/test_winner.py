@@ -95,9 +95,9 @@ def test_outputs_are_those_of_the_folds(estimator, grid, scoring, method, batch_
     objective, study = searched(estimator, grid, data, **options)
     for trial in study.trials:
         assert trial.user_attrs["treecv"]["method"] == method
-        held = objective._known_scores.find(trial).outputs
+        held = objective.evaluator.known_scores.find(trial).outputs
         assert held
-        tested = objective._cross_validation.tested(method).rows
+        tested = objective.evaluator.cross_validation.tested(method).rows
         for name, response in held.items():
             expected = objective.predict_oof(trial, name)[tested]
             if expected.dtype.kind == "U":
@@ -109,16 +109,16 @@ def test_outputs_are_those_of_the_folds(estimator, grid, scoring, method, batch_
 
 def test_outputs_of_repeats_lie_behind_each_other():
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS, n_repeats=3, cv=4)
-    held = objective._known_scores.find(study.best_trial).outputs["predict"]
+    held = objective.evaluator.known_scores.find(study.best_trial).outputs["predict"]
     assert held.shape == (3 * len(X),) and held.dtype == np.int8
-    tested = objective._cross_validation.tested("neighbors")
+    tested = objective.evaluator.cross_validation.tested("neighbors")
     errors = np.unique(LABELS)[held] != LABELS[tested.rows]
     assert errors @ tested.test_shares == pytest.approx(study.best_value, abs=1e-12)
 
 
 def test_nothing_is_held_where_that_is_not_asked_for():
     objective, study = searched(LogisticRegression(), {"C": [0.1, 1.0]}, keep_outputs=False)
-    assert not objective._known_scores.find(study.best_trial).outputs
+    assert not objective.evaluator.known_scores.find(study.best_trial).outputs
     with pytest.raises(
         ValueError, match="^keep_outputs must be one of 'auto', 'all', False, got True"
     ):
@@ -210,7 +210,7 @@ def test_rows_are_those_of_row_losses():
     objective, study = searched(Ridge(), {"alpha": [0.1, 1.0, 10.0]}, NUMBERS)
     with_rows, same = searched(Ridge(), {"alpha": [0.1, 1.0, 10.0]}, NUMBERS, row_losses=True)
     # By the first, no outputs were held: its scores follow from sums alone.
-    assert not objective._known_scores.find(study.best_trial).outputs
+    assert not objective.evaluator.known_scores.find(study.best_trial).outputs
     one, two = objective.honest(study), with_rows.honest(same)
     assert one.mean == pytest.approx(two.mean, rel=1e-5) and one.by == two.by == "rows"
 
@@ -290,7 +290,7 @@ def test_blocks_are_drawn_of_rows_in_the_order_of_time(cv):
 def test_blocks_of_repeats_are_the_same_rows():
     options = {"cv": TimeSeriesSplit(5), "n_repeats": 2, "method": "fit"}
     objective, study = searched(RandomForestClassifier(3), {"max_depth": [1, 3]}, **options)
-    tested = objective._cross_validation.tested("fit")
+    tested = objective.evaluator.cross_validation.tested("fit")
     pieces = tested.pieces(5, 20).reshape(2, -1)
     np.testing.assert_array_equal(*pieces)
     np.testing.assert_array_equal(
@@ -301,7 +301,7 @@ def test_blocks_of_repeats_are_the_same_rows():
 
 def test_the_standard_error_of_blocks_is_that_of_a_stratified_sample():
     objective, _ = searched(KNeighborsClassifier(), {"n_neighbors": [3]}, cv=TimeSeriesSplit(5))
-    tested = objective._cross_validation.tested("neighbors")
+    tested = objective.evaluator.cross_validation.tested("neighbors")
     losses = np.random.default_rng(0).normal(size=(5, 40)) + np.arange(5)[:, None]
     means = losses.reshape(5, 5, 8).mean(axis=2)  # 5 blocks of 8 rows in each fold
     error = np.sqrt(np.var(means, axis=1, ddof=1).sum() / 5 / 5**2)
@@ -455,7 +455,7 @@ def test_members_are_those_of_greedy_selection():
     objective, study = searched(KNeighborsClassifier(), grid, scoring="log_loss")
     ensemble = objective.ensemble(study, size=8)
     assert type(ensemble) is VotingClassifier
-    trials, tested = study.trials, objective._cross_validation.tested("neighbors").rows
+    trials, tested = study.trials, objective.evaluator.cross_validation.tested("neighbors").rows
     probabilities = np.array(
         [objective.predict_oof(t, "predict_proba")[tested].astype(np.float32) for t in trials]
     ).astype(float)
@@ -501,7 +501,7 @@ def test_regressors(scoring):
 def test_scores_of_folds_decide_where_rows_have_none():
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc")
     ensemble = objective.ensemble(study, size=5)
-    tested = objective._cross_validation.tested("neighbors")
+    tested = objective.evaluator.cross_validation.tested("neighbors")
     trials = {f"trial_{trial.number}": trial for trial in study.trials}
     mean = np.average(
         [objective.predict_oof(trials[n], "predict_proba")[:, 1] for n, _ in ensemble.estimators],
@@ -620,7 +620,7 @@ def test_kept_results_have_the_outputs(estimator, monkeypatch):
     name = "alpha" if hasattr(estimator, "alpha") else "var_smoothing"
     objective, study = searched(estimator, {name: [1e-3, 1e-2]}, scoring="error")
     mean = objective.honest(study).mean
-    objective._known_scores = KnownScores()
+    objective.evaluator.known_scores = KnownScores()
     monkeypatch.setattr(type(estimator), "fit", None)
     monkeypatch.setattr(type(estimator), "partial_fit", None)
     assert objective.honest(study).mean == mean

@@ -166,9 +166,9 @@ def test_no_score_changes(estimator, grid, rows, scoring):
 def test_outputs_are_those_that_were_scored():
     objective, study = searched(Flipping(), {"flips": [True]}, scoring="accuracy")
     assert objective.honest(study).value == study.best_value
-    held = objective._known_scores.find(study.best_trial).outputs["predict"]
-    rows = objective._cross_validation.tested("fit").rows
-    shares = objective._cross_validation.tested("fit").test_shares
+    held = objective.evaluator.known_scores.find(study.best_trial).outputs["predict"]
+    rows = objective.evaluator.cross_validation.tested("fit").rows
+    shares = objective.evaluator.cross_validation.tested("fit").test_shares
     assert (held == CODES[rows]) @ shares == pytest.approx(study.best_value, abs=1e-12)
 
 
@@ -177,7 +177,7 @@ def test_no_fold_predicts_once_more(scoring):
     Counting.n_asked = 0
     objective, study = searched(Counting(random_state=0), {"max_depth": [1]}, scoring=scoring)
     assert Counting.n_asked == 4
-    assert objective._known_scores.find(study.best_trial).outputs
+    assert objective.evaluator.known_scores.find(study.best_trial).outputs
 
 
 def test_scorers_of_estimators_see_them_as_they_are():
@@ -185,20 +185,20 @@ def test_scorers_of_estimators_see_them_as_they_are():
     objective, study = searched(
         DecisionTreeClassifier(random_state=0), DEPTHS, scoring=scoring, optimize="error"
     )
-    assert objective._known_scores.find(study.best_trial).outputs
+    assert objective.evaluator.known_scores.find(study.best_trial).outputs
 
 
 def test_outputs_that_are_no_numbers_are_not_held():
     scoring = make_scorer(error_without_nan, greater_is_better=False)
     objective, study = searched(Without(), {"slope": [1.0, 2.0]}, NUMBERS, scoring=scoring)
-    assert not objective._known_scores.find(study.best_trial).outputs
+    assert not objective.evaluator.known_scores.find(study.best_trial).outputs
     assert study.best_trial.user_attrs["treecv"].get("diverged_folds", 0) == 0
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_outputs_that_are_too_large_are_not_held():
     objective, study = searched(Without(), {"slope": [1e60]}, NUMBERS, np.ones_like(X), cv=60)
-    assert not objective._known_scores.find(study.best_trial).outputs
+    assert not objective.evaluator.known_scores.find(study.best_trial).outputs
 
 
 def test_numbers_far_from_zero_are_not_rounded():

@@ -278,7 +278,7 @@ def plot_choice(
         return _message(title, of, "The study has several objectives.")
     if of.best(1).empty:
         return _message(title, of, "No finished trial has a finite value.")
-    contest = of.contest() if objective is None else objective._contest(study)
+    contest = of.contest() if objective is None else objective.evaluator.contest(study)
     compared = None if contest is None else compare_trials(contest, simpler, n_best)
     if contest is None or compared is None:
         text = "The scores of two or more folds are needed, and are not known."

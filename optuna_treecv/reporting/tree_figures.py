@@ -52,7 +52,7 @@ def plot_tree_agreement(
     >>> len(plot_tree_agreement(objective).data[0].x)
     5
     """
-    estimator = objective._space.candidate(params)[0]
+    estimator = objective.evaluator.space.candidate(params)[0]
     shares = _grown(objective, estimator).agreement(estimator)
     figure = go.Figure(
         go.Scatter(
@@ -66,7 +66,7 @@ def plot_tree_agreement(
     )
     figure.update_xaxes(title_text="depth", rangemode="tozero")
     figure.update_yaxes(title_text="rows in shared nodes, %", range=[0, 104])
-    n_folds = objective._cross_validation.n_folds
+    n_folds = objective.evaluator.cross_validation.n_folds
     subtitle = f"{n_folds} folds; nodes that a fold shares are searched once"
     return finish(figure, "Agreement of the folds' trees", subtitle)
 
@@ -108,7 +108,7 @@ def plot_pruning_path(
     >>> [trace.name for trace in plot_pruning_path(objective).data]
     ['mean of the folds', 'best', 'smallest within one standard error']
     """
-    estimator = objective._space.candidate(params)[0]
+    estimator = objective.evaluator.space.candidate(params)[0]
     metric = _grown(objective, estimator).request.scoring.name
     alphas, n_leaves, results = _pruning_path(objective, estimator, most)
     if results[0].std is None:
@@ -163,7 +163,7 @@ def plot_pruning_path(
 
 def _grown(objective: TreeCVObjective, estimator: Any) -> Any:
     """Return the plan of an estimator; refuse one that is not evaluated by a forest."""
-    run = run_for(objective._cross_validation, estimator)
+    run = run_for(objective.evaluator.cross_validation, estimator)
     if run.plan.name != "forest":
         raise ValueError(
             "objective must evaluate a HistTreeClassifier or a HistTreeRegressor by "
@@ -187,7 +187,9 @@ def _pruning_path(
     between = np.sqrt(alphas * np.append(alphas[1:], alphas[-1]))
     chosen = np.unique(np.linspace(0, len(alphas) - 1, min(most, len(alphas))).round().astype(int))
     results = [
-        run_for(objective._cross_validation, clone(whole).set_params(ccp_alpha=alpha)).finish()
+        run_for(
+            objective.evaluator.cross_validation, clone(whole).set_params(ccp_alpha=alpha)
+        ).finish()
         for alpha in between[chosen].tolist()
     ]
     return between[chosen], n_leaves[chosen], results

@@ -506,12 +506,12 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(estimator, **given, **options)
         if self.error_score != "raise":
-            objective._try_all_folds()
+            objective.evaluator.try_all_folds()
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a pruner, which the user may not know.
         is_meant = self.study is None or isinstance(pruner, RacingPruner)
         if pruner is not None and is_meant:
-            objective._report_for(pruner)
+            objective.evaluator.report_for(pruner)
         return objective
 
     def _study_for(self, objective: TreeCVObjective, seed: int) -> optuna.Study:
@@ -534,7 +534,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                 "random_state must be an int where study has trials, the same for all of them, "
                 f"since None shuffles the rows, and so the folds, anew in each search. ({error})"
             ) from error
-        check_trials(self.study, objective._space.axes)
+        check_trials(self.study, objective.evaluator.space.axes)
         return self.study
 
     @property
@@ -560,12 +560,12 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         if self.study is None and (points is None or points.is_sample):
             n_trials = max(0, n_trials - _n_scored(before))
         if points is not None:
-            points.find_missing(trials.objective._space.axes, before)
+            points.find_missing(trials.objective.evaluator.space.axes, before)
             if self._n_trials is not None or points.is_sample:
                 del points.missing[n_trials:]
             if points.is_sample:
                 # No other points of the grid are evaluated ahead of their trials.
-                trials.objective._space.grids = [
+                trials.objective.evaluator.space.grids = [
                     {name: [code] for name, code in point.items()} for point in points.missing
                 ]
             study.sampler = points
@@ -600,7 +600,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         rule: Literal["best", "one_se"] = "one_se" if self._is_one_se else "best"
         try:
             with warnings.catch_warnings(action="ignore"):
-                self._honest = objective._correction(study, rule, self.simpler)[0][-1]
+                self._honest = objective.evaluator.correction(study, rule, self.simpler)[0][-1]
         except ValueError as error:
             self._honest = f"{_UNKNOWN}: {error}"
 
@@ -723,7 +723,7 @@ def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
         distributions = {name: distributions[name] for name in simpler}
     elif known_direction(list(distributions)) is None:
         known = ""
-        if (example := objective._space.example) is not None:
+        if (example := objective.evaluator.space.example) is not None:
             names = [name for name in example.get_params() if known_direction([name])]
             known = f", of which {name_of(example)} has {', '.join(names) or 'none'}"
         raise ValueError(
@@ -786,7 +786,7 @@ def row_by_one_se(
     ValueError
         If the fold scores of the best trial are not known, or no trial has a finite score.
     """
-    contest = objective._contest(study)
+    contest = objective.evaluator.contest(study)
     contest = contest._replace(trials=[one for one in contest.trials if one.number in numbers])
     if not contest.trials:
         raise ValueError("refit='one_se' needs a trial with a finite score, but there is none.")
@@ -797,4 +797,4 @@ def row_by_one_se(
             "an earlier run has not kept; store, given from the first run on, keeps fold scores, "
             "and refit=True needs none."
         )
-    return numbers.index(objective._choose(contest, "one_se", simpler).trial.number)
+    return numbers.index(objective.evaluator.choose(contest, "one_se", simpler).trial.number)

@@ -188,7 +188,7 @@ class Trials:
             or trial.number in self.errors
             or trial.number in self._rows
         ]
-        pairs = [] if points is None else points.tried(self.objective._space.axes, trials)
+        pairs = [] if points is None else points.tried(self.objective.evaluator.space.axes, trials)
         if points is None or points.is_sample:
             numbers = {trial.number for _, trial in pairs}
             others = [trial for trial in trials if trial.number not in numbers]
@@ -198,7 +198,7 @@ class Trials:
         stored: Mapping[int, Mapping[str, np.ndarray]] = {}
         if self.objective.n_splits <= MOST_SPLITS:
             earlier = [trial for trial in trials if trial.number not in self._rows]
-            stored = self.objective._known_scores.stored(earlier, self.objective.n_splits)
+            stored = self.objective.evaluator.known_scores.stored(earlier, self.objective.n_splits)
         directions = self.objective.score_directions
         rows = []
         for params, trial in pairs:

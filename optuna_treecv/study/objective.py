@@ -1,16 +1,13 @@
 """The objective that ``study.optimize`` calls: a trial becomes an estimator, then a value."""
 
 from collections.abc import Collection
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from threading import Lock
 from typing import Any
 from typing import Literal
-from typing import NamedTuple
 from typing import Unpack
 import warnings
 
@@ -18,7 +15,6 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
-from optuna.distributions import FloatDistribution
 from sklearn.ensemble import VotingClassifier
 from sklearn.ensemble import VotingRegressor
 
@@ -27,110 +23,41 @@ from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.cross_validation import Search
-from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.html import as_table
-from optuna_treecv.core.intervals import check_level
 from optuna_treecv.core.result import CVResult
-from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Arguments
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import takes_settings
-from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.evaluate import explain
 from optuna_treecv.crossval.evaluate import run_for
-from optuna_treecv.crossval.inner_folds import check_folds
-from optuna_treecv.crossval.outputs import computed_outputs
 from optuna_treecv.estimators.base import MOST_EPOCHS
 from optuna_treecv.estimators.checks import as_estimator
 from optuna_treecv.estimators.without_effect import check_effect
-from optuna_treecv.rows.progress import heard_by
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.model_store import ModelStore
-from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.advice import advice_of
-from optuna_treecv.study.attributes import facts_of_trial
-from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
-from optuna_treecv.study.batches import Batches
+from optuna_treecv.study.after_study import ensemble_of
+from optuna_treecv.study.after_study import fitted_best
+from optuna_treecv.study.after_study import nested_score
 from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
-from optuna_treecv.study.choice import check_rule
 from optuna_treecv.study.choice import Choice
-from optuna_treecv.study.choice import choice_of
-from optuna_treecv.study.choice import Contest
-from optuna_treecv.study.choice import contest_of
-from optuna_treecv.study.choice import edges_of
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
-from optuna_treecv.study.ensemble import averaged_method
-from optuna_treecv.study.ensemble import Candidates
-from optuna_treecv.study.ensemble import MOST_MEMBERS
-from optuna_treecv.study.ensemble import most_trials
-from optuna_treecv.study.ensemble import voting
-from optuna_treecv.study.honest import Correction
-from optuna_treecv.study.honest import correction_of
-from optuna_treecv.study.honest import Found
+from optuna_treecv.study.evaluator import Evaluator
 from optuna_treecv.study.honest import Honest
 from optuna_treecv.study.honest import honest_of
-from optuna_treecv.study.honest import in_order
-from optuna_treecv.study.known_scores import KnownScores
-from optuna_treecv.study.known_scores import record_trial
 from optuna_treecv.study.nested import Nested
-from optuna_treecv.study.nested import nested_again
-from optuna_treecv.study.nested import nested_of
-from optuna_treecv.study.race import evaluate_reporting
-from optuna_treecv.study.race import Incumbents
-from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import as_space
-from optuna_treecv.study.space import Candidate
 from optuna_treecv.study.space import check_given
 from optuna_treecv.study.space import GridSampler
-from optuna_treecv.study.space import points_beside
 from optuna_treecv.study.space import Space
-from optuna_treecv.study.study_check import is_one_pass
-from optuna_treecv.study.study_check import report_for
-from optuna_treecv.study.study_check import StudyCheck
-from optuna_treecv.study.study_check import warn_if_mixed
-
-
-class _Planned(NamedTuple):
-    """The last plan. Trials that differ only in parameters of the models alone copy it.
-
-    Attributes
-    ----------
-    params : dict
-        The params of the trial that was planned.
-    n_epochs : int or None
-        Its epochs.
-    run : Run
-        A run with this plan, which is never evaluated.
-    """
-
-    params: dict[str, Any]
-    n_epochs: int | None
-    run: Run
-
-    def serves(self, params: dict[str, Any], n_epochs: int | None) -> bool:
-        """Return whether the run at other params has the same plan.
-
-        Numbers of ``free_parameters`` may differ while they are positive and finite. Others
-        decide, such as ``alpha=0`` of ``Ridge``, which has no exact folds, or an infinite ``C``.
-        """
-        own = self._pick_decisive(self.params)
-        return n_epochs == self.n_epochs and self._pick_decisive(params) == own
-
-    def _pick_decisive(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the params that decide on the plan, with their types."""
-        free = self.run.plan.capabilities.free_parameters
-        return {
-            name: (type(value), value)
-            for name, value in params.items()
-            if name not in free or type(value) not in (int, float) or not 0 < value < np.inf
-        }
+from optuna_treecv.study.trial_loop import TrialLoop
 
 
 class TreeCVObjective:
@@ -155,20 +82,11 @@ class TreeCVObjective:
         batch_size: int = 1,
         leases: Leases | None = None,
     ) -> None:
-        scoring = cross_validation.settings.scored_by
-        self.directions = ["minimize"] if scoring is None else scoring.directions
-        self._space = space
-        self._cross_validation = cross_validation
-        self._report = report
-        self._database = database
+        self.evaluator = Evaluator(space, cross_validation, report, database)
+        self.directions = self.evaluator.directions
         grids = space.grids
         self.param_grid = grids[0] if grids is not None and len(grids) == 1 else grids
-        self._study_check = StudyCheck(cross_validation, grids)
-        self._batches = Batches(batch_size, leases)
-        self._incumbents = Incumbents()
-        self._known_scores = KnownScores(database)
-        self._report_lock = Lock()
-        self._planned: _Planned | None = None  # the last one
+        self._loop = TrialLoop(self.evaluator, batch_size, leases)
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: what trials will do."""
@@ -177,40 +95,27 @@ class TreeCVObjective:
         rows["direction"] = ", ".join(self.directions)
         with suppress(ValueError):  # where a callable makes the estimators, nothing is known yet
             what, *steps = self.explain().splitlines()
-            rows |= {"folds": self._cross_validation.folds_in_words, "each trial": what}
+            rows |= {"folds": self.evaluator.cross_validation.folds_in_words, "each trial": what}
             rows["steps"] = "; ".join(step.strip() for step in steps)
         return as_table("TreeCVObjective", rows)
 
     def __repr__(self) -> str:
         """Return the estimator, the searched parameters, the folds and the direction."""
-        example, direction = self._space.example, ", ".join(self.directions)
+        example, direction = self.evaluator.space.example, ", ".join(self.directions)
         if example is None:  # a callable makes the estimators, and nothing else is known yet
             return f"TreeCVObjective(<callable>, direction={direction!r})"
         return (
             f"TreeCVObjective({type(example).__name__}, "
             f"searched=<{', '.join(self.param_distributions)}>, "
-            f"cv={self._cross_validation.folds_in_words!r}, direction={direction!r})"
+            f"cv={self.evaluator.cross_validation.folds_in_words!r}, direction={direction!r})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Its notes on studies and trials hold locks, and are made again.
-        options = self._report, self._database, self._batches.size, self._batches.leases
-        return type(self), (self._space, self._cross_validation, *options)
-
-    def _report_for(self, pruner: optuna.pruners.BasePruner, run: Run | None = None) -> None:
-        """Make the reports that a pruner needs, from before the first trial on."""
-        run = self._run_at(None) if run is None else run
-        report = report_for(pruner, run)
-        self._report = report
-        self._evaluate_by(self._cross_validation.with_report(report))
-
-    def _try_all_folds(self) -> None:
-        """Go on where a fold has failed, from before the first trial on."""
-        self._evaluate_by(self._cross_validation.trying_all_folds())
-
-    def _evaluate_by(self, cross_validation: CrossValidation) -> None:
-        self._cross_validation = self._study_check.cross_validation = cross_validation
-        self._planned = None
+        # Its notes on studies and trials hold locks, and are made again.
+        one, batches = self.evaluator, self._loop.batches
+        options = one.report, one.database, batches.size, batches.leases
+        return type(self), (one.space, one.cross_validation, *options)
 
     def pruner(self) -> optuna.pruners.BasePruner:
         """Return the pruner that fits the reports of this objective.
@@ -234,33 +139,36 @@ class TreeCVObjective:
         >>> type(objective.pruner()).__name__
         'RacingPruner'
         """
-        if self._report is None or self._cross_validation.settings.why_no_report is not None:
+        if (
+            self.evaluator.report is None
+            or self.evaluator.cross_validation.settings.why_no_report is not None
+        ):
             return optuna.pruners.NopPruner()
         return RacingPruner()
 
     @property
     def n_splits(self) -> int:
         """The number of folds, over all repeats."""
-        return self._cross_validation.n_repeats * self._cross_validation.n_folds
+        return self.evaluator.cross_validation.n_repeats * self.evaluator.cross_validation.n_folds
 
     @property
     def has_fold_scores(self) -> bool:
         """Whether there are several folds, and the optimised score is computed for each."""
-        run = self._run_at(None)
-        n_folds = self._cross_validation.tested(run.method_name).n_folds
+        run = self.evaluator.run_at(None)
+        n_folds = self.evaluator.cross_validation.tested(run.method_name).n_folds
         return n_folds > 1 and not run.request.is_pooled
 
     @property
     def score_directions(self) -> dict[str, str]:
         """The direction of each score by its name, "minimize" or "maximize"."""
-        scoring = self._run_at(None).request.scoring
+        scoring = self.evaluator.run_at(None).request.scoring
         directions = [metric.direction for metric in scoring.metrics]
         return dict(zip(scoring.names, directions, strict=True))
 
     @property
     def param_distributions(self) -> dict[str, BaseDistribution]:
         """The distribution of each parameter; empty if a callable suggests for itself."""
-        return {name: axis.distribution for name, axis in self._space.axes.items()}
+        return {name: axis.distribution for name, axis in self.evaluator.space.axes.items()}
 
     def fingerprint(self) -> str:
         """Return a short name of the data, the folds, the scoring and the method of evaluation.
@@ -275,9 +183,10 @@ class TreeCVObjective:
         ValueError
             If a callable makes the estimators, so that their scoring is not known.
         """
-        run = self._run_at(None)
-        order = self._cross_validation.describe()["order"]
-        return f"{self._cross_validation.digest(run.request.scoring)} {run.method_name} {order}"
+        run = self.evaluator.run_at(None)
+        cross_validation = run.request.cross_validation
+        digest, order = cross_validation.digest(run.request.scoring), cross_validation.describe()
+        return f"{digest} {run.method_name} {order['order']}"
 
     @property
     def direction(self) -> str:
@@ -311,7 +220,7 @@ class TreeCVObjective:
             If the study's direction contradicts the scoring, or an argument is found to be wrong.
         """
         result = self.evaluate_trial(trial)
-        scoring = self._cross_validation.settings.scored_by
+        scoring = self.evaluator.cross_validation.settings.scored_by
         if scoring is None or not scoring.returns_tuple:
             return result.mean
         return tuple(result.scores[name].mean for name in scoring.optimized_names)
@@ -334,46 +243,7 @@ class TreeCVObjective:
         optuna.TrialPruned, ValueError
             As for a call.
         """
-        self._study_check.directions(getattr(trial, "study", None), self.directions)
-        race, listener = None, partial(_write_progress, trial)
-        try:
-            with self._batches.call(), heard_by(listener):
-                self._choose_report(trial)
-                run = self._run(trial)
-                if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
-                    self._study_check.trial(trial, run)
-                    is_in_grid = self._space.grids is not None
-                    race = self._race(trial, run)
-                    if race is not None and race.compares_folds:
-                        run = run.with_row_scores()
-                    if self._database is not None:
-                        run.comes_again = is_in_grid or _may_recur(trial.distributions)
-                    others = partial(self._unseen, trial, run) if is_in_grid else None
-                    if self._cross_validation.settings.is_early:
-                        run.watch = race or Watch()
-                    self._batches.compute(run, others)
-                with self._batches.leased(run):
-                    if self._cross_validation.settings.report is None:
-                        run.complete()
-                    else:
-                        self._run_reporting(trial, run, race)
-            result = record_trial(trial, run, self._database)
-        except optuna.TrialPruned:
-            raise
-        except Exception as error:
-            where = f"in trial {trial.number} with parameters {trial.params}"
-            error.add_note(f"This happened {where}.{advice_on(error)}")
-            raise
-        direction = run.request.scoring.first.direction
-        self._known_scores.note(trial, result, direction, run.responses())
-        return result
-
-    def _choose_report(self, trial: Any) -> None:
-        """Choose, for report="auto", what the pruner of a study needs, in its first trial."""
-        with self._report_lock:
-            may_report = self._cross_validation.settings.why_no_report is None
-            if self._report == "auto" and may_report and isinstance(trial, optuna.Trial):
-                self._report_for(trial.study.pruner, self._run(trial))
+        return self._loop.evaluate(trial)
 
     def check_study(self, study: optuna.Study) -> None:
         """Refuse a study whose values cannot be compared with those of this objective.
@@ -390,10 +260,10 @@ class TreeCVObjective:
         ValueError
             If its direction, or the data, folds or scoring of its trials, differ.
         """
-        self._study_check.directions(study, self.directions)
-        if self._space.axes:
-            run = self._run_at(None)
-            for difference in self._study_check.differences(study, run):
+        self.evaluator.study_check.directions(study, self.directions)
+        if self.evaluator.space.axes:
+            run = self.evaluator.run_at(None)
+            for difference in self.evaluator.study_check.differences(study, run):
                 raise ValueError(difference)
 
     def evaluate(self, params: Mapping[str, Any]) -> CVResult:
@@ -415,7 +285,7 @@ class TreeCVObjective:
             If a parameter has no value, or the estimator cannot be evaluated.
         """
         check_given("params", params, ())
-        return self._run_at(params).finish()
+        return self.evaluator.run_at(params).finish()
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameter values of a trial, for ``set_params`` of the estimator.
@@ -435,8 +305,7 @@ class TreeCVObjective:
         ValueError
             If a parameter has no value.
         """
-        check_given("params", params, self._space.axes)
-        return self._space.values_of(params)
+        return self.evaluator.values_of(params)
 
     def explain(self, params: Mapping[str, Any] | None = None) -> str:
         """Return how the estimator is evaluated, why, and what it costs, in words.
@@ -467,7 +336,7 @@ class TreeCVObjective:
         >>> print(objective.explain().partition(". ")[0])
         Ridge is evaluated by method='exact', since its models follow from sums over rows
         """
-        return explain(self._cross_validation, *self._space.candidate(params))
+        return explain(self.evaluator.cross_validation, *self.evaluator.space.candidate(params))
 
     def best_estimator(
         self,
@@ -505,22 +374,7 @@ class TreeCVObjective:
         ValueError
             If an argument is wrong, or the model diverges.
         """
-        check_choice("kind", kind, ("refit", "kfold_average"))
-        check_rule(rule)
-        trial, candidate = self._trial_and_candidate(study, rule, simpler)
-        lists = {name: axis.codes for name, axis in self._space.axes.items() if axis.codes}
-        others = []
-        if isinstance(study, optuna.Study):
-            others = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-        if edges := edges_of(trial, lists, others):
-            listed = " and ".join(f"{name}={where}" for name, where in edges.items())
-            warn_caller(
-                f"trial {trial.number} has {listed}; a wider range may hold a better value."
-            )
-        if kind == "refit":
-            return run_for(self._cross_validation, *candidate, is_scored=False).fit()
-        run = run_for(self._cross_validation, *candidate, wants_average="kind must be 'refit'")
-        return run.finish().kfold_estimator()
+        return fitted_best(self.evaluator, study, rule, kind, simpler)
 
     def predict_oof(
         self,
@@ -570,8 +424,8 @@ class TreeCVObjective:
         >>> objective.predict_oof(study).shape
         (442,)
         """
-        _, candidate = self._trial_and_candidate(study)
-        run = run_for(self._cross_validation, *candidate, is_scored=False)
+        _, candidate = self.evaluator.trial_and_candidate(study)
+        run = run_for(self.evaluator.cross_validation, *candidate, is_scored=False)
         return run.predict(method, "method")
 
     def honest(
@@ -630,27 +484,8 @@ class TreeCVObjective:
         >>> honest.mean > study.best_value
         True
         """
-        correction, run = self._correction(study, rule, simpler, level, score)
+        correction, run = self.evaluator.correction(study, rule, simpler, level, score)
         return honest_of(correction, run, level)
-
-    def _correction(
-        self, study: Any, rule: Any, simpler: Any, level: float = 0.95, score: str | None = None
-    ) -> tuple[Correction, Run]:
-        """Return what ``honest`` follows from, and the run of the best trial."""
-        scoring = self._cross_validation.settings.scored_by
-        names = scoring.optimized_names if scoring is not None and scoring.returns_tuple else []
-        if score not in names if names else score is not None:
-            right = f"one of {', '.join(map(repr, names))}" if names else "None for a single score"
-            raise ValueError(f"score must be {right}, got {score!r}.")
-        number = names.index(score) if score is not None else None
-        contest = self._contest(study, number)
-        run = self._run_of(contest.trials[0])
-        if number:  # scores of folds and rows are held for the first one
-            run = run.optimizing(number)
-            why = "since the scores of folds are held for the first of several optimised scores"
-            contest = contest._replace(folds_of=lambda trials: {}, rows={}, why_unknown=why)
-        simpler = self._with_values(simpler)
-        return correction_of(contest, run, self._outputs_of, rule, simpler, level), run
 
     def ensemble(
         self,
@@ -711,31 +546,7 @@ class TreeCVObjective:
         >>> ensemble.oof_score_ <= study.best_value
         True
         """
-        size = check_integer("size", size, MOST_MEMBERS)
-        check_choice("kind", kind, ("refit", "kfold_average"))
-        level = check_level(level)
-        contest = self._contest(study)
-        run = self._run_of(contest.trials[0])
-        method, classes = averaged_method(run), run.request.classes
-        tested = self._cross_validation.tested(run.method_name)
-        most = most_trials(len(tested.rows) * (1 if classes is None else len(classes)))
-        known, responses = self._outputs_of(in_order(contest.trials[:most]), method)
-        if not known:
-            example = "absolute_error" if classes is None else "log_loss"
-            raise ValueError(
-                f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
-                f"none; a further score that needs them, such as {example!r}, keeps them."
-            )
-        members = Candidates(run, tested, responses, size).members(level)
-        fitted = {
-            f"trial_{known[at].number}": self.best_estimator(known[at], kind=kind)
-            for at in members.counts
-        }
-        ensemble = voting(fitted, list(members.counts.values()), classes)
-        ensemble.oof_score_ = members.score
-        ensemble.honest_score_ = members.honest_score
-        ensemble.honest_interval_ = members.interval.low, members.interval.high
-        return ensemble
+        return ensemble_of(self.evaluator, study, size, kind, level)
 
     def advise(self, study: optuna.Study) -> Advice:
         """Return whether more trials, or more repeats of each, are the better use of further time.
@@ -770,60 +581,7 @@ class TreeCVObjective:
         >>> objective.advise(study).n_repeats
         1
         """
-        return advice_of(self._contest(study))
-
-    def _outputs_of(self, trials: list[optuna.trial.FrozenTrial], method: str) -> Found:
-        """Return the trials whose out-of-fold outputs are known, and these.
-
-        Outputs that are not held are computed where that needs no training.
-        """
-        found: Found = [], []
-        for trial in trials:
-            held = self._known_scores.find(trial)
-            outputs = None if held is None else held.outputs.get(method)
-            if outputs is None:
-                outputs = computed_outputs(self._run_of(trial), method)
-            if outputs is not None:
-                found[0].append(trial)
-                found[1].append(outputs)
-        return found
-
-    def _trial_and_candidate(
-        self, study: Any, rule: Any = "best", simpler: Any = None
-    ) -> tuple[optuna.trial.FrozenTrial, Candidate]:
-        """Return a given trial, or the one of a study that a rule chooses, and its estimator."""
-        if isinstance(study, optuna.trial.FrozenTrial):
-            if rule != "best":
-                raise ValueError(f"rule must be 'best' where study is a trial, got {rule!r}.")
-            return study, self._candidate_of(study, "study must be a trial of this objective: it")
-        if not isinstance(study, optuna.Study):
-            raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
-        if len(study.directions) > 1:
-            raise ValueError(
-                "study must have one objective for a best trial; choose one of study.best_trials, "
-                "the Pareto front, and give that."
-            )
-        try:
-            trial = study.best_trial
-        except ValueError as error:
-            raise ValueError("study must have a complete trial, got none.") from error
-        warn_if_mixed(study)
-        if rule != "best":
-            trial = self._choose(self._contest(study), rule, simpler).trial
-        argument = "study must be one of this objective: its best trial"
-        return trial, self._candidate_of(trial, argument)
-
-    def _choose(self, contest: Contest, rule: Any, simpler: Any, level: float = 0.95) -> Choice:
-        """Choose a trial."""
-        return choice_of(contest, rule, self._with_values(simpler), level)
-
-    def _with_values(self, simpler: Any) -> Any:
-        """Return ``simpler``; a callable gets the values that params mean."""
-        return (lambda params: simpler(self.values_of(params))) if callable(simpler) else simpler
-
-    def _contest(self, study: Any, number: int | None = None) -> Contest:
-        """Return the trials of a study with what this objective knows of their scores."""
-        return contest_of(study, self._run_of, self._known_scores, number)
+        return advice_of(self.evaluator.contest(study))
 
     def grid_sampler(self, seed: int | None = None) -> optuna.samplers.GridSampler:
         """Return a sampler that visits each point of ``param_grid`` once.
@@ -846,120 +604,12 @@ class TreeCVObjective:
         ValueError
             If the objective has no ``param_grid``, or ``seed`` is no seed.
         """
-        if self._space.grids is None:
+        if self.evaluator.space.grids is None:
             raise ValueError("grid_sampler needs an objective with a param_grid.")
         try:
-            return GridSampler(self._space.grids, seed=seed)
+            return GridSampler(self.evaluator.space.grids, seed=seed)
         except (TypeError, ValueError) as error:
             raise ValueError(f"seed cannot be used: {error}") from error
-
-    def _unseen(self, trial: optuna.Trial, run: Run) -> Iterator[Run]:
-        """Yield runs for points of the grid that have no trial yet.
-
-        They can all be evaluated side by side with the given trial, whose run is ``run``. If the
-        trial is not at a point of the grid, there are none.
-        """
-        assert self._space.grids is not None
-        names = list(self._space.grids[0])
-        mine = {name: trial.params[name] for name in names}
-        lanes = run.plan.capabilities.shared_parameters
-        trials = trial.study.get_trials(deepcopy=False)
-        seen = {tuple(one.params.get(name) for name in names) for one in trials}
-        ahead = self._batches.ahead.setdefault(trial.study, {})
-        n_epochs = self._study_check.epochs_in(trial.study)
-        for point in points_beside(self._space.grids, mine, lanes):
-            if point in seen:
-                continue
-            seen.add(point)
-            if point not in ahead:
-                params = dict(zip(names, point, strict=True))
-                try:
-                    ahead[point] = self._run_of_params(params, n_epochs)
-                except Exception:  # noqa: BLE001  # that point's own trial will raise it
-                    continue
-            if not ahead[point].precomputed:  # otherwise its results are there
-                yield ahead[point]
-
-    def _run(self, trial: Any) -> Run:
-        """Return the trial's run, which may have been made together with other trials' runs."""
-        study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
-        n_epochs = self._study_check.epochs_in(study)
-        if not self._space.axes:
-            return run_for(self._cross_validation, self._space.of_trial(trial), n_epochs)
-        params = self._space.suggest(trial)
-        ahead = None if study is None else self._batches.ahead.get(study)
-        run = ahead.pop(tuple(params.values()), None) if ahead else None
-        return self._run_of_params(params, n_epochs) if run is None else run
-
-    def _run_of_params(self, params: dict[str, Any], n_epochs: int | None) -> Run:
-        """Return the run at the params of a trial, planned as the last one where that is right."""
-        estimator, n_epochs = self._space.at(params, n_epochs)
-        planned = self._planned
-        if planned is not None and planned.serves(params, n_epochs):
-            return planned.run.like(estimator)
-        run = run_for(self._cross_validation, estimator, n_epochs)
-        if run.plan.capabilities.free_parameters:
-            self._planned = _Planned(params, n_epochs, run.like(estimator))
-        return run
-
-    def _run_at(self, params: Mapping[str, Any] | None) -> Run:
-        """Return the run at given parameters, or of the estimator as given."""
-        return run_for(self._cross_validation, *self._space.candidate(params))
-
-    def _candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
-        """Return the candidate that a finished trial evaluated; errors begin with ``argument``."""
-        n_epochs = (self._cross_validation.settings.n_epochs or 1) if is_one_pass(trial) else None
-        estimator, n_epochs = self._space.candidate_of(trial, n_epochs, argument)
-        if (best := facts_of_trial(trial.user_attrs).get("n_estimators")) is not None:
-            with_size = run_for(self._cross_validation, estimator).plan.capabilities.with_size
-            assert with_size is not None
-            estimator = with_size(estimator, best)
-        return estimator, n_epochs
-
-    def _race(self, trial: optuna.Trial, run: Run) -> Race | None:
-        """Return the comparison of a trial with the best one, if the study's pruner needs it."""
-        pruner = trial.study.pruner
-        if not isinstance(pruner, RacingPruner):
-            return None
-        if self._cross_validation.settings.report is None:
-            pruner.warn_once(
-                "RacingPruner needs report='progressive', or 'folds' where folds are fitted, to "
-                "prune a trial; with report=None it has no effect."
-            )
-            return None
-        if run.why_no_early_report:
-            return None
-        return self._incumbents.race(trial, run, pruner, self._run_of)
-
-    def _run_reporting(self, trial: Any, run: Run, race: Race | None) -> None:
-        """Evaluate and report; a trial that is pruned is recorded too."""
-        if race is not None and run.precomputed:
-            race.early = None  # its final score needs no forecast
-        try:
-            evaluate_reporting(trial, run, self._study_check.should_prune, race)
-            if run.why_no_early_report:
-                self._cross_validation.warn_once(
-                    "first pass",
-                    lambda: (
-                        f"Trial {trial.number} is not pruned, and neither are others like it: "
-                        f"{run.why_no_early_report}"
-                    ),
-                )
-            if race is not None:
-                self._incumbents.note(trial.study, race.incumbent(run.result().mean))
-        except optuna.TrialPruned:
-            record_trial(trial, run, self._database)
-            run.precomputed.clear()  # the exception's traceback refers to the run for a while
-            raise
-        finally:
-            self._study_check.pruner_time(trial, run.cost.seconds)
-            if race is not None:
-                race.pruner.forget(trial)
-
-    def _run_of(self, trial: optuna.trial.FrozenTrial) -> Run:
-        """Return the run of a trial of this objective that is over."""
-        argument = f"study must be one of this objective: trial {trial.number}"
-        return run_for(self._cross_validation, *self._candidate_of(trial, argument))
 
     def nested(self, study: optuna.Study, resample: bool = False, level: float = 0.95) -> Nested:
         """Return the score of choosing among the trials of a study, by nested cross-validation.
@@ -1005,21 +655,9 @@ class TreeCVObjective:
         >>> sum(objective.nested(study).wins.values())
         10
         """
-        check_choice("resample", resample, (True, False))
-        if self._cross_validation.settings.n_estimators is not None:
-            raise ValueError(
-                "n_estimators must be None for nested, since 'best' chooses by all folds, also by "
-                "that which is left out; a search over the number of trees would be right."
-            )
-        level, contest = check_level(level), self._contest(study)
-        self._study_check.directions(study, self.directions)
-        check_folds(self._run_of(contest.trials[0]))
-        if resample:
-            on = partial(TreeCVObjective, self._space, report=None, batch_size=self._batches.size)
-            nested = nested_again(study, contest, self._run_of, on, level)
-        else:
-            nested = nested_of(contest, self._run_of, level)
-        return replace(nested, params=[*map(self.values_of, nested.params)])
+        size = self._loop.batches.size
+        on = partial(TreeCVObjective, self.evaluator.space, report=None, batch_size=size)
+        return nested_score(self.evaluator, study, resample, level, on)
 
 
 @takes_settings()
@@ -1204,19 +842,6 @@ def treecv_objective(
     return TreeCVObjective(space, cross_validation, report, database, batch_size, leases)
 
 
-def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:
-    """Return whether a sampler may suggest the same params twice."""
-    return not any(
-        isinstance(one, FloatDistribution) and one.step is None and not one.single()
-        for one in distributions.values()
-    )
-
-
-def _write_progress(trial: Any, line: str) -> None:
-    with suppress(Exception):  # a trial does not fail by it, and a broken storage is noticed later
-        trial.set_user_attr(PROGRESS_ATTRIBUTE, line)
-
-
 def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
     """Return the cache of models that ``cache`` and ``store`` describe."""
     if cache is None:
@@ -1299,7 +924,8 @@ def select(
     """
     if not isinstance(objective, TreeCVObjective):
         raise ValueError(f"objective must be one of treecv_objective, got {objective!r}.")
-    choice = objective._choose(objective._contest(study), rule, simpler, level)
+    evaluator = objective.evaluator
+    choice = evaluator.choose(evaluator.contest(study), rule, simpler, level)
     if isinstance(rule, str):
         # Too little is known, or its note says why it may mislead.
         with suppress(ValueError), warnings.catch_warnings(action="ignore"):

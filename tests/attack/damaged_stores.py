@@ -202,7 +202,7 @@ def use(url: str) -> str:
             refused.append(str(error))
         else:
             run_trials(objective, cv, 4)
-            objective._database.close()
+            objective.evaluator.database.close()
     for load in (load_evaluations, load_fold_scores):
         try:
             load(url)
@@ -224,7 +224,9 @@ def attack_server(seed: int, n_rounds: int, server: PostgresServer) -> None:
         url = server.new_schema()
         objective = make_objective(5, url)
         run_trials(objective, 5, 3)
-        done = [damage_server(objective._database.engine) for _ in range(random.randint(1, 4))]
+        done = [
+            damage_server(objective.evaluator.database.engine) for _ in range(random.randint(1, 4))
+        ]
         try:
             with warnings.catch_warnings(record=True):
                 warnings.simplefilter("always")
@@ -233,7 +235,7 @@ def attack_server(seed: int, n_rounds: int, server: PostgresServer) -> None:
         except BaseException:
             print(f"round {i} of seed {seed}: {done}", file=sys.stderr, flush=True)
             raise
-        objective._database.close()
+        objective.evaluator.database.close()
         print(f"{i}: {done}; refused: {refused[:150]}", flush=True)
 
 
@@ -262,7 +264,7 @@ def attack(seed: int, n_rounds: int, folder: Path) -> None:
     for cv in (5, "loo"):
         objective = make_objective(cv, f"sqlite:///{template / 'store.db'}")
         run_trials(objective, cv, 6)
-        objective._database.close()
+        objective.evaluator.database.close()
     for i in range(n_rounds):
         path = folder / f"{i}" / "store.db"
         shutil.copytree(template, path.parent)
@@ -276,7 +278,7 @@ def attack(seed: int, n_rounds: int, folder: Path) -> None:
             try:
                 if open_objective is not None:
                     run_trials(open_objective, 5, 4)
-                    open_objective._database.close()
+                    open_objective.evaluator.database.close()
                 refused = use(url)
             except BaseException:
                 print(f"round {i} of seed {seed}: {done}", file=sys.stderr, flush=True)

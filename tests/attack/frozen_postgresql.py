@@ -180,7 +180,7 @@ def attack(seed: int, n_rounds: int, servers: list[PostgresServer]) -> None:
             f"the slowest took {slowest:.1f} s; {[one.split(': ', 1)[1][:90] for one in said]}",
             flush=True,
         )
-        objective._database.engine.dispose()
+        objective.evaluator.database.engine.dispose()
         if proxy is not None:
             proxy.close()
 

@@ -145,7 +145,7 @@ def measure(
 
 def pairs_of(objective: Any) -> Any:
     """Yield the training and test rows of an objective's folds."""
-    cut = objective._cross_validation.repeats[0].cut
+    cut = objective.evaluator.cross_validation.repeats[0].cut
     for chunk in range(cut.n_folds):
         split = cut.split(chunk)
         yield split.train_rows(), split.test

@@ -200,7 +200,7 @@ def first() -> None:
     value, objective = names["study"].best_value, names["objective"]
     print(f"the whole example: {seconds:.1f} s; best value {value:.6f}", flush=True)
     model, table, y = forest_model(), names["table"], names["y"] == 2
-    tests = objective._cross_validation.repeats[0].cut
+    tests = objective.evaluator.cross_validation.repeats[0].cut
     numbers = np.empty(len(y), np.int64)
     for fold in range(10):
         numbers[tests.test_rows(fold)] = tests.number(fold)

@@ -165,7 +165,7 @@ def commits(X, y):
                     nonlocal n
                     n += 1
 
-                for engine in (storage.engine, objective._database.engine):
+                for engine in (storage.engine, objective.evaluator.database.engine):
                     event.listen(engine, "commit", count)
                 study.optimize(
                     objective

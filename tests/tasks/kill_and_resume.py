@@ -48,7 +48,7 @@ def work(studies, store, log, is_stuck):
     def logged(forest, X, y, **params):
         if is_stuck and n_lines(log) == STUCK_AT - 1:
             # Folds are written beside the fits.
-            objective._cross_validation.shared.cache._store.queue.wait()
+            objective.evaluator.cross_validation.shared.cache._store.queue.wait()
         with Path(log).open("a") as file:
             file.write(f"{forest.max_depth} {joblib.hash(X)}\n")
         if is_stuck and n_lines(log) == STUCK_AT:

@@ -121,7 +121,7 @@ def races(case: Case) -> None:
         found.optimize(objective, n_trials=12)
         complete = optuna.trial.TrialState.COMPLETE
         return [
-            (trial.params, objective._space.candidate(trial.params)[0], trial.value)
+            (trial.params, objective.evaluator.space.candidate(trial.params)[0], trial.value)
             for trial in found.get_trials(states=[complete])
         ]
 

@@ -139,8 +139,8 @@ def evaluate(estimator: Any, X: Any, y: Any, options: dict[str, Any]) -> dict[st
     try:
         scores = objective.evaluate({}).scores
     finally:
-        if objective._database is not None:
-            objective._database.close()  # writes what is left to write
+        if objective.evaluator.database is not None:
+            objective.evaluator.database.close()  # writes what is left to write
     return {name: score.test_score for name, score in scores.items()}
 
 
