@@ -1,11 +1,12 @@
 """Write the C sources of the kernels whose Cython sources have changed.
 
-    python cmake/transpile.py SOURCE_ROOT C_FOLDER FOLDER_OF_KERNELS KERNEL ...
+    python cmake/transpile.py PACKAGE C_FOLDER KERNEL ...
 
-Cython takes about half a second to start and to read its own library, so a few processes write
-all files. Whether a file is current follows from the content of its sources. CMake and Ninja would
-compare command lines and times, but pip builds in a new environment each time, whose paths are in
-every command. A C file that stays the same is not written, so it is not compiled again.
+A kernel is given by the path of its .pyx file in the package. Cython takes about half a second to
+start and to read its own library, so a few processes write all files. Whether a file is current
+follows from the content of its sources. CMake and Ninja would compare command lines and times, but
+pip builds in a new environment each time, whose paths are in every command. A C file that stays
+the same is not written, so it is not compiled again.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -46,11 +47,11 @@ def sources_of(file: Path, root: Path, found: set[Path]) -> set[Path]:
     return found
 
 
-def digest_of(name: str, arguments: list[str], folder: Path, root: Path) -> str:
-    """Return what a C file is made of, as a digest."""
+def digest_of(source: Path, arguments: list[str], root: Path) -> str:
+    """Return what the C file of a source is made of, as a digest."""
     digest = sha256(repr((__version__, arguments)).encode())
     digest.update(Path(__file__).read_bytes())
-    for file in sorted(sources_of(folder / f"{name}.pyx", root, set())):
+    for file in sorted(sources_of(source, root, set())):
         digest.update(f"{file.name}\n".encode() + file.read_bytes())
     return digest.hexdigest()
 
@@ -69,18 +70,18 @@ def transpile(name: str, arguments: list[str], c_folder: Path, root: Path, diges
     file.with_suffix(".digest").write_text(digest)
 
 
-def transpile_all(root: Path, c_folder: Path, folder: Path, kernels: list[str]) -> None:
-    stale = []
-    package = ".".join(folder.relative_to(root).parts)
-    for name in [SHARED, *kernels]:
-        arguments = list(OPTIONS)
-        if name != SHARED:
-            source = str(folder.relative_to(root) / f"{name}.pyx")
-            arguments += [*KERNEL_OPTIONS, f"--shared={package}.{SHARED}", source]
-        digest = digest_of(name, arguments, folder, root)
-        c_file, noted = c_folder / f"{name}.c", c_folder / f"{name}.digest"
+def transpile_all(package: Path, c_folder: Path, kernels: list[str]) -> None:
+    root, stale = package.parent, []
+    for kernel in [f"_kernels/{SHARED}.pyx", *kernels]:
+        source, arguments = package / kernel, list(OPTIONS)
+        if source.stem != SHARED:
+            shared = f"--shared={package.name}._kernels.{SHARED}"
+            arguments += [*KERNEL_OPTIONS, shared, str(source.relative_to(root))]
+        digest = digest_of(source, arguments, root)
+        c_file = c_folder / f"{source.stem}.c"
+        noted = c_file.with_suffix(".digest")
         if not (c_file.exists() and noted.exists() and noted.read_text() == digest):
-            stale.append((name, arguments, c_folder, root, digest))
+            stale.append((source.stem, arguments, c_folder, root, digest))
     if len(stale) == 1:
         transpile(*stale[0])
     elif stale:
@@ -90,4 +91,4 @@ def transpile_all(root: Path, c_folder: Path, folder: Path, kernels: list[str]) 
 
 
 if __name__ == "__main__":
-    transpile_all(*(Path(path).resolve() for path in sys.argv[1:4]), sys.argv[4:])
+    transpile_all(*(Path(path).resolve() for path in sys.argv[1:3]), sys.argv[3:])

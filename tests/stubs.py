@@ -4,7 +4,7 @@
 
 The declarations in C give the types of numbers and arrays, and annotations those of other objects.
 An object without an annotation may be anything. ``tests/test_stubs.py`` compares the stubs in
-``optuna_treecv/_kernels`` with what this writes.
+``optuna_treecv`` with what this writes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 import re
 
-KERNELS = Path(__file__).resolve().parents[1] / "optuna_treecv" / "_kernels"
+PACKAGE = Path(__file__).resolve().parents[1] / "optuna_treecv"
+KERNELS = sorted(PACKAGE.rglob("*.pyx"))
 MOST_COLUMNS = 99
 
 #: What Python sees of a source: a constant, a class, or a function, method or property.
@@ -113,7 +114,7 @@ def stub(source: Path) -> str:
 
 
 if __name__ == "__main__":
-    for source in KERNELS.glob("*.pyx"):
+    for source in KERNELS:
         written = source.with_suffix(".pyi")
         if text := stub(source):
             written.write_text(text)

@@ -28,9 +28,9 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels.moments import Blocks
-from optuna_treecv._kernels.pegasos import Pegasos
-from optuna_treecv._kernels.scaled import MOST_NUMBERS
-from optuna_treecv._kernels.scaled import Scaled
+from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
+from optuna_treecv.engines.treecv.kernels.scaled import MOST_NUMBERS
+from optuna_treecv.engines.treecv.kernels.scaled import Scaled
 from optuna_treecv.preprocessing import fitted as fitted_steps
 from optuna_treecv.rows.data import split_columns
 from optuna_treecv.rows.memory import aligned_empty
@@ -271,6 +271,7 @@ def test_the_kernel_refuses_other_rows():
         np.array([0, MOST_NUMBERS]),
         (1, MOST_NUMBERS + 8),
     )
+    assert fitted_steps.MOST_NUMBERS == MOST_NUMBERS
     flags = np.zeros(MOST_NUMBERS + 1, np.uint8)
     with pytest.raises(ValueError, match="at most"):
         make(kernel_over(wide, 1), flags, flags, Blocks(np.zeros((1, 8))), [MOST_NUMBERS])

@@ -28,10 +28,10 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv._kernels.kernel import Memory
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
+from optuna_treecv.engines.treecv.kernels.kernel import Memory
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingKMeans

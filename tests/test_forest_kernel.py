@@ -11,8 +11,8 @@ import pytest
 from reference import grow_alone
 from reference import TreeRows
 
-from optuna_treecv._kernels.forest import grow
 from optuna_treecv._kernels.prepare import fill_bins
+from optuna_treecv.engines.trees.kernels.forest import grow
 
 
 class Problem:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from optuna_treecv._kernels import glm
+from optuna_treecv.engines.newton.kernels import glm
 
 
 @pytest.mark.parametrize("has_ones", [False, True])

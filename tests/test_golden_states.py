@@ -22,14 +22,14 @@ import pytest
 from scipy import sparse
 
 from optuna_treecv._kernels import FORMAT
-from optuna_treecv._kernels.gaussian import Gaussian
-from optuna_treecv._kernels.kmeans import KMeans
-from optuna_treecv._kernels.pegasos import Pegasos
-from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
-from optuna_treecv._kernels.sgd import SGD
-from optuna_treecv._kernels.sgd_lanes import SGDLanes
-from optuna_treecv._kernels.svrg import StreamingSVRG
-from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
+from optuna_treecv.engines.treecv.kernels.gaussian import Gaussian
+from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
+from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
+from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
+from optuna_treecv.engines.treecv.kernels.sgd import SGD
+from optuna_treecv.engines.treecv.kernels.sgd_lanes import SGDLanes
+from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
+from optuna_treecv.engines.treecv.kernels.svrg_lanes import StreamingSVRGLanes
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.memory import aligned_empty
 

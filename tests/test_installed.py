@@ -14,7 +14,7 @@ import tomllib
 import pytest
 
 import optuna_treecv
-from optuna_treecv._kernels import tree
+from optuna_treecv.engines.treecv.kernels import tree
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -37,9 +37,10 @@ def test_kernels_are_compiled() -> None:
 def test_no_module_asks_for_the_gil():
     # Python enables the GIL when it imports a module that does not declare that it needs none.
     code = """
-import pkgutil, optuna_treecv._kernels as kernels
-for module in pkgutil.iter_modules(kernels.__path__, kernels.__name__ + "."):
-    __import__(module.name)
+import pkgutil, optuna_treecv
+for module in pkgutil.walk_packages(optuna_treecv.__path__, "optuna_treecv."):
+    if "kernels." in module.name:
+        __import__(module.name)
 """
     done = subprocess.run(
         [sys.executable, "-P", "-W", "always", "-c", code],

@@ -17,15 +17,15 @@ import pytest
 import reference
 from scipy import sparse
 
-from optuna_treecv._kernels.kernel import Memory
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.order import sort_by_key
-from optuna_treecv._kernels.pegasos import Pegasos
 from optuna_treecv._kernels.prepare import copy_rows
 from optuna_treecv._kernels.prepare import inverse
-from optuna_treecv._kernels.sgd import SGD
-from optuna_treecv._kernels.svrg import StreamingSVRG
+from optuna_treecv.engines.treecv.kernels.kernel import Memory
+from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
+from optuna_treecv.engines.treecv.kernels.sgd import SGD
+from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.data import padded_width
 from optuna_treecv.rows.memory import aligned_empty

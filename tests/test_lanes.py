@@ -19,12 +19,12 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv._kernels.lanes import VECTOR_BYTES
-from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
+from optuna_treecv.engines.treecv.kernels.lanes import VECTOR_BYTES
+from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner

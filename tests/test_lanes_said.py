@@ -11,8 +11,8 @@ from test_lanes import fits
 from test_lanes import make
 
 from optuna_treecv import PegasosClassifier
-from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
-from optuna_treecv._kernels.sgd_lanes import SGDLanes
+from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
+from optuna_treecv.engines.treecv.kernels.sgd_lanes import SGDLanes
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner

@@ -27,15 +27,15 @@ from test_kernels import REGRESSORS
 from test_kernels import takes_sparse
 from test_kernels import weights as model_of
 
-from optuna_treecv._kernels.gaussian import Gaussian
-from optuna_treecv._kernels.kernel import Memory
-from optuna_treecv._kernels.kmeans import KMeans
-from optuna_treecv._kernels.pegasos import Pegasos
-from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
-from optuna_treecv._kernels.sgd import SGD
-from optuna_treecv._kernels.sgd_lanes import SGDLanes
-from optuna_treecv._kernels.svrg import StreamingSVRG
-from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
+from optuna_treecv.engines.treecv.kernels.gaussian import Gaussian
+from optuna_treecv.engines.treecv.kernels.kernel import Memory
+from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
+from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
+from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
+from optuna_treecv.engines.treecv.kernels.sgd import SGD
+from optuna_treecv.engines.treecv.kernels.sgd_lanes import SGDLanes
+from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
+from optuna_treecv.engines.treecv.kernels.svrg_lanes import StreamingSVRGLanes
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.partition import Partition

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 from stubs import KERNELS
+from stubs import PACKAGE
 from stubs import stub
 
 import optuna_treecv
 
-INSTALLED = Path(optuna_treecv.__file__).parent / "_kernels"
+INSTALLED = Path(optuna_treecv.__file__).parent
 
 
-@pytest.mark.parametrize("source", sorted(KERNELS.glob("*.pyx")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("source", KERNELS, ids=lambda path: path.stem)
 def test_stub_says_what_the_source_says(source):
     written = source.with_suffix(".pyi")
     found = written.read_text() if written.exists() else ""
@@ -21,5 +22,5 @@ def test_stub_says_what_the_source_says(source):
 
 
 def test_stubs_are_installed():
-    stubs = {path.name for path in KERNELS.glob("*.pyi")}
-    assert stubs <= {path.name for path in INSTALLED.glob("*.pyi")}
+    stubs = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.pyi")}
+    assert stubs <= {path.relative_to(INSTALLED) for path in INSTALLED.rglob("*.pyi")}

@@ -14,7 +14,7 @@ from test_kernels import prepared
 from test_kernels import REGRESSORS
 from test_kernels import takes_sparse
 
-from optuna_treecv._kernels.kmeans import KMeans
+from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
 from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.memory import aligned_empty
 

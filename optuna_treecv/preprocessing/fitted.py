@@ -21,9 +21,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils import check_consistent_length
 
-from optuna_treecv._kernels.kernel import Kernel
-from optuna_treecv._kernels.scaled import MOST_NUMBERS
-from optuna_treecv._kernels.scaled import Scaled
 from optuna_treecv.estimators.responses import adapter_layout
 from optuna_treecv.estimators.seeds import seeded
 from optuna_treecv.preprocessing.decisions import DividedPipeline
@@ -39,11 +36,12 @@ from optuna_treecv.preprocessing.placeholders import NotAheadError
 from optuna_treecv.preprocessing.placeholders import with_placeholders
 from optuna_treecv.preprocessing.placeholders import without_placeholders
 from optuna_treecv.rows.checks import naming_entries
-from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.sparse_rows import SparseRows
+
+# The most numbers of a row that ``engines/treecv/kernels/scaled.pyx`` takes, half of its ``ROOM``.
+MOST_NUMBERS = 2**11
 
 # Sparse rows are made dense before they are scaled, if they have at most so many columns.
 _MOST_DENSE = 96
@@ -110,8 +108,7 @@ def _with_columns(X: Any, start: int, stop: int, columns: Any) -> Any:
 class FittedSteps:
     """Steps before a learner, fitted on all rows, with placeholders for those that run.
 
-    They run in the learner's kernel (``around``), or else in a step before the learner
-    (``Running``).
+    They run in the learner's kernel, or else in a step before the learner (``Running``).
 
     Parameters
     ----------
@@ -127,6 +124,13 @@ class FittedSteps:
         Whether they run in the learner's kernel.
     settings : dict
         What states depend on besides the learner and the rows after the steps.
+    acts : ndarray of shape (3, n_columns)
+        Whether the kernel subtracts the mean of a column, divides it by its scale, and puts its
+        mean in the place of missing values.
+    is_beside : ndarray of shape (n_columns,)
+        The columns that a kernel reads beside sparse rows.
+    has_running : bool
+        Whether any step runs.
 
     Raises
     ------
@@ -163,6 +167,7 @@ class FittedSteps:
             for part, columns in columns_of_placeholders(self._fitted, X, some)
             if not isinstance(part, ImputerPlaceholder) or is_running_imputer(part.step)
         ]
+        self.has_running = bool(self._running)
         self._makes_dense = self._lies_beside = False
         self.settings: dict[str, Any] = {}
         if self.is_compiled:
@@ -171,26 +176,24 @@ class FittedSteps:
     def _lay_out(self, some: Any, takes_sparse: bool) -> None:
         """Find out what a kernel does to which columns, and how the rows lie for it."""
         n_columns = some.shape[1]
-        #: Whether the mean of a column is subtracted, whether it is divided by its scale, and
-        #: whether its mean takes the place of missing values.
-        self._acts = np.zeros((3, n_columns), np.uint8)
+        self.acts = np.zeros((3, n_columns), np.uint8)
         for part, at in self._running:
             if is_running_imputer(part.step):
-                self._acts[2, at] = 1
+                self.acts[2, at] = 1
             else:
-                self._acts[:2, at] = [[part.step.with_mean], [part.step.with_std]]
-        self._is_beside = (self._acts[0] | self._acts[2]).view(bool)
+                self.acts[:2, at] = [[part.step.with_mean], [part.step.with_std]]
+        self.is_beside = (self.acts[0] | self.acts[2]).view(bool)
         if not self._running:
             return
-        self.settings = {"running steps": tuple(self._acts)}
+        self.settings = {"running steps": tuple(self.acts)}
         n_numbers, (rows, numbers) = n_columns, ("rows", "columns")
         if sparse.issparse(some):
-            self._lies_beside = bool(self._is_beside.any())
+            self._lies_beside = bool(self.is_beside.any())
             if self._lies_beside and n_columns <= _MOST_DENSE:
                 self._makes_dense, self._lies_beside = takes_sparse, False
                 return
             # A sparse row has the numbers stored in it and those of all columns beside it.
-            n_numbers = int(np.diff(self._transform(self.X).indptr).max() + self._is_beside.sum())
+            n_numbers = int(np.diff(self._transform(self.X).indptr).max() + self.is_beside.sum())
             rows, numbers = "sparse rows", "numbers"
         if n_numbers >= MOST_NUMBERS:
             raise NotAheadError(
@@ -239,9 +242,9 @@ class FittedSteps:
         if not self.is_compiled:
             return adapter_layout(pipeline)
         layout: RowLayout = pipeline.steps[-1][1].row_layout
-        if np.any(self._acts[2]):
-            layout = replace(layout, missing=self._acts[2].tobytes())
-        return replace(layout, beside=self._is_beside.tobytes()) if self._lies_beside else layout
+        if np.any(self.acts[2]):
+            layout = replace(layout, missing=self.acts[2].tobytes())
+        return replace(layout, beside=self.is_beside.tobytes()) if self._lies_beside else layout
 
     def running(self, name: str, last: Any, seed: int) -> Any:
         """Return a learner with this name behind the steps that run with it in Python."""
@@ -253,41 +256,24 @@ class FittedSteps:
         ]
         return Pipeline([(f"before {name}", Running(parts)), (name, last)])
 
-    def around(self, kernel: Kernel, rows: PreparedRows) -> Kernel:
-        """Return a kernel over rows that sees them scaled, if there is a scaler."""
-        if not self._running:
-            return kernel
-        flags, rows = (self._acts[0], self._acts[1]), rows.here
-        if not isinstance(rows.X, SparseRows):
-            return Scaled(kernel, *flags, rows.blocks)
-        if rows.X.dense is None:
-            return Scaled(kernel, *flags)
-        return Scaled(kernel, *flags, rows.blocks, np.flatnonzero(self._is_beside))
-
-    def fitted(
-        self, last: Any, kernel: Kernel | None = None, state: np.ndarray | None = None
-    ) -> Pipeline:
+    def fitted(self, last: Any, moments: tuple[int, np.ndarray] | None = None) -> Pipeline:
         """Return a fitted Pipeline of these steps and a fitted learner.
 
         Parameters
         ----------
         last : estimator
             Fitted. If its steps run in Python, these stand before it.
-        kernel : Kernel or None
-            From ``around``, for a compiled learner.
-        state : ndarray or None
-            A state of the kernel.
+        moments : (int, ndarray of shape (3, n_columns)) or None
+            If they run in its kernel, the number of rows and the moments of the columns.
         """
         trained: list[Any] = []
         if self._running and not self.is_compiled:
             (_, running), (_, last) = last.steps
             trained = [step for step, *_ in running.parts]
         elif self._running:
-            assert isinstance(kernel, Scaled)
-            assert state is not None
-            moments = np.zeros((3, self._acts.shape[1]))
-            n_rows = kernel.moments(state, *moments)
-            trained = [(n_rows, moments[:, at]) for _, at in self._running]
+            assert moments is not None
+            n_rows, of_columns = moments
+            trained = [(n_rows, of_columns[:, at]) for _, at in self._running]
         put_back = {
             part: part.put_back(one) for (part, _), one in zip(self._running, trained, strict=True)
         }

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = Path("optuna_treecv", "_kernels")
+PACKAGE = "optuna_treecv"
 
 #: A line of a source, and what is written in its place.
 EDITS = {
@@ -50,12 +50,10 @@ def seconds_by_kernel(built: Path) -> dict[str, float]:
 
 with TemporaryDirectory() as folder:
     sources, built = Path(folder, "sources"), Path(folder, "built")
-    for part in (KERNELS, Path("cmake")):
+    for part in (PACKAGE, "cmake"):
         shutil.copytree(ROOT / part, sources / part)
-    # Without it, this is no package, and Cython would read the .pxd files of an installed one.
-    shutil.copy(ROOT / KERNELS.parent / "__init__.py", sources / KERNELS.parent)
     subprocess.run(
-        ["cmake", "-G", "Ninja", "-S", sources / KERNELS, "-B", built]
+        ["cmake", "-G", "Ninja", "-S", sources / PACKAGE / "_kernels", "-B", built]
         + ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}", *sys.argv[1:]],
         check=True,
         stdout=subprocess.DEVNULL,
@@ -70,7 +68,7 @@ with TemporaryDirectory() as folder:
     cpu_seconds("ninja", built)  # notes that all is current
     print(f"\n{'edited':16}{'CPU seconds':>12}{'seconds':>9}{'C files':>9}")
     for name, (line, edited) in EDITS.items():
-        source = sources / KERNELS / name
+        (source,) = (sources / PACKAGE).rglob(name)
         text = source.read_text()
         if line not in text:
             raise RuntimeError(f"{name} has no line with {line!r}.")

@@ -7,8 +7,8 @@ from abc import abstractmethod
 
 import numpy as np
 
-from optuna_treecv._kernels.glm import logistic_slopes
-from optuna_treecv._kernels.glm import softmax
+from optuna_treecv.engines.newton.kernels.glm import logistic_slopes
+from optuna_treecv.engines.newton.kernels.glm import softmax
 
 
 class PredictorLoss(ABC):

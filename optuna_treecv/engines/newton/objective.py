@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv._kernels.glm import add_products
-from optuna_treecv._kernels.glm import multiply_columns
-from optuna_treecv._kernels.glm import multiply_sparse
+from optuna_treecv.engines.newton.kernels.glm import add_products
+from optuna_treecv.engines.newton.kernels.glm import multiply_columns
+from optuna_treecv.engines.newton.kernels.glm import multiply_sparse
 from optuna_treecv.engines.newton.losses import PredictorLoss
 from optuna_treecv.engines.newton.sets import deviations
 from optuna_treecv.engines.newton.sets import Sets

@@ -28,7 +28,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import softmax
 
-from optuna_treecv._kernels.glm import multiply_sparse
+from optuna_treecv.engines.newton.kernels.glm import multiply_sparse
 from optuna_treecv.engines.newton.losses import PredictorLoss
 from optuna_treecv.engines.newton.solver import MOST_GAP
 from optuna_treecv.numerics.moments import Chunks

@@ -29,13 +29,13 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 from sklearn.utils.validation import validate_data
 
-from optuna_treecv._kernels.pruning import find_leaves
 from optuna_treecv.engines.trees.forest import BinnedRows
 from optuna_treecv.engines.trees.forest import Forest
 from optuna_treecv.engines.trees.forest import ForestGrowth
 from optuna_treecv.engines.trees.forest import grow_forest
 from optuna_treecv.engines.trees.forest import Limits
 from optuna_treecv.engines.trees.forest import Tree
+from optuna_treecv.engines.trees.kernels.pruning import find_leaves
 from optuna_treecv.estimators.base import AT_LEAST_0
 from optuna_treecv.estimators.base import ScoreMixin
 from optuna_treecv.estimators.base import TreeCVEstimator

@@ -16,9 +16,9 @@ import warnings
 
 import numpy as np
 
-from optuna_treecv._kernels.forest import grow
-from optuna_treecv._kernels.pruning import arrange
-from optuna_treecv._kernels.pruning import prune
+from optuna_treecv.engines.trees.kernels.forest import grow
+from optuna_treecv.engines.trees.kernels.pruning import arrange
+from optuna_treecv.engines.trees.kernels.pruning import prune
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.rows.bins import Binning
 

@@ -12,17 +12,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from optuna_treecv._kernels.kernel import Kernel
-from optuna_treecv._kernels.kernel import Memory
-from optuna_treecv._kernels.lanes import LanesKernel
-from optuna_treecv._kernels.lanes import MOST
-from optuna_treecv._kernels.lanes import VECTOR_BYTES
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
+from optuna_treecv.engines.treecv.kernels.kernel import Kernel
+from optuna_treecv.engines.treecv.kernels.kernel import Memory
+from optuna_treecv.engines.treecv.kernels.lanes import LanesKernel
+from optuna_treecv.engines.treecv.kernels.lanes import MOST
+from optuna_treecv.engines.treecv.kernels.lanes import VECTOR_BYTES
+from optuna_treecv.engines.treecv.kernels.scaled import Scaled
 from optuna_treecv.estimators.base import weights_of_rows
 from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.estimators.compiled import divergence_advice
+from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
@@ -446,7 +448,7 @@ class CompiledLearner(KernelTrainer):
         kernel.weigh(of_kernel, estimator.is_balanced)
         self._estimator_kernel = kernel
         if before is not None:
-            kernel = before.around(kernel, rows)
+            kernel = kernel_behind(before, kernel, rows)
         super().__init__(kernel, rows)
         self.before = before
         # A kernel around running steps surveys each phase as a whole.
@@ -519,7 +521,12 @@ class CompiledLearner(KernelTrainer):
             return fitted
         if self.rows.feature_names is not None:  # the steps make data frames
             fitted.feature_names_in_ = self.rows.feature_names
-        return self.before.fitted(fitted, self._kernel, state)
+        if not isinstance(self._kernel, Scaled):
+            return self.before.fitted(fitted)
+        assert state is not None
+        moments = np.zeros((3, self.before.acts.shape[1]))
+        n_rows = self._kernel.moments(state, *moments)
+        return self.before.fitted(fitted, (n_rows, moments))
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, np.ndarray | None]:
         rows, targets = self.rows, self.rows.targets
@@ -533,6 +540,18 @@ class CompiledLearner(KernelTrainer):
             return X, None
         y = targets[start:stop]
         return X, y if rows.classes is None else rows.classes[y]
+
+
+def kernel_behind(before: FittedSteps, kernel: Kernel, rows: PreparedRows) -> Kernel:
+    """Return a kernel over rows that sees them scaled, if a step before it runs."""
+    if not before.has_running:
+        return kernel
+    flags, rows = (before.acts[0], before.acts[1]), rows.here
+    if not isinstance(rows.X, SparseRows):
+        return Scaled(kernel, *flags, rows.blocks)
+    if rows.X.dense is None:
+        return Scaled(kernel, *flags)
+    return Scaled(kernel, *flags, rows.blocks, np.flatnonzero(before.is_beside))
 
 
 # The most bytes that a state of several lanes may have. A walk uses several states at a time, and
@@ -569,7 +588,7 @@ class Lanes(KernelTrainer):
         kernel.leave_room(-(-free_bytes // (kernel.n_outputs * kernel.itemsize)))
         self._free_bytes, self.out_rows = free_bytes, kernel.out_rows
         before = learners[0].before
-        super().__init__(kernel if before is None else before.around(kernel, rows), rows)
+        super().__init__(kernel if before is None else kernel_behind(before, kernel, rows), rows)
 
     def only(self, numbers: list[int]) -> "Lanes":
         """Return some of the learners."""

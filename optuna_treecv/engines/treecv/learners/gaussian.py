@@ -14,7 +14,7 @@ from sklearn.base import DensityMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from optuna_treecv._kernels.gaussian import Gaussian
+from optuna_treecv.engines.treecv.kernels.gaussian import Gaussian
 from optuna_treecv.engines.treecv.learners.compiled import PaddedRows
 from optuna_treecv.engines.treecv.learners.compiled import Targets
 from optuna_treecv.engines.treecv.learners.compiled import UnsupervisedEstimator

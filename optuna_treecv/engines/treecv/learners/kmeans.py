@@ -13,7 +13,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from optuna_treecv._kernels.kmeans import KMeans
+from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
 from optuna_treecv.engines.treecv.learners.compiled import PaddedRows
 from optuna_treecv.engines.treecv.learners.compiled import Targets
 from optuna_treecv.engines.treecv.learners.compiled import UnsupervisedEstimator

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from optuna_treecv._kernels.pegasos import Pegasos
-from optuna_treecv._kernels.pegasos_lanes import PegasosLanes
+from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
+from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.engines.treecv.learners.compiled import KernelRows
 from optuna_treecv.engines.treecv.learners.compiled import PaddedRows
 from optuna_treecv.engines.treecv.learners.compiled import Targets

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
 
-from optuna_treecv._kernels.sgd import SGD
-from optuna_treecv._kernels.sgd_lanes import SGDLanes
+from optuna_treecv.engines.treecv.kernels.sgd import SGD
+from optuna_treecv.engines.treecv.kernels.sgd_lanes import SGDLanes
 from optuna_treecv.engines.treecv.learners.compiled import KernelRows
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.engines.treecv.learners.compiled import PaddedRows

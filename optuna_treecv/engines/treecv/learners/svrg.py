@@ -12,9 +12,9 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
 
-from optuna_treecv._kernels.svrg import inner_length
-from optuna_treecv._kernels.svrg import StreamingSVRG as Kernel
-from optuna_treecv._kernels.svrg_lanes import StreamingSVRGLanes
+from optuna_treecv.engines.treecv.kernels.svrg import inner_length
+from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG as Kernel
+from optuna_treecv.engines.treecv.kernels.svrg_lanes import StreamingSVRGLanes
 from optuna_treecv.engines.treecv.learners.compiled import KernelRows
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.engines.treecv.learners.compiled import PaddedRows

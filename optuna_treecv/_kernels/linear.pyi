@@ -1,3 +1,0 @@
-from optuna_treecv._kernels.kernel import Kernel
-
-class LinearKernel(Kernel): ...

@@ -1,0 +1,1 @@
+"""Products of sparse rows and shares of classes, for generalised linear models."""

@@ -1,0 +1,16 @@
+"""Compiled training and tests of incremental models along the tree.
+
+* ``tree``: Algorithm 1 of the TreeCV paper over any kernel, without the interpreter.
+* ``kernel``: the class ``Kernel``, which Python calls.
+* ``row_weight``: the weights of rows, and the balance of classes. ``losses``: slopes of losses.
+  ``steps``: step sizes and penalties along gradients.
+* ``linear``: the base of ``pegasos``, ``sgd`` and ``svrg``.
+* ``kmeans`` and ``gaussian``.
+* ``scaled``: any kernel, behind the running means and scales of its rows.
+* ``lanes`` and ``lane_loops``: many linear models over the same rows at once. ``pegasos_lanes``,
+  ``sgd_lanes`` and ``svrg_lanes`` train them.
+* ``*_by_type.pxi``: included by kernels to choose their loops by the layout and type of the rows.
+
+The mathematics of each is in the ``.pxd`` file of its name, or in the ``.pyx`` file if there is
+only that.
+"""

@@ -1,0 +1,411 @@
+"""What Python sees of a kernel: it checks rows, states and memory, and hands them to the loops over rows and to the
+walk in ``tree.pyx``.
+"""
+
+from libc.math cimport INFINITY
+from libc.stdint cimport int32_t
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from optuna_treecv.engines.treecv.kernels.row_weight cimport masses_bytes
+from optuna_treecv._kernels.rows cimport AHEAD_IN_ORDER
+from optuna_treecv._kernels.rows cimport CACHE_BYTES
+from optuna_treecv._kernels.rows cimport rows_far
+from optuna_treecv._kernels.span cimport Span
+from optuna_treecv.engines.treecv.kernels.tree cimport Part
+from optuna_treecv.engines.treecv.kernels.tree cimport Tree
+from optuna_treecv.engines.treecv.kernels.tree cimport begin
+from optuna_treecv.engines.treecv.kernels.tree cimport count_nodes
+from optuna_treecv.engines.treecv.kernels.tree cimport log_bytes_of
+from optuna_treecv.engines.treecv.kernels.tree cimport set_log
+from optuna_treecv.engines.treecv.kernels.tree cimport train_pair
+from optuna_treecv.engines.treecv.kernels.tree cimport walk
+from optuna_treecv.engines.treecv.kernels.tree cimport whole_lines
+
+
+cdef class Memory:
+    """The working memory of a walk. The first of ``states`` holds the state of the subtree's node."""
+
+    cdef unsigned char [:, ::1] states
+    cdef unsigned char [::1] model
+    cdef unsigned char [::1] log
+    cdef uint32_t [::1] order
+    cdef double [:, ::1] sums
+
+    def __init__(
+        self,
+        unsigned char [:, ::1] states,               # INOUT, one row per level of the subtree
+        unsigned char [::1] model,                   # OUT, room for one model
+        unsigned char [::1] log=None,                # OUT, log_bytes of room; None if that is 0
+        uint32_t [::1] order=None,                   # OUT, room for n_epochs times the rows of the node; None:
+                                                     # one epoch in stored order
+        double [:, ::1] sums=None,                   # OUT, a row of numbers of a model per level; the first gets the
+                                                     # sum of the models of all folds. None: it is not wanted
+    ):
+        self.states = states
+        self.model = model
+        self.log = log
+        self.order = order
+        self.sums = sums
+
+
+cdef int set_tree(
+    Kernel learner,
+    Tree *tree,                 # OUT
+    plan,
+    node,
+    unsigned char [::1] model,
+    unsigned char [:, ::1] out,
+) except -1:
+    """Check a node of a plan, and the arrays for models and outputs, and set them in ``tree``."""
+    cdef Py_ssize_t first = node.first, last = node.last, n_folds = plan.n_folds
+    cdef const int64_t [::1] bounds = plan.bounds
+    cdef Py_ssize_t i
+    tree.n_rows = learner.n_rows
+    tree.n_folds = n_folds
+    tree.random = plan.random
+    tree.seed = plan.seed
+    tree.n_epochs = plan.n_epochs
+    if tree.n_epochs < 1:
+        raise ValueError(f"n_epochs must be 1 or more, got {tree.n_epochs}.")
+    if not 0 <= first < last <= n_folds <= learner.n_rows:
+        raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
+    if bounds is not None and (bounds.shape[0] != n_folds + 1 or bounds[n_folds] != learner.n_rows):
+        raise ValueError("bounds must hold n_folds + 1 row numbers, the number of rows last.")
+    if bounds is not None:
+        for i in range(n_folds):
+            if bounds[i] >= bounds[i + 1] or bounds[0] < 0:
+                raise ValueError("bounds must rise, from 0 or more.")
+    if out.shape[0] != learner.n_models * learner.out_rows or out.shape[1] != learner.n_outputs * learner.itemsize:
+        raise ValueError("out must have room for the outputs of all rows.")
+    if model.shape[0] != learner.model_bytes:
+        raise ValueError(f"a model has {learner.model_bytes} bytes, got {model.shape[0]}.")
+    tree.bounds = NULL if bounds is None else &bounds[0]
+    tree.model = &model[0]
+    tree.out = &out[0, 0]
+    tree.out_step = out.shape[1]
+    return 0
+
+
+cdef int set_memory(Kernel learner, Tree *tree, node, Memory memory) except -1:
+    """Check the working memory, and set it in ``tree``."""
+    cdef Py_ssize_t n_folds = node.last - node.first
+    cdef Py_ssize_t n_rows = begin(tree, node.last) - begin(tree, node.first)
+    cdef bint is_ordered = tree.random or tree.n_epochs > 1
+    if memory.states.shape[1] != learner.state_bytes:
+        raise ValueError(f"a state has {learner.state_bytes} bytes, got {memory.states.shape[1]}.")
+    if (0 if memory.log is None else memory.log.shape[0]) != learner.log_bytes:
+        raise ValueError(f"log must have {learner.log_bytes} bytes.")
+    if (<int64_t> 1 << (memory.states.shape[0] - 1)) < n_folds:
+        raise ValueError("states must have a row for each level of the subtree.")
+    if is_ordered and (memory.order is None or memory.order.shape[0] < tree.n_epochs * n_rows):
+        raise ValueError("order must have room for the rows of the node, in all epochs.")
+    tree.sum = NULL
+    if memory.sums is not None:
+        tree.n_numbers = learner.model_bytes // learner.itemsize
+        if memory.sums.shape[0] < memory.states.shape[0] or memory.sums.shape[1] != tree.n_numbers:
+            raise ValueError("sums must have a row for each level of the subtree, with room for a model.")
+        tree.sum = &memory.sums[0, 0]
+    tree.order = &memory.order[0] if is_ordered else NULL
+    set_log(&learner.learner, tree, NULL if memory.log is None else &memory.log[0], learner.log_bytes)
+    return 0
+
+
+cdef class Kernel:
+    """A learner over prepared rows; subclasses fill in its functions and sizes.
+
+    Methods take states as buffers of ``state_bytes`` bytes, writable if the method changes them, and
+    keep no reference to them. A state begins with the number of rows seen (int64).
+    """
+
+    cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1:
+        """Use the memory of the rows X, dense (n_rows, width) or ``SparseRows``, and of the array y
+        (n_rows,) or None, and keep it alive.
+        """
+        cdef const unsigned char [::1] values, y_bytes
+        cdef const int32_t [::1] columns
+        cdef const int64_t [::1] begins
+        sparse = hasattr(X, "begins")
+        self.n_rows = X.shape[0]
+        if self.n_rows == 0 or X.shape[1] == 0 or X.shape[1] % 8:
+            raise ValueError("X must have rows and a multiple of 8 columns.")
+        if X.dtype != "float64" and X.dtype != "float32":
+            raise TypeError(f"X must be float64 or float32, got {X.dtype}.")
+        values = (X.values if sparse else X).reshape(-1).view("u1")
+        self.keep_alive = [values]
+        if sparse:
+            columns, begins = X.columns, X.begins
+            self.learner.sparse.values = &values[0] if values.shape[0] else NULL
+            self.learner.sparse.columns = &columns[0] if columns.shape[0] else NULL
+            self.learner.sparse.begins = &begins[0]
+            self.learner.sparse.far = rows_far(values.shape[0] + 4 * columns.shape[0], self.n_rows)
+            self.keep_alive += [columns, begins]
+        else:
+            self.learner.dense.values = &values[0]
+            self.learner.dense.width = X.shape[1]
+            self.learner.dense.ahead = AHEAD_IN_ORDER if values.shape[0] > CACHE_BYTES else 0
+            self.learner.dense.far = rows_far(values.shape[0], self.n_rows)
+        if y is not None:
+            y_bytes = y.view("u1")
+            if y.shape[0] != self.n_rows:
+                raise ValueError("y must have as many entries as X has rows.")
+            self.learner.y = &y_bytes[0]
+            self.keep_alive.append(y_bytes)
+        self.n_models = 1
+        self.out_rows = self.n_rows
+        self.learner.width = X.shape[1]
+        self.learner.n_outputs = n_outputs
+        self.learner.itemsize = X.dtype.itemsize
+        self.n_outputs = n_outputs
+        self.itemsize = X.dtype.itemsize
+        return 0
+
+    cdef int bind_targets(self, object X, object y, object n_classes) except -1:
+        """Bind the rows X and class codes y, or numbers if ``n_classes`` is None; return the class that
+        the first output separates from the rest. Two classes have one output, the second class against
+        the first; more classes have one output per class, class against the rest.
+        """
+        if n_classes is not None and y.dtype != "int32":
+            raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
+        if n_classes is None and y.dtype != X.dtype:
+            raise TypeError(f"y must be of the type of X, {X.dtype}, got {y.dtype}.")
+        self.bind(X, y, 1 if n_classes is None or n_classes == 2 else n_classes)
+        self.n_classes = 0 if n_classes is None else n_classes
+        return 1 if n_classes == 2 else 0
+
+    cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t rest_bytes, Py_ssize_t model_bytes) except -1:
+        """Set the sizes of a state's head, of its rest, each rounded up to whole cache lines, and of a model."""
+        self.learner.head_bytes = whole_lines(head_bytes)
+        self.state_bytes = self.learner.state_bytes = self.learner.head_bytes + whole_lines(rest_bytes)
+        self.model_bytes = model_bytes
+        if self.learner.sparse.begins != NULL:
+            self.log_bytes = log_bytes_of(&self.learner)
+        return 0
+
+    def weigh(self, weights, bint balanced=False):
+        """Give rows weights, which multiply their losses. Call this at most once, before there is a state.
+
+        ``weights`` is an array (n_rows,) of the type of X, or None: all weights are 1. With ``balanced``, the
+        weights of each class are also divided by its share of the rows seen so far (``row_weight.pxd``), and
+        states get longer by the masses that this needs.
+        """
+        cdef const unsigned char [::1] bytes_of_weights
+        cdef const int32_t *y = <const int32_t *> self.learner.y
+        cdef Py_ssize_t i
+        if self.state_bytes == 0 or self.is_weighed:
+            raise ValueError("weigh is called once, after the learner was initialised.")
+        if weights is not None:
+            if weights.dtype != f"f{self.itemsize}" or weights.shape != (self.n_rows,):
+                raise ValueError(
+                    f"weights must be float{8 * self.itemsize} of shape ({self.n_rows},), one per row of X, "
+                    f"got {weights.dtype} of shape {weights.shape}."
+                )
+            if not weights.flags.c_contiguous:
+                raise ValueError("weights must be contiguous.")
+            if not ((weights >= 0) & (weights < INFINITY)).all():
+                raise ValueError("weights must be finite and at least 0.")
+        if balanced:
+            if self.n_classes < 2:
+                raise ValueError("balanced weights need class codes of two or more classes.")
+            for i in range(self.n_rows):
+                if not 0 <= y[i] < self.n_classes:
+                    raise ValueError(f"y must hold class codes below {self.n_classes}, got {y[i]}.")
+        self.is_weighed = True
+        if weights is not None:
+            bytes_of_weights = weights.view("u1")
+            self.learner.weights = &bytes_of_weights[0]
+            self.keep_alive.append(bytes_of_weights)
+        if balanced:
+            self.learner.n_balanced = self.n_classes
+            self.learner.masses_begin = self.learner.head_bytes
+            self.set_sizes(
+                self.learner.head_bytes + masses_bytes(self.n_classes),
+                self.state_bytes - self.learner.head_bytes,
+                self.model_bytes,
+            )
+
+    cdef int check_state(self, const unsigned char [::1] state) except -1:
+        if self.state_bytes == 0:
+            raise ValueError("the learner was not initialised.")
+        if state.shape[0] != self.state_bytes:
+            raise ValueError(f"a state has {self.state_bytes} bytes, got {state.shape[0]}.")
+        return 0
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row. It is 0 but for what subclasses write."""
+        self.check_state(state)
+        memset(&state[0], 0, self.state_bytes)
+
+    @property
+    def model_type(self) -> str:
+        """The type of the numbers in a model."""
+        return f"f{self.itemsize}"
+
+    def n_seen(self, const unsigned char [::1] state) -> int:
+        """Return the number of rows that a state has been trained on, which is the first number in
+        every state.
+        """
+        self.check_state(state)
+        return (<const int64_t *> &state[0])[0]
+
+    cdef Span check_rows(self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order) except *:
+        """Check the rows start..stop-1, or order[start], ..., order[stop-1], and return them."""
+        cdef Py_ssize_t n_rows = self.n_rows if order is None else order.shape[0]
+        cdef Py_ssize_t i
+        if not 0 <= start <= stop <= n_rows:
+            raise IndexError(f"rows {start}..{stop} are outside the {n_rows} prepared rows.")
+        if order is None or start == stop:
+            return Span(start, stop, NULL)
+        for i in range(start, stop):
+            if order[i] >= self.n_rows:
+                raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
+        return Span(start, stop, &order[0])
+
+    @property
+    def surveys(self) -> bool:
+        """Whether a state learns from a phase as a whole, before its rows act one by one."""
+        return self.learner.survey != NULL
+
+    def survey(
+        self,
+        unsigned char [::1] state,                   # INOUT
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        const uint32_t [::1] order or None,          # IN; None: the rows start..stop-1
+    ):
+        """Learn from the rows of the next phase as a whole, those that ``order`` names if it is given."""
+        cdef Span span = self.check_rows(start, stop, order)
+        self.check_state(state)
+        if self.learner.survey != NULL and stop > start:
+            with nogil:
+                self.learner.survey(&self.learner, span, &state[0])
+
+    def update(
+        self,
+        unsigned char [::1] state,                   # INOUT
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        const uint32_t [::1] order=None,             # IN; None: rows in stored order
+    ):
+        """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]."""
+        cdef Span span = self.check_rows(start, stop, order)
+        self.check_state(state)
+        if stop > start:
+            with nogil:
+                self.learner.train(&self.learner, span, &state[0], NULL, NULL)
+
+    @property
+    def tests_rows(self) -> bool:
+        """Whether ``test_then_train`` is available."""
+        return self.learner.tests_rows
+
+    def test_then_train(
+        self,
+        unsigned char [::1] state,
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        const uint32_t [::1] order or None,          # IN; None: rows in stored order
+        unsigned char [:, ::1] out,                  # OUT, (n_models * (stop - start), output bytes)
+    ):
+        """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]. Before a row acts, write what
+        the model says of it: its outputs from the numbers of the state, which are those of ``test`` up to rounding.
+        """
+        cdef Span span = self.check_rows(start, stop, order)
+        self.check_state(state)
+        if start == stop:
+            raise IndexError(f"rows {start}..{stop} are none, and there must be one to test.")
+        if not self.learner.tests_rows:
+            raise TypeError("this kernel tests whole blocks of rows only.")
+        if out.shape[0] != self.n_models * (stop - start) or out.shape[1] != self.n_outputs * self.itemsize:
+            raise ValueError("out must have room for the outputs of the rows.")
+        with nogil:
+            self.learner.train(&self.learner, span, &state[0], NULL, &out[0, 0])
+
+    @property
+    def trains_pairs(self) -> bool:
+        """Whether two states are trained faster together than one after the other."""
+        return self.learner.train_both != NULL
+
+    def update_both(
+        self,
+        unsigned char [::1] first,                   # INOUT
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        unsigned char [::1] second,                  # INOUT
+        Py_ssize_t second_start,
+        Py_ssize_t second_stop,
+        const uint32_t [::1] order or None,          # IN; None: rows in stored order
+    ):
+        """Train two states: the first on the rows start..stop-1, the second on second_start..second_stop-1. If
+        ``order`` is given, these are positions in it.
+        """
+        cdef Span span = self.check_rows(start, stop, order)
+        cdef Span other_span = self.check_rows(second_start, second_stop, order)
+        self.check_state(first)
+        self.check_state(second)
+        if self.learner.train_both == NULL:
+            raise ValueError("this learner trains one state after the other.")
+        with nogil:
+            train_pair(&self.learner, span, other_span, &first[0], &second[0])
+
+    def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
+        """Write the model of ``state``."""
+        self.check_state(state)
+        if model.shape[0] != self.model_bytes:
+            raise ValueError(f"a model has {self.model_bytes} bytes, got {model.shape[0]}.")
+        with nogil:
+            self.learner.read(&self.learner, &state[0], &model[0])
+
+    def test(
+        self,
+        const unsigned char [::1] state,
+        unsigned char [::1] model,                   # OUT, room for one model
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        unsigned char [:, ::1] out,                  # OUT, (n_models * out_rows, output bytes)
+    ):
+        """Write the outputs of the model of ``state`` for the rows start..stop-1 to the same rows of
+        ``out``.
+        """
+        self.check_state(state)
+        if not 0 <= start < stop <= self.n_rows:
+            raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
+        if model.shape[0] != self.model_bytes:
+            raise ValueError(f"a model has {self.model_bytes} bytes, got {model.shape[0]}.")
+        if out.shape[0] != self.n_models * self.out_rows or out.shape[1] != self.n_outputs * self.itemsize:
+            raise ValueError("out must have room for the outputs of all rows.")
+        with nogil:
+            self.learner.test(&self.learner, &state[0], &model[0], start, stop, &out[start, 0])
+
+    def walk_subtree(
+        self,
+        plan,
+        node,
+        Memory memory not None,
+        unsigned char [:, ::1] out,                  # OUT, (n_models * out_rows, output bytes)
+        unsigned char [:, ::1] kept=None,            # OUT, (n_nodes, state_bytes), the states of the nodes that hold
+                                                     # out at least least_folds chunks, parents first; None: no states
+        Py_ssize_t least_folds=1,
+    ) -> int:
+        """Train the models below a plan's node and test them on its chunks; return the row updates done."""
+        cdef Py_ssize_t first = node.first, last = node.last
+        cdef Tree tree
+        cdef int64_t n_updates
+        cdef Part whole = Part(self.learner.head_bytes, self.state_bytes)
+        set_tree(self, &tree, plan, node, memory.model, out)
+        set_memory(self, &tree, node, memory)
+        tree.kept = NULL
+        tree.least_folds = least_folds
+        tree.n_nodes = 0
+        if kept is not None:
+            if (
+                least_folds < 1
+                or kept.shape[1] != self.state_bytes
+                or kept.shape[0] != count_nodes(last - first, least_folds)
+            ):
+                raise ValueError("kept must have room for a state per node.")
+            tree.kept = &kept[0, 0]
+        with nogil:
+            n_updates = walk(&self.learner, &tree, first, last, &memory.states[0, 0], False, whole)
+        return n_updates

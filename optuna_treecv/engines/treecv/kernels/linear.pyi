@@ -1,0 +1,3 @@
+from optuna_treecv.engines.treecv.kernels.kernel import Kernel
+
+class LinearKernel(Kernel): ...

@@ -1,0 +1,333 @@
+"""PEGASOS for one model: a vector of the CPU holds several columns of a row. In ``pegasos_lanes.pyx`` it holds one
+column for several models, and one model alone would take 3 to 12 times as long. The mathematics is in ``pegasos.pxd``.
+"""
+
+from libc.stdint cimport int64_t
+
+from optuna_treecv.engines.treecv.kernels.lanes cimport MOST_LANES
+from optuna_treecv.engines.treecv.kernels.linear cimport output_of
+from optuna_treecv.engines.treecv.kernels.linear cimport sum_of
+from optuna_treecv.engines.treecv.kernels.row_weight cimport given_weight
+from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport fetch_row
+from optuna_treecv._kernels.rows cimport row_at
+from optuna_treecv._kernels.vec8 cimport if_below
+from optuna_treecv._kernels.vec8 cimport stepped
+from optuna_treecv._kernels.vec8 cimport two_dots
+from optuna_treecv._kernels.vec8 cimport two_steps
+
+include "train_by_type.pxi"
+
+
+cdef struct Settings:
+    LinearSettings linear
+    double alpha                # lambda
+    bint average
+    bint project
+
+
+# A state begins with the rows seen and the numbers of each output, padded to a cache line. Then come v of all
+# outputs (float64) when averaging, and z of all outputs in the type of the rows.
+cdef struct Numbers:
+    double scale
+    double norm2                # |u|^2
+    double harmonic             # H_{t-1} during step t, H_{T-1} after T steps
+
+
+cdef struct Head:
+    int64_t n_seen
+    Numbers outputs[1]          # n_outputs of them
+
+
+cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Return where z begins."""
+    cdef bint average = (<const Settings *> learner.settings).average
+    return sum_of(learner, state, learner.n_outputs if average else 0)
+
+
+cdef inline Weights weights_after(
+    const Learner *learner, const unsigned char *state, double steps, Py_ssize_t c
+) noexcept nogil:
+    """Return w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T, after T steps."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Head *head = <const Head *> state
+    cdef double per_step = 1 / (settings.alpha * steps) if steps > 0 else 0
+    cdef Weights of
+    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
+    of.a = per_step * (head.outputs[c].harmonic if settings.average else head.outputs[c].scale)
+    of.q = sum_of(learner, state, c) if settings.average else NULL
+    of.b = -per_step
+    return of
+
+
+cdef inlined train_row(
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    double steps,               # t - 1
+    Head *head,                 # INOUT
+    floating *z,                # INOUT, (n_outputs, width)
+    double *v,                  # INOUT, likewise
+    unsigned char *state,
+    Log *log,
+    bint weighted,
+    floating *tested,           # OUT, (n_outputs,), or NULL
+) noexcept nogil:
+    """Make step t of every output; with ``tested`` write the outputs before it."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Numbers *numbers = head.outputs
+    cdef Py_ssize_t width = learner.width
+    cdef int32_t y = (<const int32_t *> learner.y)[row]
+    cdef bint average = settings.average
+    cdef floating weight = weight_of(weighted, learner, row, state, z)
+    cdef Py_ssize_t c
+    cdef floating margin, added
+    cdef double added_wide, check
+    cdef Weights before
+    for c in range(learner.n_outputs):
+        margin = dot_row(rows, row, z + c * width, z)
+        if tested != NULL:
+            before = weights_after(learner, state, steps, c)
+            tested[c] = output_of(&before, rows, row, margin, z)
+        added = coefficient(
+            average,
+            settings.project,
+            settings.alpha,
+            steps,
+            <floating> (1 if y == settings.linear.first_class + c else -1),
+            weight,
+            &margin,
+            &numbers[c].scale,
+            &numbers[c].harmonic,
+            &added_wide,
+        )
+        if added == 0:
+            continue
+        check = add_row(rows, row, added, z + c * width, z, log)
+        if average:
+            check += add_row(rows, row, added_wide, v + c * width, z, log)
+        if check != 0:
+            numbers[c].scale = numbers[c].harmonic = NAN
+        if settings.project and leaves_ball(
+            settings.alpha,
+            steps,
+            <double> margin,
+            <double> weight,
+            <double> norm2_row(rows, row, z),
+            &numbers[c].scale,
+            &numbers[c].norm2,
+            &numbers[c].harmonic,
+        ):
+            if log != NULL:
+                remember_all(log, state, learner.state_bytes)
+            absorb(average, width, 1, &numbers[c].scale, &numbers[c].harmonic, z + c * width, v + c * width)
+
+
+cdef inlined train_on(
+    const Learner *learner,
+    const Rows *rows,
+    Span span,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where it lies in the state
+    Log *log,
+    bint weighted,
+    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
+) noexcept nogil:
+    cdef Head *head = <Head *> state
+    cdef double *v = sum_of(learner, state, 0)
+    cdef double steps = <double> head.n_seen
+    cdef Py_ssize_t i
+    head.n_seen += span.stop - span.start
+    for i in range(span.start, span.stop):
+        train_row(learner, rows, visit(rows, span, i, z), steps, head, z, v, state, log, weighted, tested)
+        steps += 1
+        if tested != NULL:
+            tested += learner.n_outputs
+
+
+cdef inline Span first_of(Span *span) noexcept nogil:
+    """Take the first row from a span, and return it as one of its own."""
+    cdef Span first = Span(span.start, span.start + 1, span.order)
+    span.start += 1
+    return first
+
+
+cdef inlined train_both_on(
+    const Learner *learner,
+    Span span,
+    Span other_span,
+    unsigned char *first,       # INOUT
+    unsigned char *second,      # INOUT
+    floating *z_first,          # INOUT, where they lie in the states
+    floating *z_second,         # INOUT
+    bint weighted,
+) noexcept nogil:
+    """Do what ``train_row`` does for two states, on dense rows without averaging or projection. A row's dot
+    product must wait until the row before was added; here two such chains wait at the same time, and a row is
+    multiplied while the row before is added. There is no branch: if the margin is not violated, 0 times the row is
+    added. (No z is -0, which this would change.)
+    """
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Dense *rows = &learner.dense
+    cdef const floating *X = <const floating *> rows.values
+    cdef const int32_t *y = <const int32_t *> learner.y
+    cdef Py_ssize_t width = learner.width
+    cdef Py_ssize_t ahead, n_rows, i, row, other, next_row, next_other, c, at
+    cdef bint is_far
+    cdef Head *heads[2]
+    cdef int32_t own_class
+    cdef floating signs[2]
+    cdef floating margins[MOST_LANES]
+    cdef floating other_margins[MOST_LANES]
+    cdef floating margin, other_margin, sign, other_sign, added, other_added, weight, other_weight
+    cdef floating threshold, other_threshold
+    cdef double steps, other_steps
+    heads[0] = <Head *> first
+    heads[1] = <Head *> second
+    signs[0], signs[1] = -1, 1
+    if heads[0].n_seen == 0 or heads[1].n_seen == 0:    # the first row is always added
+        learner.train(learner, first_of(&span), first, NULL, NULL)
+        learner.train(learner, first_of(&other_span), second, NULL, NULL)
+    n_rows = span.stop - span.start
+    if n_rows == 0:
+        return
+    steps = <double> (heads[0].n_seen - 1)
+    other_steps = <double> (heads[1].n_seen - 1)
+    heads[0].n_seen += n_rows
+    heads[1].n_seen += n_rows
+    is_far = span.order != NULL
+    ahead = rows.far if is_far else rows.ahead
+    row, other = row_at(span, span.start), row_at(other_span, other_span.start)
+    for c in range(learner.n_outputs):
+        at = c * width
+        two_dots(
+            z_first + at, X + row * width, z_second + at, X + other * width, width, &margins[c], &other_margins[c]
+        )
+    for i in range(n_rows):
+        next_row, next_other = row, other               # after the last row, their products are not used
+        if i + 1 < n_rows:
+            next_row, next_other = row_at(span, span.start + i + 1), row_at(other_span, other_span.start + i + 1)
+        if i + ahead < n_rows and ahead != 0:
+            fetch_row(rows, row_at(span, span.start + i + ahead), is_far, z_first)
+            fetch_row(rows, row_at(other_span, other_span.start + i + ahead), is_far, z_first)
+        steps += 1
+        other_steps += 1
+        threshold = <floating> (settings.alpha * steps)
+        other_threshold = <floating> (settings.alpha * other_steps)
+        weight = weight_of(weighted, learner, row, first, z_first)
+        other_weight = weight_of(weighted, learner, other, second, z_first)
+        for c in range(learner.n_outputs):
+            at = c * width
+            own_class = settings.linear.first_class + c
+            sign, other_sign = signs[y[row] == own_class], signs[y[other] == own_class]
+            margin = margins[c] * sign
+            other_margin = other_margins[c] * other_sign
+            added = if_below(weight * sign, margin, threshold)
+            other_added = if_below(other_weight * other_sign, other_margin, other_threshold)
+            two_steps(
+                added,
+                X + row * width,
+                z_first + at,
+                X + next_row * width,
+                other_added,
+                X + other * width,
+                z_second + at,
+                X + next_other * width,
+                width,
+                &margins[c],
+                &other_margins[c],
+            )
+            if margin != margin:                        # no comparison may hide NaN
+                heads[0].outputs[c].scale = heads[0].outputs[c].harmonic = NAN
+            if other_margin != other_margin:
+                heads[1].outputs[c].scale = heads[1].outputs[c].harmonic = NAN
+        row, other = next_row, next_other
+
+
+include "train_both_by_type.pxi"
+
+
+cdef inlined test_two_on(
+    const Learner *learner,
+    const unsigned char *state,
+    const floating *z,          # IN, where it lies in the state
+    Py_ssize_t start,
+    floating *out,              # OUT, (2, n_outputs)
+    bint weighted,
+) noexcept nogil:
+    """Write what each of two states says of the row that the other one is trained on, without making them:
+    ``train_row`` and ``weights_after``, on dense rows without averaging or projection.
+    """
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Head *head = <const Head *> state
+    cdef Py_ssize_t width = learner.width
+    cdef const floating *x = (<const floating *> learner.dense.values) + start * width
+    cdef const int32_t *y = (<const int32_t *> learner.y) + start
+    cdef double steps = <double> head.n_seen
+    cdef double per_step = 1 / (settings.alpha * (steps + 1))
+    cdef floating margins[2]
+    cdef floating sign, added
+    cdef double factor
+    cdef Py_ssize_t c, i
+    for c in range(learner.n_outputs):
+        two_dots(z, x, z, x + width, width, &margins[0], &margins[1])
+        for i in range(2):                              # the row that is added; the other one is tested
+            sign = 1 if y[i] == settings.linear.first_class + c else -1
+            margins[i] *= sign
+            added = if_below(
+                given_weight(weighted, learner, start + i, z) * sign,
+                margins[i],
+                <floating> (settings.alpha * steps),
+            )
+            factor = per_step * (head.outputs[c].scale if margins[i] == margins[i] else NAN)
+            out[(1 - i) * learner.n_outputs + c] = stepped(
+                added, x + i * width, z, factor, x + (1 - i) * width, width
+            )
+        z += width
+
+
+cdef dispatched test_two(
+    const Learner *learner, const unsigned char *state, Py_ssize_t start, void *out
+) noexcept nogil:
+    cdef const void *z = vectors_of(learner, state)
+    cdef bint weighted = learner.weights != NULL
+    if learner.itemsize == 8:
+        test_two_on(learner, state, <const double *> z, start, <double *> out, weighted)
+    else:
+        test_two_on(learner, state, <const float *> z, start, <float *> out, weighted)
+
+
+cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    return weights_after(learner, state, <double> (<const Head *> state).n_seen, c)
+
+
+cdef class Pegasos(LinearKernel):
+    """PEGASOS over prepared rows."""
+
+    cdef Settings own
+
+    def __init__(self, X, y, n_classes: int | None, double alpha, bint average, bint project):
+        cdef Py_ssize_t n_numbers
+        self.bind_linear(X, y, n_classes, &self.own.linear, train_on_dense, train_on_sparse, weights)
+        self.own.alpha = alpha
+        self.own.average = average
+        self.own.project = project
+        n_numbers = self.n_outputs * self.learner.width
+        if self.learner.sparse.begins == NULL and not average and not project and self.n_outputs <= MOST_LANES:
+            self.learner.train_both = train_both
+            self.learner.test_two = test_two
+        self.learner.n_saved = self.n_outputs * (2 if average else 1)
+        self.learner.rewrites = project
+        self.set_sizes(
+            sizeof(Head) + (self.n_outputs - 1) * sizeof(Numbers),
+            n_numbers * (self.itemsize + (8 if average else 0)),
+            n_numbers * self.itemsize,
+        )
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row: w_1 = 0."""
+        cdef Head *head = <Head *> &state[0]
+        cdef Py_ssize_t c
+        Kernel.start(self, state)
+        for c in range(self.n_outputs):
+            head.outputs[c].scale = 1

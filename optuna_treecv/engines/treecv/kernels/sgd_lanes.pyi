@@ -1,0 +1,18 @@
+from typing import Any
+
+from optuna_treecv.engines.treecv.kernels.lanes import LanesKernel
+
+class SGDLanes(LanesKernel):
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        n_classes: int | None,
+        loss: str,
+        epsilon: float,
+        power: float,
+        average: bool,
+        average_start: int,
+        values: list[tuple[float, float, float]],
+        is_linear: bool = False,
+    ) -> None: ...

@@ -1,0 +1,195 @@
+"""SGD for many step sizes, penalties and radii at once, one row per step: a vector of the CPU holds one column for
+several models. Each lane gives the same bits as ``sgd.pyx``, which is faster for one model and has mini-batches. The
+mathematics is in ``sgd.pxd``.
+"""
+
+from libc.math cimport NAN
+from libc.math cimport isfinite
+
+from optuna_treecv.engines.treecv.kernels.lanes cimport lane_slopes
+from optuna_treecv.engines.treecv.kernels.lanes cimport model_of
+from optuna_treecv.engines.treecv.kernels.linear cimport extreme
+from optuna_treecv.engines.treecv.kernels.losses cimport Loss
+from optuna_treecv.engines.treecv.kernels.losses cimport loss_named
+from optuna_treecv.engines.treecv.kernels.sgd cimport absorb
+from optuna_treecv.engines.treecv.kernels.sgd cimport coefficient
+from optuna_treecv.engines.treecv.kernels.sgd cimport decay
+from optuna_treecv.engines.treecv.kernels.sgd cimport project
+from optuna_treecv.engines.treecv.kernels.sgd cimport step_at
+from optuna_treecv.engines.treecv.kernels.sgd cimport weight_in_average
+from optuna_treecv.engines.treecv.kernels.sgd cimport with_row
+from optuna_treecv.engines.treecv.kernels.steps cimport Norms
+from optuna_treecv.engines.treecv.kernels.steps cimport Step
+from optuna_treecv.engines.treecv.kernels.steps cimport automatic_weight
+from optuna_treecv.engines.treecv.kernels.steps cimport step_of
+from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
+
+include "train_lanes_by_type.pxi"
+
+
+cdef struct Settings:
+    LaneSettings lanes
+    Loss loss
+    bint any_auto               # whether a lane has the automatic step
+    double power                # eta_t = eta / t^power
+    bint average
+    bint is_linear
+    int64_t average_start
+    double alpha[MOST_LANES]
+    double step_size[MOST_LANES]    # 0: auto
+    double radius[MOST_LANES]
+
+
+# A state holds this; scale, |z|^2 and A of each lane; v when averaging; and z.
+cdef struct Common:
+    int64_t n_seen
+    int64_t n_averaged          # the sum of the weights of the iterates averaged
+    Norms norms                 # of the rows so far, if a lane has the automatic step
+
+
+cdef inlined train_row(
+    const Learner *learner,
+    Py_ssize_t row,
+    Py_ssize_t next_row,        # the row after it
+    bint has_dots,
+    floating *dots,             # INOUT, (n_lanes,): z.x, if has_dots; then that of the next row, if rows are dense
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where it lies in the state, (width, n_lanes)
+    Log *log,
+    Py_ssize_t n_tested,
+    floating *tested,           # OUT, at a row of (n_models, n_tested, n_outputs), or NULL
+) noexcept nogil:
+    """Make the step of every lane."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Common *common = <Common *> state
+    cdef double *v = sums_of(learner, state)
+    cdef double *scale = numbers_of(learner, state)
+    cdef double *norm2 = scale + n_lanes
+    cdef double *averaged = norm2 + n_lanes
+    cdef int made = 0
+    cdef Py_ssize_t n_extreme = 0
+    cdef int is_extreme[MOST_LANES]
+    cdef floating room[8 * MOST_LANES]
+    cdef floating added[MOST_LANES]
+    cdef double margins[MOST_LANES]
+    cdef double predictions[MOST_LANES]
+    cdef double added_wide[MOST_LANES]
+    cdef double check[MOST_LANES]
+    cdef double g[MOST_LANES]
+    cdef double eta[MOST_LANES]
+    cdef double shrink[MOST_LANES]
+    cdef double weight = <double> weight_of(has_weights(learner), learner, row, state, z)
+    cdef double decay_of_t, S, row_weight
+    cdef double norm2_of_row = 0
+    cdef int64_t averages
+    cdef Step by
+    cdef Py_ssize_t lane
+    if not has_dots:
+        dot_lanes(learner, row, next_row, z, n_lanes, room, dots, z)
+    if tested != NULL:
+        test_lanes(learner, row, next_row, state, dots, n_tested, tested)
+    if settings.average and common.n_seen >= settings.average_start:
+        averages = weight_in_average(settings.is_linear, common.n_seen - settings.average_start, 1)
+        common.n_averaged += averages
+        for lane in range(n_lanes):
+            averaged[lane] += <double> averages * scale[lane]
+    common.n_seen += 1
+    decay_of_t = decay(settings.power, common.n_seen) if settings.power != 0 else 1
+    for lane in range(n_lanes):
+        margins[lane] = <double> dots[lane]
+        predictions[lane] = scale[lane] * margins[lane]
+    lane_slopes(learner, &settings.loss, row, predictions, g)
+    for lane in range(n_lanes):
+        eta[lane] = step_at(settings.step_size[lane], settings.power, decay_of_t)
+        shrink[lane] = 1 - eta[lane] * settings.alpha[lane]
+        eta[lane] *= weight
+    if settings.any_auto:
+        norm2_of_row = norm2_of(learner, row, z)
+        typical_norm2(&settings.loss, &common.norms, norm2_of_row, weight, settings.average, &S)
+        row_weight = automatic_weight(S, norm2_of_row, weight)
+        for lane in range(n_lanes):
+            if settings.step_size[lane] == 0:
+                by = step_of(&settings.loss, 0, S, row_weight, settings.alpha[lane], weight)
+                by.rate = step_at(by.rate, settings.power, decay_of_t)
+                eta[lane] = by.rate * by.weight
+                shrink[lane] = 1 - by.rate * by.penalty
+    for lane in range(n_lanes):
+        scale[lane] *= shrink[lane]
+        if extreme(scale[lane]):
+            margins[lane] *= scale[lane]            # z.x for the new z
+            is_extreme[n_extreme] = lane
+            n_extreme += 1
+    if n_extreme:
+        if log != NULL:
+            remember_all(log, state, learner.state_bytes)
+        absorb(settings.average, learner.width, n_lanes, is_extreme, n_extreme, scale, norm2, averaged, check, z, v)
+    for lane in range(n_lanes):
+        check[lane] = added[lane] = added_wide[lane] = 0
+        if g[lane] != 0:
+            made = 1
+            added[lane] = coefficient(eta[lane], g[lane], scale[lane], z)
+            if settings.average and averaged[lane] != 0:
+                added_wide[lane] = <double> added[lane] * averaged[lane]
+    step_lanes(learner, row, next_row, made, added, z, n_lanes, check, dots)
+    if made and settings.average:
+        add_lanes(learner, row, added_wide, v, n_lanes, check, z)
+    for lane in range(n_lanes):
+        if g[lane] != 0 and check[lane] != 0:
+            scale[lane] = averaged[lane] = NAN
+        if not isfinite(settings.radius[lane]):
+            continue
+        if g[lane] != 0:
+            if norm2_of_row == 0:
+                norm2_of_row = norm2_of(learner, row, z)
+            norm2[lane] = with_row(norm2[lane], <double> added[lane], margins[lane], norm2_of_row)
+        project(settings.radius[lane], norm2[lane], &scale[lane])
+
+
+cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
+    """Write the last iterates, or the means of the averaged iterates once there are some."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef const double *scale = numbers_of(learner, state)
+    cdef const double *averaged = scale + 2 * n_lanes
+    cdef int64_t n_averaged = (<const Common *> state).n_averaged
+    cdef double per_step = 1 / <double> n_averaged if n_averaged > 0 else 1
+    cdef Py_ssize_t lane
+    of.p = vectors_of(learner, state)
+    of.q = sums_of(learner, state) if n_averaged > 0 else NULL
+    for lane in range(n_lanes):
+        of.a[lane] = per_step * (averaged[lane] if n_averaged > 0 else scale[lane])
+        of.b[lane] = -per_step
+
+
+cdef class SGDLanes(LanesKernel):
+    """SGD over prepared rows, for each of (alpha, step_size, radius) in ``values``."""
+
+    cdef Settings own
+
+    def __init__(
+        self,
+        X,
+        y,
+        n_classes: int | None,
+        loss: str,
+        double epsilon,
+        double power,
+        bint average,
+        int64_t average_start,
+        values: list[tuple[float, float, float]],
+        bint is_linear=False,
+    ):
+        cdef Py_ssize_t lane
+        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
+        self.own.loss = loss_named(loss, epsilon)
+        self.own.power = power
+        self.own.average = average
+        self.own.is_linear = is_linear
+        self.own.average_start = average_start
+        for lane in range(self.own.lanes.n_lanes):
+            alpha, step_size, radius = values[model_of(&self.own.lanes, lane)]
+            self.own.alpha[lane], self.own.step_size[lane], self.own.radius[lane] = alpha, step_size, radius
+            self.own.any_auto |= self.own.step_size[lane] == 0
+        self.learner.rewrites = True
+        self.set_lane_sizes(sizeof(Common), 3, average, 1)

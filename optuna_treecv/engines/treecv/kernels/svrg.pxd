@@ -1,0 +1,181 @@
+"""Streaming SVRG (Frostig, Ge, Kakade & Sidford 2015, Algorithm 1): variance-reduced gradient
+descent that reads each row once.
+
+Stage s, at the anchor w~:
+    batch    g = mean over k_s rows of slope(w~.x, y) x                       (the anchor's gradient)
+    inner    m~ uniform on 1..m, w_1 = w~, and for t = 1..m~, one row each,
+             w_{t+1} = w_t - eta ((slope(w_t.x, y) - slope(w~.x, y)) x + alpha w_t + g)
+    the next anchor is w_{m~+1}, and k_{s+1} = b k_s.
+With the penalty (alpha / 2) |w|^2, the anchor's term alpha w~ is in both g and the correction, and
+cancels. m~ is drawn from (seed, stage). Remark 7: the first stages may all have k_0 rows. Remark 8,
+the factorial schedule: k_s = 4^s s! k_0, eta_s = eta / 2^s, m_s = 4^s m. By default, an inner phase has as
+many rows as its batch, and nothing is drawn. With weights of rows (``row_weight.pxd``) and with the automatic step
+(``steps.pxd``), slopes are weighted, in g too. k_s and m~ count rows, whatever their weights.
+
+w is stored as scale * z + shift * G, with G the batch's sum of gradients. A row changes z only in its
+nonzero columns; scale and shift account for alpha and g. A batch's row is added to G right after its
+margin is computed, while it is in cache. A phase begins when its first row arrives, so only the loss
+has acted before the first batch is complete.
+
+One scale serves all outputs of a model. So if the weights of one class of several overflow, those of all
+its classes become NaN, where a twin of one class may stay finite. The fold has diverged in either case.
+
+This file has the steps that one model (``svrg.pyx``) and lanes (``svrg_lanes.pyx``) share. How many
+rows each phase has depends only on the schedule and the rows seen, so all lanes are always in the same phase.
+"""
+
+from cython cimport floating
+from libc.stdint cimport int64_t
+from libc.stdint cimport uint32_t
+from libc.stdint cimport uint64_t
+
+from optuna_treecv._kernels.order cimport below
+from optuna_treecv._kernels.order cimport chain
+from optuna_treecv.engines.treecv.kernels.tree cimport Learner
+from optuna_treecv.engines.treecv.kernels.tree cimport Part
+from optuna_treecv._kernels.vec8 cimport inlined
+
+
+cdef struct Schedule:
+    int64_t initial_batch_size  # k_0
+    double batch_growth         # b
+    int64_t inner_steps         # m; 0: m~ is the size of the stage's batch
+    int64_t warm_stages         # stages of k_0 rows after the first
+    bint factorial
+    uint64_t seed
+
+
+# The first member of a state.
+cdef struct Stage:
+    int64_t n_seen
+    int64_t number
+    int64_t in_batch            # 1, or 0 in the inner phase
+    int64_t left                # rows until this phase is complete
+    double batch_size           # k_s before rounding
+    double n_batch              # rows that are in G, or will be at the end of the batch
+
+
+cdef inline int64_t capped(int64_t steps) noexcept nogil:
+    """Return the inner steps, limited to 2^31, the largest range to draw a length from."""
+    return min(steps, <int64_t> 1 << 31)
+
+
+cdef inline int64_t growing(const Schedule *schedule, const Stage *stage) noexcept nogil:
+    """Return s of the schedule, which is 0 during the warm-up."""
+    return stage.number - schedule.warm_stages if stage.number > schedule.warm_stages else 0
+
+
+cdef inline double scheduled(const Schedule *schedule, const Stage *stage, double eta) noexcept nogil:
+    """Return eta_s."""
+    return eta / (<double> (<int64_t> 1 << min(growing(schedule, stage), 60))) if schedule.factorial else eta
+
+
+cdef inline int64_t draw_length(uint64_t seed, int64_t stage, int64_t most) noexcept nogil:
+    """Return m~ of a stage, 1..most."""
+    cdef uint64_t counter = chain(seed, stage)
+    return 1 + <int64_t> below(&counter, <uint32_t> most)
+
+
+cdef inline void start_stages(const Schedule *schedule, Stage *stage) noexcept nogil:
+    """Start at the beginning of the first batch."""
+    stage.n_seen = stage.number = 0
+    stage.in_batch = True
+    stage.left = schedule.initial_batch_size
+    stage.batch_size = stage.n_batch = <double> schedule.initial_batch_size
+
+
+cdef inline void begin_inner(const Schedule *schedule, Stage *stage) noexcept nogil:
+    """Go from a batch to the inner phase."""
+    cdef int64_t most = schedule.inner_steps
+    if schedule.factorial:
+        most = capped(most << min(2 * growing(schedule, stage), 31))
+    if most == 0:
+        stage.left = <int64_t> stage.n_batch
+    else:
+        stage.left = draw_length(schedule.seed, stage.number, most)
+    stage.in_batch = False
+
+
+cdef inline void begin_batch(const Schedule *schedule, Stage *stage) noexcept nogil:
+    """Go from an inner phase to the next stage's batch."""
+    cdef int64_t s
+    stage.number += 1
+    s = growing(schedule, stage)
+    if s > 0:
+        stage.batch_size *= 4 * <double> s if schedule.factorial else schedule.batch_growth
+    stage.n_batch = <double> <int64_t> min(stage.batch_size + 0.5, <double> (<int64_t> 1 << 60))
+    stage.left = <int64_t> stage.n_batch
+    stage.in_batch = True
+
+
+cdef inline int64_t n_acted(const Stage *stage) noexcept nogil:
+    """Return the number of rows that have acted: all but those of an unfinished batch."""
+    if not stage.in_batch or stage.left == 0:
+        return stage.n_seen
+    return stage.n_seen - (<int64_t> stage.n_batch - stage.left)
+
+
+cdef inline inlined settle(
+    Py_ssize_t width,
+    Py_ssize_t n_lanes,
+    const int *chosen,          # IN, (n_chosen,), lanes
+    Py_ssize_t n_chosen,
+    const double *scale,        # IN, (n_lanes,)
+    const double *shift,        # IN, likewise
+    floating *z,                # INOUT, (width, n_lanes)
+    const double *sums,         # IN, likewise
+    double *check,              # INOUT, (n_lanes,): NaN if a weight is not finite
+) noexcept nogil:
+    """Replace z by w in the chosen lanes. No z becomes -0, which adding 0 times a row would change."""
+    cdef Py_ssize_t i, lane
+    for _ in range(width):
+        for i in range(n_chosen):
+            lane = chosen[i]
+            z[lane] = <floating> (scale[lane] * <double> z[lane] + shift[lane] * sums[lane]) + 0
+            check[lane] += 0 * <double> z[lane]
+        z += n_lanes
+        sums += n_lanes
+
+
+cdef inline inlined shrink_z(
+    Py_ssize_t width,
+    Py_ssize_t n_lanes,
+    const int *chosen,          # IN, (n_chosen,), lanes
+    Py_ssize_t n_chosen,
+    const double *shrink,       # IN, (n_lanes,)
+    floating *z,                # INOUT, (width, n_lanes)
+    double *check,              # INOUT, (n_lanes,): NaN if a weight is not finite
+) noexcept nogil:
+    """Compute z *= 1 - eta alpha in the chosen lanes, where the scale would put digits at risk."""
+    cdef Py_ssize_t i, lane
+    for _ in range(width):
+        for i in range(n_chosen):
+            lane = chosen[i]
+            z[lane] = z[lane] * <floating> shrink[lane] + 0
+            check[lane] += 0 * <double> z[lane]
+        z += n_lanes
+
+
+cdef inline double prediction(double scale, double z_x, double shift, double sums_x) noexcept nogil:
+    """Return w.x for w = scale z + shift G."""
+    return scale * z_x + shift * sums_x
+
+
+cdef inline double next_shift(double shift, double shrink, double eta, double n_batch) noexcept nogil:
+    """Return the multiple of G after w -= eta (alpha w + G / k); ``shrink`` is 1 - eta alpha."""
+    return shrink * shift - eta / n_batch
+
+
+cdef inline Part changed_part(
+    const Learner *learner,
+    const Stage *stage,
+    int64_t n_rows,
+    Py_ssize_t n_numbers,       # of one vector, for all models
+) noexcept nogil:
+    """Return the part that ``n_rows`` more rows can change: G in a batch, z in an inner phase, else everything."""
+    cdef Py_ssize_t vectors = learner.head_bytes + n_numbers * <Py_ssize_t> sizeof(double)
+    if n_rows > stage.left:
+        return Part(learner.head_bytes, learner.state_bytes)
+    if stage.in_batch:
+        return Part(learner.head_bytes, vectors)
+    return Part(vectors, vectors + n_numbers * learner.itemsize)

@@ -1,0 +1,253 @@
+"""Streaming SVRG for one model: a vector of the CPU holds several columns of a row. In ``svrg_lanes.pyx`` it holds one
+column for several models, and one model alone would take 3 to 12 times as long. The mathematics is in ``svrg.pxd``.
+"""
+
+from libc.string cimport memset
+
+from optuna_treecv.engines.treecv.kernels.linear cimport extreme
+from optuna_treecv.engines.treecv.kernels.linear cimport sum_of
+from optuna_treecv.engines.treecv.kernels.losses cimport Loss
+from optuna_treecv.engines.treecv.kernels.losses cimport loss_named
+from optuna_treecv.engines.treecv.kernels.losses cimport slope
+from optuna_treecv.engines.treecv.kernels.losses cimport slopes
+from optuna_treecv.engines.treecv.kernels.sgd cimport coefficient
+from optuna_treecv.engines.treecv.kernels.steps cimport Norms
+from optuna_treecv.engines.treecv.kernels.steps cimport Step
+from optuna_treecv.engines.treecv.kernels.steps cimport automatic_weight
+from optuna_treecv.engines.treecv.kernels.steps cimport step_of
+from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
+from optuna_treecv._kernels.vec8 cimport seldom
+
+include "train_by_type.pxi"
+
+
+cdef struct Settings:
+    LinearSettings linear
+    Loss loss
+    double alpha
+    double step_size            # eta; 0: auto
+    Schedule schedule
+
+
+# A state begins with this head, in two cache lines. Then come, each for all outputs, G (float64), and z
+# and w~ in the type of the rows.
+cdef struct Head:
+    Stage stage
+    double scale
+    double shift
+    Norms norms                 # of the rows so far; for the automatic step only
+
+
+cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+    """Return z of all outputs; the anchors come after it."""
+    return sum_of(learner, state, learner.n_outputs)
+
+
+cdef seldom settle_all(
+    const Learner *learner,
+    Head *head,                 # INOUT
+    floating *z,                # INOUT, of all outputs
+    const double *sums,         # IN, of all outputs
+) noexcept nogil:
+    """Replace z by w."""
+    cdef int lane = 0
+    cdef double check = 0
+    settle(learner.n_outputs * learner.width, 1, &lane, 1, &head.scale, &head.shift, z, sums, &check)
+    head.scale = 1 + check
+    head.shift = 0
+
+
+def inner_length(uint64_t seed, int64_t stage, int64_t inner_steps) -> int:
+    """Return the number of rows in a stage's inner phase, with the geometric schedule."""
+    return draw_length(seed, stage, capped(inner_steps))
+
+
+cdef seldom next_phase(
+    const Learner *learner,
+    Head *head,                 # INOUT
+    floating *z,                # INOUT, of all outputs
+    floating *anchors,          # INOUT
+    double *sums,               # INOUT
+    unsigned char *state,
+    Log *log,
+) noexcept nogil:
+    """Go from a batch to the inner phase, or from there to the next stage's batch."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Py_ssize_t n_numbers = learner.n_outputs * learner.width
+    cdef Py_ssize_t j
+    if head.stage.in_batch:
+        begin_inner(&settings.schedule, &head.stage)
+        return
+    if log != NULL:
+        remember_all(log, state, learner.state_bytes)
+    settle_all(learner, head, z, sums)
+    for j in range(n_numbers):
+        anchors[j] = z[j]
+    memset(sums, 0, n_numbers * sizeof(double))
+    begin_batch(&settings.schedule, &head.stage)
+
+
+cdef inlined inner_step(
+    const Learner *learner,
+    const Rows *rows,
+    Py_ssize_t row,
+    const Step *step,
+    Head *head,                 # INOUT
+    floating *z,                # INOUT, of all outputs
+    const floating *anchors,    # IN
+    const double *sums,         # IN
+    unsigned char *state,
+    Log *log,
+    floating *tested,           # OUT, (n_outputs,): the outputs before this step, or NULL
+) noexcept nogil:
+    """Compute w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k)."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Loss *loss = &settings.loss
+    cdef Py_ssize_t width = learner.width
+    cdef double rate_of_row = step.rate * step.weight
+    cdef double shrink = 1 - step.rate * step.penalty
+    cdef double next_scale = head.scale * shrink
+    cdef bint is_extreme = extreme(next_scale)
+    cdef int lane = 0
+    cdef int32_t classes[2]
+    cdef double p[2]
+    cdef double g[2]
+    cdef double check = 0
+    cdef Py_ssize_t c, at
+    if is_extreme:
+        if log != NULL:
+            remember_all(log, state, learner.state_bytes)
+        settle_all(learner, head, z, sums)
+        next_scale = 1
+    for c in range(learner.n_outputs):
+        at = c * width
+        p[0] = prediction(
+            head.scale, dot_row(rows, row, z + at, z), head.shift, dot_row(rows, row, sums + at, z)
+        )
+        if tested != NULL:
+            tested[c] = <floating> p[0]
+        p[1] = dot_row(rows, row, anchors + at, z)
+        classes[0] = classes[1] = settings.linear.first_class + <int32_t> c
+        slopes(loss, learner.y, row, 2, True, classes, p, g, z)
+        if is_extreme:
+            shrink_z(width, 1, &lane, 1, &shrink, z + at, &check)
+        check += add_row(rows, row, coefficient(rate_of_row, g[0] - g[1], next_scale, z), z + at, z, log)
+    head.scale = next_scale + check
+    head.shift = next_shift(head.shift, shrink, step.rate, head.stage.n_batch)
+
+
+cdef inlined train_on(
+    const Learner *learner,
+    const Rows *rows,
+    Span span,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where the first one lies in the state
+    Log *log,
+    bint weighted,
+    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
+) noexcept nogil:
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef const Loss *loss = &settings.loss
+    cdef Py_ssize_t width = learner.width
+    cdef Head *head = <Head *> state
+    cdef double *sums = sum_of(learner, state, 0)
+    cdef floating *anchors = z + learner.n_outputs * width
+    cdef Py_ssize_t i, row, c, at
+    cdef int32_t own_class
+    cdef floating dot
+    cdef double g, weight
+    cdef double S = 0
+    cdef double norm2 = 0
+    cdef double row_weight = 0
+    cdef Step step
+    for i in range(span.start, span.stop):
+        row = visit(rows, span, i, z)
+        if head.stage.left == 0:
+            next_phase(learner, head, z, anchors, sums, state, log)
+        head.stage.n_seen += 1
+        head.stage.left -= 1
+        weight = <double> weight_of(weighted, learner, row, state, z)
+        if settings.step_size == 0:
+            norm2 = <double> norm2_row(rows, row, z)
+            typical_norm2(loss, &head.norms, norm2, weight, False, &S)
+            row_weight = automatic_weight(S, norm2, weight)
+        step = step_of(loss, settings.step_size, S, row_weight, settings.alpha, weight)
+        step.rate = scheduled(&settings.schedule, &head.stage, step.rate)
+        if head.stage.in_batch:
+            for c in range(learner.n_outputs):
+                at = c * width
+                own_class = settings.linear.first_class + <int32_t> c
+                dot = dot_row(rows, row, anchors + at, z)
+                if tested != NULL:                  # the model is the anchor, or NaN by its scale
+                    tested[c] = <floating> (head.scale * <double> dot)
+                g = step.weight * slope(loss, learner.y, row, own_class, dot, z)
+                head.shift += add_row(rows, row, g, sums + at, z, log)     # 0; NaN shows when the batch acts
+        else:
+            inner_step(learner, rows, row, &step, head, z, anchors, sums, state, log, tested)
+        if tested != NULL:
+            tested += learner.n_outputs
+
+
+cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
+    """Return the iterate in an inner phase, the anchor in a batch."""
+    cdef const Head *head = <const Head *> state
+    cdef Weights of
+    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
+    of.a = head.scale
+    of.q = NULL if head.stage.in_batch else sum_of(learner, state, c)
+    of.b = head.shift
+    return of
+
+
+cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
+    return changed_part(learner, <const Stage *> state, n_rows, learner.n_outputs * learner.width)
+
+
+cdef class StreamingSVRG(LinearKernel):
+    """Streaming SVRG over prepared rows; ``loss`` is one of the smooth losses in ``losses.pxd``.
+    ``step_size`` 0 selects the automatic step, and ``inner_steps`` 0 as many as the batch has rows.
+    """
+
+    cdef Settings own
+
+    def __init__(
+        self,
+        X,
+        y,
+        n_classes: int | None,
+        loss: str,
+        double epsilon,
+        double alpha,
+        double step_size,
+        int64_t initial_batch_size,
+        double batch_growth,
+        int64_t inner_steps,
+        int64_t warm_stages,
+        bint factorial,
+        uint64_t seed,
+    ):
+        cdef Py_ssize_t n_numbers
+        self.bind_linear(X, y, n_classes, &self.own.linear, train_on_dense, train_on_sparse, weights)
+        self.own.loss = loss_named(loss, epsilon)
+        self.own.alpha = alpha
+        self.own.step_size = step_size
+        self.own.schedule = Schedule(
+            initial_batch_size, batch_growth, capped(inner_steps), warm_stages, factorial, seed
+        )
+        n_numbers = self.n_outputs * self.learner.width
+        self.learner.changes = changes
+        self.learner.n_saved = self.n_outputs
+        self.learner.rewrites = True
+        self.set_sizes(sizeof(Head), n_numbers * (8 + 2 * self.itemsize), n_numbers * self.itemsize)
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row: w~ = 0, at the beginning of the first batch."""
+        cdef Head *head = <Head *> &state[0]
+        Kernel.start(self, state)
+        start_stages(&self.own.schedule, &head.stage)
+        head.scale = 1
+
+    def n_used(self, const unsigned char [::1] state) -> int:
+        """Return the number of rows that have acted: all but those of an unfinished batch."""
+        self.check_state(state)
+        return n_acted(<const Stage *> &state[0])

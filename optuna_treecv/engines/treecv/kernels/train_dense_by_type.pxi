@@ -1,0 +1,45 @@
+"""``train`` of a kernel for dense rows alone: its ``train_on``, for their type. Rows without weights and outputs have
+a loop of their own.
+
+It stands at the top of a kernel, since it has the names that all these kernels use.
+"""
+
+from cython cimport floating
+from libc.stdint cimport int64_t
+
+from optuna_treecv.engines.treecv.kernels.row_weight cimport has_weights
+from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.span cimport Span
+from optuna_treecv.engines.treecv.kernels.tree cimport Learner
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport inlined
+
+
+cdef inlined train_dense_by_type(
+    const Learner *learner,
+    Span span,
+    unsigned char *state,
+    bint weighted,
+    void *tested,
+) noexcept nogil:
+    cdef void *vectors = vectors_of(learner, state)
+    if learner.itemsize == 8:
+        train_dense_on(learner, span, state, <double *> vectors, weighted, <double *> tested)
+    else:
+        train_dense_on(learner, span, state, <float *> vectors, weighted, <float *> tested)
+
+
+cdef dispatched train_dense(
+    const Learner *learner,
+    Span span,
+    unsigned char *state,
+    Log *log,
+    void *tested,
+) noexcept nogil:
+    cdef bint weighted = has_weights(learner)
+    if not weighted and tested == NULL:
+        train_dense_by_type(learner, span, state, False, NULL)
+    else:
+        train_dense_by_type(learner, span, state, weighted, tested)

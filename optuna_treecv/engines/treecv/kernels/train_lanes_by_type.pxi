@@ -1,0 +1,63 @@
+"""``train`` of a kernel with lanes: its ``train_row``, for the type of the rows.
+
+The layout of the rows, their weights and the outputs are asked for in each row: for all lanes together this costs
+nothing that can be measured.
+
+It stands at the top of a kernel, since it has the names that all these kernels use.
+"""
+
+from cython cimport floating
+from libc.stdint cimport int64_t
+
+from optuna_treecv.engines.treecv.kernels.lanes cimport add_lanes
+from optuna_treecv.engines.treecv.kernels.lanes cimport dot_lanes
+from optuna_treecv.engines.treecv.kernels.lanes cimport LaneSettings
+from optuna_treecv.engines.treecv.kernels.lanes cimport LanesKernel
+from optuna_treecv.engines.treecv.kernels.lanes cimport LaneWeights
+from optuna_treecv.engines.treecv.kernels.lanes cimport MOST_LANES
+from optuna_treecv.engines.treecv.kernels.lanes cimport norm2_of
+from optuna_treecv.engines.treecv.kernels.lanes cimport numbers_of
+from optuna_treecv.engines.treecv.kernels.lanes cimport step_lanes
+from optuna_treecv.engines.treecv.kernels.lanes cimport sums_of
+from optuna_treecv.engines.treecv.kernels.lanes cimport test_lanes
+from optuna_treecv.engines.treecv.kernels.lanes cimport vectors_of
+from optuna_treecv.engines.treecv.kernels.row_weight cimport has_weights
+from optuna_treecv.engines.treecv.kernels.row_weight cimport weight_of
+from optuna_treecv._kernels.rows cimport row_at
+from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.span cimport Span
+from optuna_treecv.engines.treecv.kernels.tree cimport Learner
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport remember_all
+from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport inlined
+
+
+cdef inlined train_on(
+    const Learner *learner,
+    Span span,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where the vectors lie in the state
+    Log *log,
+    floating *tested,           # OUT, (n_models, rows of the span, n_outputs): outputs before each row acts; or NULL
+) noexcept nogil:
+    cdef bint is_sparse = learner.sparse.begins != NULL
+    cdef bint has_dots
+    cdef floating dots[MOST_LANES]
+    cdef Py_ssize_t i, row, next_row
+    for i in range(span.start, span.stop):
+        row = visit(&learner.sparse, span, i, z) if is_sparse else visit(&learner.dense, span, i, z)
+        next_row = row_at(span, min(i + 1, span.stop - 1))
+        # The products of a row are known from the row before it.
+        has_dots = i > span.start and not is_sparse
+        train_row(learner, row, next_row, has_dots, dots, state, z, log, span.stop - span.start, tested)
+        if tested != NULL:
+            tested += learner.n_outputs
+
+
+cdef dispatched train(const Learner *learner, Span span, unsigned char *state, Log *log, void *tested) noexcept nogil:
+    cdef void *vectors = vectors_of(learner, state)
+    if learner.itemsize == 8:
+        train_on(learner, span, state, <double *> vectors, log, <double *> tested)
+    else:
+        train_on(learner, span, state, <float *> vectors, log, <float *> tested)
