@@ -33,12 +33,12 @@ from optuna_treecv.caching.data_digest import data_digest
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.placed import Block
-from optuna_treecv.rows.placed import Calls
-from optuna_treecv.rows.placed import PlacedRows
-from optuna_treecv.rows.placed import Placement
-from optuna_treecv.rows.placed import Prepare
-from optuna_treecv.rows.placed import RemoteCall
+from optuna_treecv.rows.distributed import Block
+from optuna_treecv.rows.distributed import Calls
+from optuna_treecv.rows.distributed import Prepare
+from optuna_treecv.rows.distributed import RemoteBlocks
+from optuna_treecv.rows.distributed import RemoteCall
+from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.sources import features
 from optuna_treecv.rows.sources import without_targets
 
@@ -55,7 +55,7 @@ _AT_ONCE = 64
 _MOST_TRIES = 10
 
 
-class DaskRows(PlacedRows):
+class DaskRows(RemoteRows):
     """Rows on a Dask cluster, to be given as X to a cross-validation.
 
     The rows are shuffled once for each order of folds, that is for each ``cv`` and
@@ -160,8 +160,8 @@ class DaskRows(PlacedRows):
                 "right."
             )
         self.content = None if None in digests else digest(*digests)
-        self._placements: WeakValueDictionary[bytes, DaskPlacement] = WeakValueDictionary()
-        self._last: DaskPlacement | None = None
+        self._remote_blocks: WeakValueDictionary[bytes, DaskBlocks] = WeakValueDictionary()
+        self._last: DaskBlocks | None = None
 
     @property
     def n_blocks(self) -> int:
@@ -176,14 +176,14 @@ class DaskRows(PlacedRows):
 
     def place(
         self, order: np.ndarray, bounds: list[int], prepare: Prepare, name: bytes
-    ) -> "DaskPlacement":
+    ) -> "DaskBlocks":
         """Shuffle the rows, unless that was done for the same name."""
-        placement = self._placements.get(name)
-        if placement is None:
+        blocks = self._remote_blocks.get(name)
+        if blocks is None:
             self._last = None  # the workers may need its memory
-            placement = self._placements[name] = DaskPlacement(self, order, bounds, prepare)
-        self._last = placement
-        return placement
+            blocks = self._remote_blocks[name] = DaskBlocks(self, order, bounds, prepare)
+        self._last = blocks
+        return blocks
 
 
 def _computed(client: Any, lazy: list[Any]) -> list[Any]:
@@ -237,7 +237,7 @@ def _stacked(pieces: Sequence[Any]) -> Any:
     return sparse.vstack(pieces, "csr") if sparse.issparse(pieces[0]) else np.concatenate(pieces)
 
 
-class DaskPlacement(Placement):
+class DaskBlocks(RemoteBlocks):
     """Blocks on workers, each of which has consecutive ones.
 
     Parameters
@@ -245,7 +245,7 @@ class DaskPlacement(Placement):
     rows : DaskRows
         The rows as given.
     order, bounds, prepare
-        As in ``PlacedRows.place``.
+        As in ``RemoteRows.place``.
 
     Attributes
     ----------
@@ -257,7 +257,7 @@ class DaskPlacement(Placement):
         self, rows: DaskRows, order: np.ndarray, bounds: list[int], prepare: Prepare
     ) -> None:
         super().__init__(bounds)
-        # Not the rows themselves, which know this placement: blocks go as soon as these do.
+        # Not the rows themselves, which know these blocks: blocks go as soon as the rows do.
         self._client, self._parts, self._begins = rows._client, rows._parts, rows._begins
         self._order, self._prepare = order, prepare
         self._lock = Lock()
@@ -414,21 +414,21 @@ class DaskCalls(Calls):
 
     Parameters
     ----------
-    placement : DaskPlacement
+    blocks : DaskBlocks
     """
 
-    def __init__(self, placement: DaskPlacement) -> None:
-        self._placement = placement
+    def __init__(self, blocks: DaskBlocks) -> None:
+        self._blocks = blocks
         self._flying: dict[str, tuple[Any, RemoteCall]] = {}
         self._ended: SimpleQueue[Any] = SimpleQueue()
         self._looked = monotonic()
 
     def __exit__(self, *_: object) -> None:
-        self._placement.cancel([future for future, _ in self._flying.values()])
+        self._blocks.cancel([future for future, _ in self._flying.values()])
         self._flying.clear()
 
     def submit(self, call: RemoteCall) -> None:
-        future = self._placement.send(call)
+        future = self._blocks.send(call)
         self._flying[future.key] = future, call
         future.add_done_callback(self._ended.put)
 
@@ -448,20 +448,20 @@ class DaskCalls(Calls):
                 is_error = future.status == "error"
                 with suppress(*() if is_error else (OSError, distributed.CancelledError)):
                     result = future.result(timeout=_PATIENCE)
-                    self._placement.n_lost = 0
+                    self._blocks.n_lost = 0
                     return call.name, result
             call.n_tries += 1
             if call.n_tries > _MOST_TRIES:
                 raise ConnectionError(f"a call on a worker was lost {_MOST_TRIES} times.")
-            self._placement.look()
+            self._blocks.look()
             self.submit(call)
 
     def _look(self) -> None:
         """Make calls again whose blocks were placed anew."""
-        self._placement.look()
+        self._blocks.look()
         self._looked = monotonic()
         for key, (future, call) in list(self._flying.items()):
-            if not self._placement.holds(call):
+            if not self._blocks.holds(call):
                 del self._flying[key]
-                self._placement.cancel([future])
+                self._blocks.cancel([future])
                 self.submit(call)

@@ -222,9 +222,9 @@ def test_a_scaler_in_front(data, model, cv):
     assert_same(make_pipeline(StandardScaler(), model), data["float64 two"], 1e-9, cv=cv)
 
 
-def values_of(both, estimator, grid, is_placed, **options):
+def values_of(both, estimator, grid, is_remote, **options):
     """Return the values of a grid by its points, and the best estimator."""
-    given = (both.rows,) if is_placed else (both.X, both.y)
+    given = (both.rows,) if is_remote else (both.X, both.y)
     objective = treecv_objective(estimator, *given, param_grid=grid, **options)
     study = optuna.create_study(
         sampler=objective.grid_sampler(),
@@ -396,9 +396,9 @@ def test_more_blocks_than_rows():
 def test_rows_are_shuffled_once_for_an_order(data, client, monkeypatch):
     both = data["float64 two"]
     rows, shuffles = DaskRows(chunked(both.X), both.y), []
-    place = DaskRows.place.__globals__["DaskPlacement"]._put
+    place = DaskRows.place.__globals__["DaskBlocks"]._put
     monkeypatch.setattr(
-        "optuna_treecv.dask.DaskPlacement._put",
+        "optuna_treecv.dask.DaskBlocks._put",
         lambda self, numbers: (shuffles.append(numbers), place(self, numbers)),
     )
     for alpha in (1e-3, 1e-2):

@@ -29,7 +29,7 @@ from optuna_treecv import tree_cross_validate_many
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
-from optuna_treecv.dask import DaskPlacement  # noqa: E402
+from optuna_treecv.dask import DaskBlocks  # noqa: E402
 from optuna_treecv.dask import DaskRows  # noqa: E402
 
 N, D = 20_000, 10
@@ -143,7 +143,7 @@ def killing(client: Any, at: int | str) -> Iterator[Counter[str]]:
             os.kill(pids[address], signal.SIGKILL)
 
     with pytest.MonkeyPatch.context() as patch:
-        send, put = DaskPlacement.send, DaskPlacement._put
+        send, put = DaskBlocks.send, DaskBlocks._put
 
         def sending(self: Any, call: Any) -> Any:
             happened["calls"] += 1
@@ -156,8 +156,8 @@ def killing(client: Any, at: int | str) -> Iterator[Counter[str]]:
             if at == "shuffle":
                 kill(self._addresses[0])
 
-        patch.setattr(DaskPlacement, "send", sending)
-        patch.setattr(DaskPlacement, "_put", shuffling)
+        patch.setattr(DaskBlocks, "send", sending)
+        patch.setattr(DaskBlocks, "_put", shuffling)
         yield happened
 
 

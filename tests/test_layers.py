@@ -53,7 +53,7 @@ ALLOWED = {
     "engines": {"core", "plans", *OF_ENGINES},
     "plans": BELOW - {"plans"},
     "core": BELOW - {"core", "plans"} | {"dask"},
-    "moved": {"caching", "core", "engines.treecv", "engines.trees", "estimators", "rows"},
+    "moved": set(),
     "caching": {"estimators", "rows", "scoring", "storage", "_kernels"},
     "scoring": {"estimators", "rows"},
     "preprocessing": {"estimators", "numerics", "rows", "_kernels"},

@@ -22,7 +22,7 @@ from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import head_of_array
 from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.rows.checks import memmap_behind
-from optuna_treecv.rows.placed import PlacedRows
+from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.row_file import leave_pages
 
 # Rows are copied in blocks of about this size, which stay in a CPU's cache.
@@ -62,7 +62,7 @@ def _data(data: Any) -> bytes:
     polars = sys.modules.get("polars")
     if data is None:
         return b"none"
-    if isinstance(data, PlacedRows) and data.content is not None:
+    if isinstance(data, RemoteRows) and data.content is not None:
         return b"placed" + data.content
     if sparse.issparse(data):
         rows = data.tocsr()

@@ -156,7 +156,7 @@ def answers_to(
         )
     declined: list[Declined] = []
     for engine in engines:
-        if method not in engine.methods or (data.is_placed and not engine.takes_remote_rows):
+        if method not in engine.methods or (data.is_remote and not engine.takes_remote_rows):
             continue
         answer: Plan | Declined = Declined(only_fit, free_parameters=())
         if not only_fit or engine is engines[-1]:
@@ -165,7 +165,7 @@ def answers_to(
         if isinstance(answer, Plan):
             return
         declined.append(answer)
-    if not declined or data.is_placed:
+    if not declined or data.is_remote:
         nearest = most_relevant(declined) if declined else None
         reason = "no other method trains models there"
         if nearest is not None:

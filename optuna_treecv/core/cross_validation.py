@@ -58,10 +58,10 @@ from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import first_split
 from optuna_treecv.rows.folds import one_pass
-from optuna_treecv.rows.placed import PlacedRows
 from optuna_treecv.rows.sources import opened
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
@@ -223,7 +223,7 @@ class CrossValidation:
         weights = settings.sample_weight, settings.score_weight
         shared = SharedBetweenRuns(cache, with_others)
         steps = Steps(data.X, data.y, shared.memory)
-        if isinstance(data.X, PlacedRows):
+        if isinstance(data.X, RemoteRows):
             steps = Steps(data.X.sample, None, None)
         # Reports that only follow from the pruner do not turn fits into passes.
         is_asked = settings.method in ("treecv", "standard", "progressive") or settings.is_early
@@ -603,9 +603,9 @@ class CrossValidation:
 
         def make() -> PreparedRows:
             began, data = perf_counter(), self.data
-            if transform is not None and not data.is_placed:  # there, all steps run
+            if transform is not None and not data.is_remote:  # there, all steps run
                 data = data.with_rows(transform(data.X))
-            begins = repeat.cut.begins() if data.is_placed else None
+            begins = repeat.cut.begins() if data.is_remote else None
             rows = data.prepare(layout, repeat.cut.order, begins)
             if self.shared.cache is not None and are_named:
                 # Digesting the rows is part of preparing them.

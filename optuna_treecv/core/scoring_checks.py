@@ -26,8 +26,8 @@ from optuna_treecv.estimators.names import name_of
 from optuna_treecv.estimators.without_effect import OF_PASSES
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.folds import has_fewer_of_a_class
-from optuna_treecv.rows.placed import PlacedRows
 from optuna_treecv.rows.row_file import leave_pages
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
@@ -279,7 +279,7 @@ def why_scales_mislead(estimator: Any, X: Any) -> str:
     takes_steps = is_linear or any(kind.__name__ in OF_PASSES for kind in type(estimator).__mro__)
     if not takes_steps or sparse.issparse(X) or len(X.shape) != 2:
         return ""
-    if isinstance(X, PlacedRows):
+    if isinstance(X, RemoteRows):
         X = X.sample
     sample = np.arange(min(X.shape[0], _SAMPLE))
     if X.shape[0] > _SAMPLE:

@@ -22,7 +22,7 @@ def check_folds(run: Run) -> None:
     request = run.request
     cut = request.cross_validation.repeats[0].cut
     tested = request.cross_validation.tested(run.method_name)
-    if request.data.is_placed:
+    if request.data.is_remote:
         raise ValueError(
             "X must be in the memory of this process for nested cross-validation, got "
             f"{type(request.data.X).__name__}."

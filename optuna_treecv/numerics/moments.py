@@ -31,8 +31,8 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.placed import Block
-from optuna_treecv.rows.placed import Placement
+from optuna_treecv.rows.distributed import Block
+from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.sparse_rows import SparseRows
 
 Item = TypeVar("Item")
@@ -387,7 +387,7 @@ class Source:
 
     def collect(self, part: RowNumbers) -> Moments:
         """Return the moments of some rows."""
-        if isinstance(self.rows.X, Placement):
+        if isinstance(self.rows.X, RemoteBlocks):
             return self._collect_there(cast(slice, part))
         sums = self.nothing()
         spread = sums.spread

@@ -21,10 +21,10 @@ from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.preprocessing.divided import Parts
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.distributed import Block
+from optuna_treecv.rows.distributed import RemoteCall
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.partition import Node
-from optuna_treecv.rows.placed import Block
-from optuna_treecv.rows.placed import RemoteCall
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import joined
@@ -155,11 +155,11 @@ def _answers(
 
     Without ``scored``, all outputs come. Those of a chunk in several blocks come with the last.
     """
-    models, placement = family.models_of(chunks, sums), family.rows.X
+    models, blocks = family.models_of(chunks, sums), family.rows.X
     bounds = chunks.bounds
-    with placement.calls() as calls:
+    with blocks.calls() as calls:
         sent = []
-        for number, (start, stop) in enumerate(pairwise(placement.bounds)):
+        for number, (start, stop) in enumerate(pairwise(blocks.bounds)):
             start_here = max(start, int(bounds[0]))
             if start_here >= stop:
                 continue
@@ -180,6 +180,6 @@ def _answers(
         for chunk, outputs in said.items():
             of_chunk = parts.setdefault(first + chunk, [])
             of_chunk.append(outputs)
-            if bounds[first + chunk + 1] <= placement.bounds[number + 1]:
+            if bounds[first + chunk + 1] <= blocks.bounds[number + 1]:
                 complete[first + chunk] = np.concatenate(parts.pop(first + chunk), axis=1)
         yield first + whole.start, scores, complete

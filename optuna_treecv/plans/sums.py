@@ -72,7 +72,7 @@ class SumsPlan(JointPlan):
             shared_parameters=parts.parameters,
             is_seeded=False,
             why_one_epoch=self.why_one_epoch,
-            falls_back=not request.data.is_placed,
+            falls_back=not request.data.is_remote,
             at_once=True,
             leaves_out_pairs=True,
             preprocessing=FROM_SUMS,
@@ -112,7 +112,7 @@ class SumsPlan(JointPlan):
     ) -> Family:
         """Return candidates bound to rows."""
         n_threads = self.request.settings.n_threads
-        if self.request.data.is_placed:  # they wait for sums
+        if self.request.data.is_remote:  # they wait for sums
             n_threads = CALLS_IN_FLIGHT * (len(rows.X.bounds) - 1)
         lasts = [last_step(one) for one in candidates]
         return self.parts.family(lasts, rows, self.parts.scaler, n_threads)
@@ -121,7 +121,7 @@ class SumsPlan(JointPlan):
         self, family: Family, repeat: Repeat, rows: PreparedRows, chunks: Chunks, sums: KeptSums
     ) -> Iterator[tuple[int, TestedFolds]]:
         """Yield tested folds; those of remote rows as scores unless predictions are needed."""
-        if self.request.data.is_placed and not self.request.needs_predictions:
+        if self.request.data.is_remote and not self.request.needs_predictions:
             return scores_of_blocks(self.request, family, rows, chunks, sums)
         return super().tested(family, repeat, rows, chunks, sums)
 
@@ -129,13 +129,13 @@ class SumsPlan(JointPlan):
         self, family: Family, chunks: Chunks, sums: KeptSums
     ) -> Iterable[TestedChunks]:
         """Yield the outputs for the test rows; those of remote rows come back from the blocks."""
-        if self.request.data.is_placed:
+        if self.request.data.is_remote:
             return predictions_of_blocks(family, chunks, sums)
         return super().predictions(family, chunks, sums)
 
     def fit(self, candidate: Candidate) -> Any:
         """Fit the estimator on all rows; refuse remote ones, since ``fit`` needs all of them."""
-        if self.request.data.is_placed:
+        if self.request.data.is_remote:
             raise refused_fit(self.request)
         return super().fit(candidate)
 
@@ -164,7 +164,7 @@ def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
 def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
     """Return why an estimator has no exact folds, a clause."""
     cross_validation, estimator = request.cross_validation, request.estimator
-    last, is_remote = last_step(estimator), request.data.is_placed
+    last, is_remote = last_step(estimator), request.data.is_remote
     if is_remote and (why := why_not_of_blocks(request, parts)):
         return why
     is_asked = request.settings.method == kind.name

@@ -37,11 +37,11 @@ from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import first_missing
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import naming_entries
+from optuna_treecv.rows.distributed import block_bounds
+from optuna_treecv.rows.distributed import RemoteBlocks
+from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.rows.memory import keep_nothing
-from optuna_treecv.rows.placed import block_bounds
-from optuna_treecv.rows.placed import PlacedRows
-from optuna_treecv.rows.placed import Placement
 from optuna_treecv.rows.row_file import DenseFile
 from optuna_treecv.rows.row_file import leave_pages
 from optuna_treecv.rows.row_file import NO_LIMIT
@@ -492,7 +492,7 @@ class Data:
     @property
     def n_bytes(self) -> int:
         """The bytes of the rows when they are prepared here, with an intercept."""
-        if self.is_placed:
+        if self.is_remote:
             return 0
         first = take_rows(self.X, slice(0, 1))
         itemsize = 4 if getattr(first, "dtype", None) == np.float32 else 8
@@ -506,9 +506,9 @@ class Data:
         return not self.room.holds(self.n_bytes)
 
     @property
-    def is_placed(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether the rows lie elsewhere."""
-        return isinstance(self.X, PlacedRows)
+        return isinstance(self.X, RemoteRows)
 
     def without_X(self) -> "Data":
         """Return the same data without the rows."""
@@ -532,7 +532,7 @@ class Data:
 
     def _place(
         self, layout: RowLayout, order: np.ndarray, begins: np.ndarray | None
-    ) -> tuple[Placement, PreparedRows]:
+    ) -> tuple[RemoteBlocks, PreparedRows]:
         """Return blocks of the rows in ``order`` where they lie, and the first row as given."""
         assert begins is not None
         if layout.target == "class":
@@ -572,7 +572,7 @@ class Data:
         if layout.padded:
             if len(self.X.shape) == 1:
                 raise ValueError("X must hold numbers for this estimator, got texts.")
-            check_columns(self.X.sample if self.is_placed else self.X)
+            check_columns(self.X.sample if self.is_remote else self.X)
             row = self._first_row()
             if sparse.issparse(row) and not layout.sparse:
                 raise ValueError(
@@ -592,7 +592,7 @@ class Data:
                         "in which all of them are 0; weights of about 1 would be right."
                     )
         X: Any
-        if self.is_placed:
+        if self.is_remote:
             X, first = self._place(layout, order, begins)
         elif self.is_large:
             X, file = self._gather_forwards(layout, order)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.rows.checks import is_dask
-from optuna_treecv.rows.placed import PlacedRows
+from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.row_file import MappedFile
 from optuna_treecv.rows.row_file import Room
 
@@ -56,7 +56,7 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
     ValueError
         If they cannot be read.
     """
-    if isinstance(X, PlacedRows):
+    if isinstance(X, RemoteRows):
         if y is not None and y is not X.y:
             name = type(X).__name__
             raise ValueError(

@@ -258,7 +258,7 @@ def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report:
     if is_growing and searched and not is_paired:  # a function may make others that do not grow
         return "trees"
     in_one_pass = run.plan.n_epochs <= 1 and "n_epochs" not in searched
-    in_one_pass &= not run.request.data.is_placed
+    in_one_pass &= not run.request.data.is_remote
     if run.plan.name == "treecv" and in_one_pass and run.request.has_row_scores:
         return "blocks" if is_paired else "progressive"
     return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"

@@ -34,7 +34,7 @@ import numpy as np
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.dask import DaskRows
-from optuna_treecv.engines.treecv import remote as placed
+from optuna_treecv.engines.treecv import remote
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -67,13 +67,13 @@ def evaluate(cv: int, *rows: Any) -> tuple[float, np.ndarray]:
 
 def count_trees() -> list[int]:
     """Note how many models lie side by side in each tree from now on."""
-    models_of_trees, walk = [], placed._walk
+    models_of_trees, walk = [], remote._walk
 
     def noting(trees: Any) -> Any:
         models_of_trees.extend(len(tree.models.settings) for tree in trees)
         return walk(trees)
 
-    placed._walk = noting
+    remote._walk = noting
     return models_of_trees
 
 

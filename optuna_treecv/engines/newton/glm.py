@@ -31,8 +31,8 @@ from optuna_treecv.engines.newton.losses import Tweedie
 from optuna_treecv.engines.newton.objective import LanePenalties
 from optuna_treecv.engines.newton.objective import Objective
 from optuna_treecv.engines.newton.objective import taken
-from optuna_treecv.engines.newton.placed import one_against_the_rest
-from optuna_treecv.engines.newton.placed import PlacedObjective
+from optuna_treecv.engines.newton.remote import one_against_the_rest
+from optuna_treecv.engines.newton.remote import RemoteObjective
 from optuna_treecv.engines.newton.sets import deviations
 from optuna_treecv.engines.newton.sets import kept_spread_in_sets
 from optuna_treecv.engines.newton.sets import Sets
@@ -355,7 +355,7 @@ class GLMFolds(Family):
             what = rows, sets, self._loss, has_intercept, columns, weights, self._precision
             is_here = rows.first is None
             objectives.append(
-                Objective(*what) if is_here else PlacedObjective(*what, code, chunks)
+                Objective(*what) if is_here else RemoteObjective(*what, code, chunks)
             )
         return objectives
 

@@ -23,8 +23,8 @@ from optuna_treecv.numerics.moments import RowNumbers
 from optuna_treecv.numerics.moments import Spread
 from optuna_treecv.numerics.moments import spread_of
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.placed import Block
-from optuna_treecv.rows.placed import Placement
+from optuna_treecv.rows.distributed import Block
+from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.sparse_rows import SparseRows
 
 # Sums are kept for so many groups of rows.
@@ -181,7 +181,7 @@ def deviations(spread: Spread) -> np.ndarray:
 
 def _spreads_of(rows: PreparedRows, units: list[RowNumbers]) -> list[tuple[Spread, float]]:
     """Return the spread of the columns of some units, and their weights."""
-    if not isinstance(rows.X, Placement):
+    if not isinstance(rows.X, RemoteBlocks):
         return [_spread_of_unit(rows, part) for part in units]
     found: list[tuple[Spread, float]] = []
     for part in units:

@@ -87,7 +87,7 @@ from optuna_treecv.scoring.metrics import Metric
 
 def plan_tree(request: Request) -> Plan | Declined:
     """Return a plan for incremental estimators."""
-    cut, is_remote = request.cross_validation.repeats[0].cut, request.data.is_placed
+    cut, is_remote = request.cross_validation.repeats[0].cut, request.data.is_remote
     why_not = why_not_remote(request) if is_remote else ""
     why_not = why_not or why_not_in_tree(request)
     if not why_not and not isinstance(cut, Folds):

@@ -48,11 +48,11 @@ from optuna_treecv.engines.treecv.trained import TrainedPlan
 from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.distributed import Block
+from optuna_treecv.rows.distributed import RemoteBlocks
+from optuna_treecv.rows.distributed import RemoteCall
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
-from optuna_treecv.rows.placed import Block
-from optuna_treecv.rows.placed import Placement
-from optuna_treecv.rows.placed import RemoteCall
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import joined
@@ -232,22 +232,22 @@ class RemoteTree(Descent):
 
     def __init__(self, repeat: Repeat, models: Models, scored: Scored, learner: Any) -> None:
         plan = repeat.plan
-        placement: Placement = learner.rows.X
-        super().__init__(plan, placement.bounds, lambda state: state)
+        blocks: RemoteBlocks = learner.rows.X
+        super().__init__(plan, blocks.bounds, lambda state: state)
         if scored.at_leaf and models.before is not None:
             name = scored.metrics[scored.at_leaf[0]].name
             raise ValueError(
                 "scoring must follow from predictions for a Pipeline whose rows lie on a cluster, "
                 f"but {name!r} is called with estimators."
             )
-        if scored.at_leaf and not np.isin(placement.bounds[1:-1], repeat.cut.begins()).all():
+        if scored.at_leaf and not np.isin(blocks.bounds[1:-1], repeat.cut.begins()).all():
             name = scored.metrics[scored.at_leaf[0]].name
             raise ValueError(
                 f"scoring must follow from predictions where a fold lies in several places, but "
                 f"{name!r} is called with estimators; more folds, or fewer workers, would be "
                 "right."
             )
-        self.placement, self.models, self.scored = placement, models, scored
+        self.blocks, self.models, self.scored = blocks, models, scored
         self._learner = learner
         self._surveys = _surveys(learner)
         n_models, shape = len(models.settings), (len(scored.metrics), plan.n_folds)
@@ -354,7 +354,7 @@ def _walk(trees: Sequence[RemoteTree]) -> Generator[None]:
         tree.begin(None)
     flying: dict[int, tuple[RemoteTree, Waiting, int]] = {}
     number = 0
-    with trees[0].placement.calls() as calls:
+    with trees[0].blocks.calls() as calls:
         while True:
             for tree in trees:
                 for one, stop, block, priority, (function, *arguments) in tree.calls():
@@ -497,11 +497,11 @@ class RemoteTreePlan(TrainedPlan):
         """Train on all rows in prepared order, from the first block to the last."""
         repeat, state = self.repeats[0], None
         learner = self.learner(candidate, self.rows(repeat))
-        placement: Placement = learner.rows.X
+        blocks: RemoteBlocks = learner.rows.X
         models = self._models(candidate, repeat, [learner], self.responses)
-        with placement.calls() as calls:
+        with blocks.calls() as calls:
             for how in ("survey", "replay") if _surveys(learner) else ("update",):
-                for block, (start, stop) in enumerate(pairwise(placement.bounds)):
+                for block, (start, stop) in enumerate(pairwise(blocks.bounds)):
                     calls.submit(
                         RemoteCall(block, block, train, (models, state, start, stop, how))
                     )

@@ -2,8 +2,8 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.engines.treecv.kernels.kernel import Kernel
 from optuna_treecv._kernels.moments import Blocks
+from optuna_treecv.engines.treecv.kernels.kernel import Kernel
 
 MOST_NUMBERS: int
 

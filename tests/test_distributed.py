@@ -31,14 +31,14 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.placed import Block
-from optuna_treecv.rows.placed import block_bounds
-from optuna_treecv.rows.placed import Calls
-from optuna_treecv.rows.placed import PlacedRows
-from optuna_treecv.rows.placed import Placement
+from optuna_treecv.rows.distributed import Block
+from optuna_treecv.rows.distributed import block_bounds
+from optuna_treecv.rows.distributed import Calls
+from optuna_treecv.rows.distributed import RemoteBlocks
+from optuna_treecv.rows.distributed import RemoteRows
 
 
-class ShuffledRows(PlacedRows):
+class ShuffledRows(RemoteRows):
     """Rows in blocks of this process, which are called in an order drawn at random."""
 
     def __init__(self, X, y, n_blocks, seed, share_of_repeats=0.3):
@@ -63,7 +63,7 @@ class ShuffledRows(PlacedRows):
         return ShuffledPlacement(bounds, blocks, self)
 
 
-class ShuffledPlacement(Placement):
+class ShuffledPlacement(RemoteBlocks):
     def __init__(self, bounds, blocks, rows):
         super().__init__(bounds)
         self.blocks, self.rows = blocks, rows
@@ -73,25 +73,25 @@ class ShuffledPlacement(Placement):
 
 
 class ShuffledCalls(Calls):
-    def __init__(self, placement):
-        self.placement = placement
+    def __init__(self, blocks):
+        self.blocks = blocks
         self.waiting = []
 
     def __exit__(self, *_):
         self.waiting.clear()
 
     def submit(self, call):
-        self.placement.rows.asked.append((call.block, call.priority))
+        self.blocks.rows.asked.append((call.block, call.priority))
         self.waiting.append((call.name, call.block, pickle.dumps((call.function, call.arguments))))
 
     def next(self):
-        rows = self.placement.rows
+        rows = self.blocks.rows
         assert self.waiting, "a result is waited for that was not asked for"
         name, block, call = self.waiting.pop(rows.random.randrange(len(self.waiting)))
         n_times = 1 + (rows.random.random() < rows.share_of_repeats)
         function, arguments = pickle.loads(call)
         # A worker does not copy what two calls get.
-        results = [function(self.placement.blocks[block], *arguments) for _ in range(n_times)]
+        results = [function(self.blocks.blocks[block], *arguments) for _ in range(n_times)]
         return name, pickle.loads(pickle.dumps(results[-1]))
 
 

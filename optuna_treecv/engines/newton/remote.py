@@ -12,11 +12,11 @@ from optuna_treecv.engines.newton.objective import Objective
 from optuna_treecv.engines.newton.sets import Sets
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.placed import Block
+from optuna_treecv.rows.distributed import Block
 
 
 @dataclass
-class PlacedObjective(Objective):
+class RemoteObjective(Objective):
     """Sums of losses of rows that lie elsewhere. Models travel there, and sums come back.
 
     Attributes

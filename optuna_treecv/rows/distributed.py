@@ -48,7 +48,7 @@ class Block:
         return slice(start - self.start, stop - self.start)
 
 
-class PlacedRows(ABC):
+class RemoteRows(ABC):
     """Rows as given that lie elsewhere.
 
     Attributes
@@ -86,7 +86,7 @@ class PlacedRows(ABC):
     @abstractmethod
     def place(
         self, order: np.ndarray, bounds: list[int], prepare: Prepare, name: bytes
-    ) -> "Placement":
+    ) -> "RemoteBlocks":
         """Put the rows in an order, and cut them into blocks.
 
         Parameters
@@ -101,7 +101,7 @@ class PlacedRows(ABC):
         """
 
 
-class Placement(ABC):
+class RemoteBlocks(ABC):
     """Rows in an order, in blocks, each of which is somewhere.
 
     Parameters
