@@ -3,7 +3,8 @@
 from functools import partial
 
 from optuna_treecv.core.engine import Engine
-from optuna_treecv.engines.ensembles.engine import plan_growth
+from optuna_treecv.engines.ensembles.engine import plan_bagging
+from optuna_treecv.engines.ensembles.engine import plan_boosting
 from optuna_treecv.engines.ensembles.growing_folds import nests_by
 from optuna_treecv.engines.fit.engine import plan_fits
 from optuna_treecv.engines.neighbors.engine import plan_neighbors
@@ -25,18 +26,8 @@ ENGINES: tuple[Engine, ...] = (
     Engine("exact", partial(plan_of_sums, ExactPlan), ("auto", "holdout", "exact"), True),
     Engine("newton", partial(plan_of_sums, NewtonPlan), ("auto", "holdout", "newton"), True),
     Engine("neighbors", plan_neighbors, ("auto", "holdout", "neighbors")),
-    Engine(
-        "boosting",
-        partial(plan_growth, "boosting"),
-        ("auto", "holdout", "boosting"),
-        nests_by=nests_by,
-    ),
-    Engine(
-        "bagging",
-        partial(plan_growth, "bagging"),
-        ("auto", "holdout", "bagging"),
-        nests_by=nests_by,
-    ),
+    Engine("boosting", plan_boosting, ("auto", "holdout", "boosting"), nests_by=nests_by),
+    Engine("bagging", plan_bagging, ("auto", "holdout", "bagging"), nests_by=nests_by),
     Engine("treecv", plan_tree, ("auto", "holdout", "treecv"), True),
     Engine("chain", plan_chain, ("auto", "holdout", "treecv")),
     Engine("fit", plan_fits, ("auto", "holdout", "fit")),

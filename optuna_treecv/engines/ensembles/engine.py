@@ -6,6 +6,7 @@ per fold tells the scores for all numbers of trees, and a trial can be left whil
 
 from collections.abc import Generator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,9 @@ def plan_growth(name: str, request: Request) -> Plan | Declined:
         return Declined(why_not, advice, free, 2 if is_mine else 0)
     _check(request, kind, prefix, last)
     return GrowingPlan(request, name)
+
+
+plan_boosting, plan_bagging = partial(plan_growth, "boosting"), partial(plan_growth, "bagging")
 
 
 def _why_not(request: Request, kind: type[Growth], last: Any) -> str:
