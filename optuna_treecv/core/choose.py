@@ -155,8 +155,9 @@ def answers_to(
             f"columns of numbers{whose}, but {only_fit}."
         )
     declined: list[Declined] = []
+    rows = "remote" if data.is_remote else "local"
     for engine in engines:
-        if method not in engine.methods or (data.is_remote and not engine.takes_remote_rows):
+        if method not in engine.methods or engine.rows not in ("any", rows):
             continue
         answer: Plan | Declined = Declined(only_fit, free_parameters=())
         if not only_fit or engine is engines[-1]:

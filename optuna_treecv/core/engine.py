@@ -30,7 +30,7 @@ from optuna_treecv.core.final_fit import fit_on_all_rows
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.preprocessing.decisions import BY_FIT
+from optuna_treecv.preprocessing.kinds import BY_FIT
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
@@ -360,6 +360,9 @@ class Capabilities:
         How often a file of the rows is read, a relative clause; "" if that is not known.
     with_size : callable or None
         (estimator, n_trees) -> an ensemble of the best number of trees.
+    fold_models : callable or None
+        (plan, candidates, repeat) -> the linear models of each fold, (n_candidates, n_outputs,
+        n_columns), for rows without transformers. The last column holds intercepts, if any.
     """
 
     free_parameters: Collection[str] = ()
@@ -378,6 +381,7 @@ class Capabilities:
     preprocessing: str = BY_FIT
     readings: str = ""
     with_size: Callable[[Any, int], Any] | None = None
+    fold_models: "Callable[[Any, Sequence[Candidate], Repeat], list[np.ndarray]] | None" = None
 
 
 class Declined(NamedTuple):
@@ -481,17 +485,6 @@ class Plan(ABC):
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the out-of-fold predictions in the order of the rows as given."""
 
-    def fold_models(self, candidates: Sequence[Candidate], repeat: Repeat) -> list[np.ndarray]:
-        """Return the linear models of each fold, where the engine has them.
-
-        Returns
-        -------
-        list of ndarray of shape (n_candidates, n_outputs, n_columns)
-            For rows as they are, without transformers; the last column holds the intercepts, if
-            there are any.
-        """
-        return []
-
     def fit(self, candidate: Candidate) -> Any:
         """Return the estimator fitted on all rows."""
         request = self.request
@@ -510,7 +503,8 @@ class Engine:
         wrong parameters.
     methods : tuple of str
         The values of ``method`` for which it may be chosen.
-    takes_remote_rows : bool
+    rows : {"local", "remote", "any"}
+        Which rows it takes.
     nests_by : callable or None
         (estimator) -> the parameter of which a smaller value makes a beginning of the model; "" if
         there is none.
@@ -519,7 +513,7 @@ class Engine:
     name: str
     plan: Callable[[Request], Plan | Declined]
     methods: tuple[str, ...]
-    takes_remote_rows: bool = False
+    rows: Literal["local", "remote", "any"] = "local"
     nests_by: Callable[[Any], str] | None = None
 
 

@@ -14,6 +14,7 @@ from optuna_treecv.engines.treecv.engine import plan_tree
 from optuna_treecv.engines.treecv.passes import plan_chain
 from optuna_treecv.engines.treecv.passes import plan_pass
 from optuna_treecv.engines.treecv.passes import plan_standard
+from optuna_treecv.engines.treecv.remote import plan_remote_tree
 from optuna_treecv.engines.trees.engine import plan_trees
 from optuna_treecv.plans.sums import plan_of_sums
 
@@ -23,12 +24,13 @@ ENGINES: tuple[Engine, ...] = (
     Engine("standard", partial(plan_trees, are_together=False), ("standard",)),
     Engine("standard", plan_standard, ("standard",)),
     Engine("forest", plan_trees, ("auto", "holdout", "forest")),
-    Engine("exact", partial(plan_of_sums, ExactPlan), ("auto", "holdout", "exact"), True),
-    Engine("newton", partial(plan_of_sums, NewtonPlan), ("auto", "holdout", "newton"), True),
+    Engine("exact", partial(plan_of_sums, ExactPlan), ("auto", "holdout", "exact"), "any"),
+    Engine("newton", partial(plan_of_sums, NewtonPlan), ("auto", "holdout", "newton"), "any"),
     Engine("neighbors", plan_neighbors, ("auto", "holdout", "neighbors")),
     Engine("boosting", plan_boosting, ("auto", "holdout", "boosting"), nests_by=nests_by),
     Engine("bagging", plan_bagging, ("auto", "holdout", "bagging"), nests_by=nests_by),
-    Engine("treecv", plan_tree, ("auto", "holdout", "treecv"), True),
+    Engine("treecv", plan_tree, ("auto", "holdout", "treecv")),
+    Engine("treecv", plan_remote_tree, ("auto", "holdout", "treecv"), "remote"),
     Engine("chain", plan_chain, ("auto", "holdout", "treecv")),
     Engine("fit", plan_fits, ("auto", "holdout", "fit")),
 )

@@ -34,9 +34,9 @@ from optuna_treecv.plans.remote_sums import predictions_of_blocks
 from optuna_treecv.plans.remote_sums import refused_fit
 from optuna_treecv.plans.remote_sums import scores_of_blocks
 from optuna_treecv.plans.remote_sums import why_not_of_blocks
-from optuna_treecv.preprocessing.decisions import FROM_SUMS
 from optuna_treecv.preprocessing.divided import Parts
 from optuna_treecv.preprocessing.divided import parts_of
+from optuna_treecv.preprocessing.kinds import FROM_SUMS
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.preprocessing.placeholders import NotAheadError

@@ -41,6 +41,20 @@ from optuna_treecv.estimators.incremental import check_incremental
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.incremental import NAIVE_BAYES
+from optuna_treecv.preprocessing.kinds import adds_columns
+from optuna_treecv.preprocessing.kinds import ALIKE
+from optuna_treecv.preprocessing.kinds import BY_FIT
+from optuna_treecv.preprocessing.kinds import BY_FOLD
+from optuna_treecv.preprocessing.kinds import BY_KERNEL
+from optuna_treecv.preprocessing.kinds import BY_PARTIAL_FIT
+from optuna_treecv.preprocessing.kinds import COMPILED
+from optuna_treecv.preprocessing.kinds import fills_categories
+from optuna_treecv.preprocessing.kinds import FROM_SUMS
+from optuna_treecv.preprocessing.kinds import IN_ROW
+from optuna_treecv.preprocessing.kinds import is_running_imputer
+from optuna_treecv.preprocessing.kinds import ON_SUMS
+from optuna_treecv.preprocessing.kinds import ONCE
+from optuna_treecv.preprocessing.kinds import PYTHON
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.preprocessing.parts import leaves_of
@@ -90,22 +104,8 @@ _PENALISED = {
     "RidgeClassifier": "alpha",
 }
 
-ONCE = "once"
-ALIKE = "once, as in each fold"
-ON_SUMS = "on sums"
-COMPILED = "running, compiled"
-PYTHON = "running, in Python"
-BY_FOLD = "by fold"
 
 _EACH_ROW = "it transforms each row for itself"
-
-
-# How the models behind the steps are made.
-BY_KERNEL = "by a kernel, which may run steps too"
-BY_PARTIAL_FIT = "by partial_fit, behind steps that are done once or run in Python"
-IN_ROW = "by partial_fit, as all steps before them are, one after the other"
-FROM_SUMS = "from sums over rows"
-BY_FIT = "by fit, on the training rows of each fold"
 
 
 class Decision(NamedTuple):
@@ -272,18 +272,6 @@ def acts_on_columns(step: Any) -> bool:
     return type(step) is StandardScaler or (type(step) is MinMaxScaler and not step.clip)
 
 
-def fills_categories(imputer: Any, encoder: Any) -> bool:
-    """Return whether what an imputer fills in is one of the columns of the encoder behind it."""
-    return (
-        type(imputer) is SimpleImputer
-        and imputer.strategy == "most_frequent"
-        and not (imputer.add_indicator or imputer.keep_empty_features)
-        and type(encoder) is OneHotEncoder
-        and adds_columns(encoder)
-        and (encoder.drop, encoder.min_frequency, encoder.max_categories) == (None, None, None)
-    )
-
-
 def _fills_nan(step: SimpleImputer) -> bool:
     missing = step.missing_values
     is_nan = isinstance(missing, Real) and bool(missing != missing)
@@ -312,11 +300,6 @@ def _how_it_runs(step: Any) -> str:
 def runs_in_python(step: Any) -> bool:
     """Return whether a step is one that ``partial_fit`` trains."""
     return hasattr(step, "partial_fit") and type(step) not in ROWWISE
-
-
-def is_running_imputer(step: Any) -> bool:
-    """Return whether a step is an imputer by means."""
-    return type(step) is SimpleImputer and step.strategy == "mean"
 
 
 def ignores_zero_columns(learner: Any) -> bool:
@@ -390,13 +373,6 @@ def _keeps_zeros(step: Any) -> bool:
     if type(step) is SimpleImputer:  # it may take the zeros themselves for missing values
         return not (isinstance(step.missing_values, Real) and step.missing_values == 0)
     return type(step) is FunctionTransformer and step.func is None
-
-
-def adds_columns(step: Any) -> bool:
-    """Return whether a transformer that is done once makes a column for each value it finds."""
-    if type(step) is OneHotEncoder:
-        return isinstance(step.categories, str)  # otherwise they are given as lists
-    return type(step) is CountVectorizer and step.vocabulary is None
 
 
 def why_not_once(step: Any) -> str:

@@ -11,12 +11,12 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv.estimators.base import parameter_names
 from optuna_treecv.numerics.family import Facts
 from optuna_treecv.numerics.family import Family
-from optuna_treecv.preprocessing.decisions import adds_columns
 from optuna_treecv.preprocessing.decisions import decisions_for
-from optuna_treecv.preprocessing.decisions import FROM_SUMS
-from optuna_treecv.preprocessing.decisions import ON_SUMS
-from optuna_treecv.preprocessing.decisions import ONCE
 from optuna_treecv.preprocessing.decisions import why_not_ahead
+from optuna_treecv.preprocessing.kinds import adds_columns
+from optuna_treecv.preprocessing.kinds import FROM_SUMS
+from optuna_treecv.preprocessing.kinds import ON_SUMS
+from optuna_treecv.preprocessing.kinds import ONCE
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import is_passed
 

@@ -25,8 +25,8 @@ from optuna_treecv.estimators.responses import adapter_layout
 from optuna_treecv.estimators.seeds import seeded
 from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import ignores_zero_columns
-from optuna_treecv.preprocessing.decisions import is_running_imputer
 from optuna_treecv.preprocessing.forms import why_form_varies
+from optuna_treecv.preprocessing.kinds import is_running_imputer
 from optuna_treecv.preprocessing.parts import naming_step
 from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.preprocessing.placeholders import all_placeholders

@@ -30,12 +30,12 @@ from sklearn.utils.validation import _num_samples
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv.numerics.moments import is_rounding
-from optuna_treecv.preprocessing.decisions import ALIKE
-from optuna_treecv.preprocessing.decisions import COMPILED
-from optuna_treecv.preprocessing.decisions import fills_categories
-from optuna_treecv.preprocessing.decisions import is_running_imputer
-from optuna_treecv.preprocessing.decisions import ON_SUMS
-from optuna_treecv.preprocessing.decisions import PYTHON
+from optuna_treecv.preprocessing.kinds import ALIKE
+from optuna_treecv.preprocessing.kinds import COMPILED
+from optuna_treecv.preprocessing.kinds import fills_categories
+from optuna_treecv.preprocessing.kinds import is_running_imputer
+from optuna_treecv.preprocessing.kinds import ON_SUMS
+from optuna_treecv.preprocessing.kinds import PYTHON
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import leaves_of
 from optuna_treecv.preprocessing.parts import parts_of

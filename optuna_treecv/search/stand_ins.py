@@ -571,8 +571,10 @@ class _Paths:
         if others := [run for run in runs if run.plan.name != "newton"]:
             raise LeftToSklearn(others[0].reason)
         plan, candidates = runs[0].plan, [run.estimator for run in runs]
+        fold_models = plan.capabilities.fold_models
+        assert fold_models is not None
         for repeat in cross_validation.repeats:
-            for fold, models in enumerate(plan.fold_models(candidates, repeat)):
+            for fold, models in enumerate(fold_models(plan, candidates, repeat)):
                 if not np.all(np.isfinite(models)):
                     raise LeftToSklearn("a model of a fold was not found")
                 of_classes = models[:, 0] if models.shape[1] == 1 else models

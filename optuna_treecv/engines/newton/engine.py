@@ -5,6 +5,7 @@ Mean test losses of folds are within 1e-6 of their limits.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,6 +40,10 @@ class NewtonPlan(SumsPlan):
 
     why_one_epoch = "its models have converged, which more passes do not change"
 
+    def __init__(self, request: Request, parts: Parts) -> None:
+        super().__init__(request, parts)
+        self.capabilities = replace(self.capabilities, fold_models=fold_models)
+
     @classmethod
     def why_not(cls, request: Request, parts: Parts) -> str:
         """Return why the models of folds are not solved for together, a clause."""
@@ -59,13 +64,6 @@ class NewtonPlan(SumsPlan):
                 return f"there are more than {MOST_FOLDS:,} folds, and {why}"
         return ""
 
-    def fold_models(self, candidates: Sequence[Candidate], repeat: Repeat) -> list[np.ndarray]:
-        """Return the models of each fold."""
-        family = self.bind(repeat, self.rows(repeat), candidates)
-        assert isinstance(family, GLMFolds)
-        with computing():
-            return family.models_of(chunks_of(repeat.cut), KeptSums())
-
     def cost(self) -> str:
         """Return that one solution serves all folds."""
         folds = self.request.cross_validation.folds_in_words
@@ -75,3 +73,13 @@ class NewtonPlan(SumsPlan):
             f"and all values of {parameters} are solved for in one call."
             f"{idle_words(self.parts.family.idle)}"
         )
+
+
+def fold_models(
+    plan: NewtonPlan, candidates: Sequence[Candidate], repeat: Repeat
+) -> list[np.ndarray]:
+    """Return the models of each fold."""
+    family = plan.bind(repeat, plan.rows(repeat), candidates)
+    assert isinstance(family, GLMFolds)
+    with computing():
+        return family.models_of(chunks_of(repeat.cut), KeptSums())

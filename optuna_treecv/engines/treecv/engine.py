@@ -51,8 +51,6 @@ from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.engines.treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
-from optuna_treecv.engines.treecv.remote import RemoteTreePlan
-from optuna_treecv.engines.treecv.remote import why_not_remote
 from optuna_treecv.engines.treecv.row_order import warning_of_order
 from optuna_treecv.engines.treecv.sweeps import rows_to_read
 from optuna_treecv.engines.treecv.trained import Bound
@@ -64,7 +62,7 @@ from optuna_treecv.engines.treecv.trained import lane_parameters
 from optuna_treecv.engines.treecv.trained import node_test
 from optuna_treecv.engines.treecv.trained import Training
 from optuna_treecv.engines.treecv.trained import WalkedPlan
-from optuna_treecv.engines.treecv.trained import why_not_in_tree
+from optuna_treecv.engines.treecv.trained import why_no_tree
 from optuna_treecv.engines.treecv.walk import beside_the_spine
 from optuna_treecv.engines.treecv.walk import ends_within
 from optuna_treecv.engines.treecv.walk import Pending
@@ -74,7 +72,6 @@ from optuna_treecv.engines.treecv.walk import TestedBlock
 from optuna_treecv.engines.treecv.walk import walk_spine
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.engines.treecv.walk import walk_tree
-from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.memory import LEAST_PART
 from optuna_treecv.rows.partition import cut
 from optuna_treecv.rows.partition import Learner
@@ -87,17 +84,12 @@ from optuna_treecv.scoring.metrics import Metric
 
 def plan_tree(request: Request) -> Plan | Declined:
     """Return a plan for incremental estimators."""
-    cut, is_remote = request.cross_validation.repeats[0].cut, request.data.is_remote
-    why_not = why_not_remote(request) if is_remote else ""
-    why_not = why_not or why_not_in_tree(request)
-    if not why_not and not isinstance(cut, Folds):
-        why_not = cut.why_no_tree or "the training sets of its folds grow"
-    if why_not:
+    if why_not := why_no_tree(request):
         return declined(request, why_not)
     check_incremental_estimator(request)
     if request.settings.method in ("auto", "holdout"):
         request.cross_validation.warn_once("order", lambda: warning_of_order(request))
-    return RemoteTreePlan(request) if is_remote else TreePlan(request)
+    return TreePlan(request)
 
 
 def _is_linear(estimator: Any) -> bool:

@@ -23,7 +23,9 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.core.engine import Candidate
+from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
+from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
@@ -39,12 +41,15 @@ from optuna_treecv.engines.treecv.leaves import Leaves
 from optuna_treecv.engines.treecv.sweeps import Descent
 from optuna_treecv.engines.treecv.sweeps import Waiting
 from optuna_treecv.engines.treecv.trained import check_has_row_scores
+from optuna_treecv.engines.treecv.trained import check_incremental_estimator
 from optuna_treecv.engines.treecv.trained import cost_of_tree
+from optuna_treecv.engines.treecv.trained import declined
 from optuna_treecv.engines.treecv.trained import kernel_test
 from optuna_treecv.engines.treecv.trained import lane_parameters
 from optuna_treecv.engines.treecv.trained import node_test
 from optuna_treecv.engines.treecv.trained import output_bytes
 from optuna_treecv.engines.treecv.trained import TrainedPlan
+from optuna_treecv.engines.treecv.trained import why_no_tree
 from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.rows.data import PreparedRows
@@ -369,7 +374,15 @@ def _walk(trees: Sequence[RemoteTree]) -> Generator[None]:
             yield
 
 
-def why_not_remote(request: Request) -> str:
+def plan_remote_tree(request: Request) -> Plan | Declined:
+    """Return a plan for incremental estimators, which are trained where the rows are."""
+    if why_not := _why_not(request) or why_no_tree(request):
+        return declined(request, why_not)
+    check_incremental_estimator(request)
+    return RemoteTreePlan(request)
+
+
+def _why_not(request: Request) -> str:
     """Return why models cannot be trained where the rows are, a clause."""
     settings, estimator = request.settings, request.estimator
     parts = split(estimator)

@@ -32,7 +32,7 @@ def warning_of_order(request: Request) -> str:
     shuffles = isinstance(last, CompiledEstimator) and last.has_epochs and last.shuffle
     if not shuffles or request.settings.order == "random" or not isinstance(cut, Folds):
         return ""
-    if data.is_remote or y is None or y.ndim > 1 or len(y) < 3:
+    if y is None or y.ndim > 1 or len(y) < 3:
         return ""
     at = np.linspace(0, len(y) - 2, min(len(y) - 1, _PAIRS)).astype(np.intp)
     order = cut.order

@@ -78,17 +78,17 @@ from optuna_treecv.estimators.names import as_given
 from optuna_treecv.estimators.names import name_of
 from optuna_treecv.estimators.one_pass import why_fit_differs
 from optuna_treecv.estimators.without_effect import trained_parts
-from optuna_treecv.preprocessing.decisions import ALIKE
-from optuna_treecv.preprocessing.decisions import BY_KERNEL
-from optuna_treecv.preprocessing.decisions import BY_PARTIAL_FIT
-from optuna_treecv.preprocessing.decisions import COMPILED
 from optuna_treecv.preprocessing.decisions import compiled_part
 from optuna_treecv.preprocessing.decisions import decisions_for
 from optuna_treecv.preprocessing.decisions import has_branches
-from optuna_treecv.preprocessing.decisions import IN_ROW
-from optuna_treecv.preprocessing.decisions import ONCE
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.preprocessing.decisions import why_rows_age
+from optuna_treecv.preprocessing.kinds import ALIKE
+from optuna_treecv.preprocessing.kinds import BY_KERNEL
+from optuna_treecv.preprocessing.kinds import BY_PARTIAL_FIT
+from optuna_treecv.preprocessing.kinds import COMPILED
+from optuna_treecv.preprocessing.kinds import IN_ROW
+from optuna_treecv.preprocessing.kinds import ONCE
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
@@ -700,6 +700,14 @@ def why_not_in_tree(request: Request) -> str:
     if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):
         return ""
     return request.metadata.why_not_further(request.estimator)
+
+
+def why_no_tree(request: Request) -> str:
+    """Return why the tree does not train an estimator on these folds."""
+    cut, why_not = request.cross_validation.repeats[0].cut, why_not_in_tree(request)
+    if not why_not and not isinstance(cut, Folds):
+        why_not = cut.why_no_tree or "the training sets of its folds grow"
+    return why_not
 
 
 def why_not_in_time(request: Request) -> str:
