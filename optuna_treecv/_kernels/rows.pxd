@@ -17,13 +17,13 @@ from libc.stdint cimport int64_t
 from optuna_treecv._kernels.span cimport Span
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember
+from optuna_treecv._kernels.vec8 cimport Weight
 from optuna_treecv._kernels.vec8 cimport axpy
 from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
 from optuna_treecv._kernels.vec8 cimport sum8
-from optuna_treecv._kernels.vec8 cimport Weight
 
 
 cdef struct Dense:

@@ -8,11 +8,11 @@ from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from optuna_treecv.engines.treecv.kernels.row_weight cimport masses_bytes
 from optuna_treecv._kernels.rows cimport AHEAD_IN_ORDER
 from optuna_treecv._kernels.rows cimport CACHE_BYTES
 from optuna_treecv._kernels.rows cimport rows_far
 from optuna_treecv._kernels.span cimport Span
+from optuna_treecv.engines.treecv.kernels.row_weight cimport masses_bytes
 from optuna_treecv.engines.treecv.kernels.tree cimport Part
 from optuna_treecv.engines.treecv.kernels.tree cimport Tree
 from optuna_treecv.engines.treecv.kernels.tree cimport begin

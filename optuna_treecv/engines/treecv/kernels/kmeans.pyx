@@ -10,9 +10,9 @@ A row of weight 0 changes nothing. Without weights, W_c is the number of rows of
 
 from libc.string cimport memcpy
 
+from optuna_treecv._kernels.vec8 cimport distance2
 from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
 from optuna_treecv.engines.treecv.kernels.row_weight cimport given_weight
-from optuna_treecv._kernels.vec8 cimport distance2
 
 include "train_dense_by_type.pxi"
 

@@ -15,15 +15,15 @@ are one or more vectors per lane, of the same type as the rows.
 from cython cimport floating
 from libc.stdint cimport int32_t
 
-from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
-from optuna_treecv.engines.treecv.kernels.losses cimport Loss
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.rows cimport n_nonzeros
 from optuna_treecv._kernels.rows cimport norm2_row
-from optuna_treecv.engines.treecv.kernels.tree cimport Learner
-from optuna_treecv.engines.treecv.kernels.tree cimport train_rows
 from optuna_treecv._kernels.vec8 cimport Weight
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
+from optuna_treecv.engines.treecv.kernels.losses cimport Loss
+from optuna_treecv.engines.treecv.kernels.tree cimport Learner
+from optuna_treecv.engines.treecv.kernels.tree cimport train_rows
 
 
 # Each chooses its function in C by the types of the row x and of the vectors w. Sums of float32 rows are float64.

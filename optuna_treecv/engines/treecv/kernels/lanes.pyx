@@ -3,10 +3,7 @@
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
-from optuna_treecv.engines.treecv.kernels.losses cimport slopes
-from optuna_treecv.engines.treecv.kernels.row_weight cimport masses_bytes
 from optuna_treecv._kernels.rows cimport fetch_row
-from optuna_treecv.engines.treecv.kernels.tree cimport Part
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport entries_of
 from optuna_treecv._kernels.undo cimport remember_part
@@ -14,6 +11,9 @@ from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport prefetch
 from optuna_treecv._kernels.vec8 cimport prefetch_bytes
 from optuna_treecv._kernels.vec8 cimport prefetch_row
+from optuna_treecv.engines.treecv.kernels.losses cimport slopes
+from optuna_treecv.engines.treecv.kernels.row_weight cimport masses_bytes
+from optuna_treecv.engines.treecv.kernels.tree cimport Part
 
 
 #: The bytes of a vector of lanes, and the largest number of lanes of a kernel.

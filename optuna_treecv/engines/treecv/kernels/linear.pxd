@@ -9,9 +9,9 @@ from cython cimport floating
 from libc.math cimport fabs
 from libc.stdint cimport int32_t
 
-from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport dot_row
+from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 from optuna_treecv.engines.treecv.kernels.tree cimport train_rows
 

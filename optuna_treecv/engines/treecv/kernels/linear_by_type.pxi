@@ -2,8 +2,8 @@
 for the layout and the type of the rows.
 """
 
-from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
 cdef dispatched read_linear(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:

@@ -4,10 +4,6 @@ column for several models, and one model alone would take 3 to 12 times as long.
 
 from libc.stdint cimport int64_t
 
-from optuna_treecv.engines.treecv.kernels.lanes cimport MOST_LANES
-from optuna_treecv.engines.treecv.kernels.linear cimport output_of
-from optuna_treecv.engines.treecv.kernels.linear cimport sum_of
-from optuna_treecv.engines.treecv.kernels.row_weight cimport given_weight
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport row_at
@@ -15,6 +11,10 @@ from optuna_treecv._kernels.vec8 cimport if_below
 from optuna_treecv._kernels.vec8 cimport stepped
 from optuna_treecv._kernels.vec8 cimport two_dots
 from optuna_treecv._kernels.vec8 cimport two_steps
+from optuna_treecv.engines.treecv.kernels.lanes cimport MOST_LANES
+from optuna_treecv.engines.treecv.kernels.linear cimport output_of
+from optuna_treecv.engines.treecv.kernels.linear cimport sum_of
+from optuna_treecv.engines.treecv.kernels.row_weight cimport given_weight
 
 include "train_by_type.pxi"
 

@@ -22,7 +22,6 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 from libc.stdlib cimport free
 
-from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
 from optuna_treecv._kernels.moments cimport Blocks
 from optuna_treecv._kernels.moments cimport Columns
 from optuna_treecv._kernels.moments cimport Moments
@@ -39,11 +38,12 @@ from optuna_treecv._kernels.rows cimport fetch_row
 from optuna_treecv._kernels.rows cimport n_nonzeros
 from optuna_treecv._kernels.rows cimport row_at
 from optuna_treecv._kernels.span cimport Span
-from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport prefetch_row
+from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
+from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
 cdef enum:

@@ -2,19 +2,19 @@
 column for several models, and one model alone would take 3 to 12 times as long. The mathematics is in ``sgd.pxd``.
 """
 
+from optuna_treecv._kernels.rows cimport Dense
+from optuna_treecv._kernels.vec8 cimport seldom
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme
 from optuna_treecv.engines.treecv.kernels.linear cimport output_of
 from optuna_treecv.engines.treecv.kernels.linear cimport sum_of
 from optuna_treecv.engines.treecv.kernels.losses cimport Loss
 from optuna_treecv.engines.treecv.kernels.losses cimport loss_named
 from optuna_treecv.engines.treecv.kernels.losses cimport slope
-from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv.engines.treecv.kernels.steps cimport Norms
 from optuna_treecv.engines.treecv.kernels.steps cimport Step
 from optuna_treecv.engines.treecv.kernels.steps cimport automatic_weight
 from optuna_treecv.engines.treecv.kernels.steps cimport step_of
 from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
-from optuna_treecv._kernels.vec8 cimport seldom
 
 include "train_by_type.pxi"
 

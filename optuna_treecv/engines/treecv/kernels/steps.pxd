@@ -23,10 +23,10 @@ can be summed before ``rate`` is known.
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
+from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv.engines.treecv.kernels.losses cimport HINGE
 from optuna_treecv.engines.treecv.kernels.losses cimport LOGISTIC
 from optuna_treecv.engines.treecv.kernels.losses cimport Loss
-from optuna_treecv._kernels.vec8 cimport inlined
 
 
 cdef extern from *:

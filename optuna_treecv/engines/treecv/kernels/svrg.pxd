@@ -31,9 +31,9 @@ from libc.stdint cimport uint64_t
 
 from optuna_treecv._kernels.order cimport below
 from optuna_treecv._kernels.order cimport chain
+from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 from optuna_treecv.engines.treecv.kernels.tree cimport Part
-from optuna_treecv._kernels.vec8 cimport inlined
 
 
 cdef struct Schedule:

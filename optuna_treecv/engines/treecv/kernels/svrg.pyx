@@ -4,6 +4,7 @@ column for several models, and one model alone would take 3 to 12 times as long.
 
 from libc.string cimport memset
 
+from optuna_treecv._kernels.vec8 cimport seldom
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme
 from optuna_treecv.engines.treecv.kernels.linear cimport sum_of
 from optuna_treecv.engines.treecv.kernels.losses cimport Loss
@@ -16,7 +17,6 @@ from optuna_treecv.engines.treecv.kernels.steps cimport Step
 from optuna_treecv.engines.treecv.kernels.steps cimport automatic_weight
 from optuna_treecv.engines.treecv.kernels.steps cimport step_of
 from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
-from optuna_treecv._kernels.vec8 cimport seldom
 
 include "train_by_type.pxi"
 

@@ -18,17 +18,17 @@ from optuna_treecv.engines.treecv.kernels.steps cimport Step
 from optuna_treecv.engines.treecv.kernels.steps cimport automatic_weight
 from optuna_treecv.engines.treecv.kernels.steps cimport step_of
 from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
+from optuna_treecv.engines.treecv.kernels.svrg cimport Schedule
+from optuna_treecv.engines.treecv.kernels.svrg cimport Stage
 from optuna_treecv.engines.treecv.kernels.svrg cimport begin_batch
 from optuna_treecv.engines.treecv.kernels.svrg cimport begin_inner
 from optuna_treecv.engines.treecv.kernels.svrg cimport capped
 from optuna_treecv.engines.treecv.kernels.svrg cimport changed_part
 from optuna_treecv.engines.treecv.kernels.svrg cimport next_shift
 from optuna_treecv.engines.treecv.kernels.svrg cimport prediction
-from optuna_treecv.engines.treecv.kernels.svrg cimport Schedule
 from optuna_treecv.engines.treecv.kernels.svrg cimport scheduled
 from optuna_treecv.engines.treecv.kernels.svrg cimport settle
 from optuna_treecv.engines.treecv.kernels.svrg cimport shrink_z
-from optuna_treecv.engines.treecv.kernels.svrg cimport Stage
 from optuna_treecv.engines.treecv.kernels.svrg cimport start_stages
 from optuna_treecv.engines.treecv.kernels.tree cimport Part
 

@@ -8,24 +8,24 @@ It stands at the top of a kernel, since it has the names that all these kernels 
 
 from libc.stdint cimport int32_t
 
-from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
-from optuna_treecv.engines.treecv.kernels.linear cimport LinearKernel
-from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
-from optuna_treecv.engines.treecv.kernels.linear cimport Weights
-from optuna_treecv.engines.treecv.kernels.row_weight cimport has_weights
-from optuna_treecv.engines.treecv.kernels.row_weight cimport weight_of
 from optuna_treecv._kernels.rows cimport Rows
 from optuna_treecv._kernels.rows cimport add_row
 from optuna_treecv._kernels.rows cimport dot_row
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.span cimport Span
-from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport dispatched_sparse
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
+from optuna_treecv.engines.treecv.kernels.linear cimport LinearKernel
+from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
+from optuna_treecv.engines.treecv.kernels.linear cimport Weights
+from optuna_treecv.engines.treecv.kernels.row_weight cimport has_weights
+from optuna_treecv.engines.treecv.kernels.row_weight cimport weight_of
+from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
 cdef inlined train_by_type(

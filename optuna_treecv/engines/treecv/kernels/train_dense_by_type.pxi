@@ -7,14 +7,14 @@ It stands at the top of a kernel, since it has the names that all these kernels 
 from cython cimport floating
 from libc.stdint cimport int64_t
 
-from optuna_treecv.engines.treecv.kernels.row_weight cimport has_weights
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.rows cimport visit
 from optuna_treecv._kernels.span cimport Span
-from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv.engines.treecv.kernels.row_weight cimport has_weights
+from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
 cdef inlined train_dense_by_type(

@@ -9,12 +9,19 @@ It stands at the top of a kernel, since it has the names that all these kernels 
 from cython cimport floating
 from libc.stdint cimport int64_t
 
+from optuna_treecv._kernels.rows cimport row_at
+from optuna_treecv._kernels.rows cimport visit
+from optuna_treecv._kernels.span cimport Span
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport remember_all
+from optuna_treecv._kernels.vec8 cimport dispatched
+from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv.engines.treecv.kernels.lanes cimport LaneSettings
+from optuna_treecv.engines.treecv.kernels.lanes cimport LaneWeights
+from optuna_treecv.engines.treecv.kernels.lanes cimport LanesKernel
+from optuna_treecv.engines.treecv.kernels.lanes cimport MOST_LANES
 from optuna_treecv.engines.treecv.kernels.lanes cimport add_lanes
 from optuna_treecv.engines.treecv.kernels.lanes cimport dot_lanes
-from optuna_treecv.engines.treecv.kernels.lanes cimport LaneSettings
-from optuna_treecv.engines.treecv.kernels.lanes cimport LanesKernel
-from optuna_treecv.engines.treecv.kernels.lanes cimport LaneWeights
-from optuna_treecv.engines.treecv.kernels.lanes cimport MOST_LANES
 from optuna_treecv.engines.treecv.kernels.lanes cimport norm2_of
 from optuna_treecv.engines.treecv.kernels.lanes cimport numbers_of
 from optuna_treecv.engines.treecv.kernels.lanes cimport step_lanes
@@ -23,14 +30,7 @@ from optuna_treecv.engines.treecv.kernels.lanes cimport test_lanes
 from optuna_treecv.engines.treecv.kernels.lanes cimport vectors_of
 from optuna_treecv.engines.treecv.kernels.row_weight cimport has_weights
 from optuna_treecv.engines.treecv.kernels.row_weight cimport weight_of
-from optuna_treecv._kernels.rows cimport row_at
-from optuna_treecv._kernels.rows cimport visit
-from optuna_treecv._kernels.span cimport Span
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
-from optuna_treecv._kernels.undo cimport Log
-from optuna_treecv._kernels.undo cimport remember_all
-from optuna_treecv._kernels.vec8 cimport dispatched
-from optuna_treecv._kernels.vec8 cimport inlined
 
 
 cdef inlined train_on(

@@ -26,32 +26,32 @@ from libc.string cimport memset
 
 import numpy as np
 
-from optuna_treecv.engines.trees.kernels.forest_nodes cimport allocate
+from optuna_treecv._kernels.order cimport chain
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport Branch
-from optuna_treecv.engines.trees.kernels.forest_nodes cimport drop_node
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport Forest
+from optuna_treecv.engines.trees.kernels.forest_nodes cimport Node
+from optuna_treecv.engines.trees.kernels.forest_nodes cimport Rows
+from optuna_treecv.engines.trees.kernels.forest_nodes cimport allocate
+from optuna_treecv.engines.trees.kernels.forest_nodes cimport drop_node
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport make_node
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport make_rows
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport make_single
-from optuna_treecv.engines.trees.kernels.forest_nodes cimport Node
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport part_of
-from optuna_treecv.engines.trees.kernels.forest_nodes cimport Rows
 from optuna_treecv.engines.trees.kernels.forest_search cimport decrease_of
 from optuna_treecv.engines.trees.kernels.forest_search cimport find_splits
 from optuna_treecv.engines.trees.kernels.forest_tables cimport make_root_tables
 from optuna_treecv.engines.trees.kernels.forest_tables cimport make_tables
-from optuna_treecv._kernels.order cimport chain
 from optuna_treecv.engines.trees.kernels.records cimport Record
 from optuna_treecv.engines.trees.kernels.records cimport epsilon
 from optuna_treecv.engines.trees.kernels.split_search cimport COUNTED_CLASSES
-from optuna_treecv.engines.trees.kernels.split_search cimport MOST_BINS
 from optuna_treecv.engines.trees.kernels.split_search cimport Count
+from optuna_treecv.engines.trees.kernels.split_search cimport MOST_BINS
+from optuna_treecv.engines.trees.kernels.split_search cimport Search
+from optuna_treecv.engines.trees.kernels.split_search cimport Split
 from optuna_treecv.engines.trees.kernels.split_search cimport goes_left
 from optuna_treecv.engines.trees.kernels.split_search cimport is_pure
 from optuna_treecv.engines.trees.kernels.split_search cimport mass_in
 from optuna_treecv.engines.trees.kernels.split_search cimport rows_in
-from optuna_treecv.engines.trees.kernels.split_search cimport Search
-from optuna_treecv.engines.trees.kernels.split_search cimport Split
 
 
 #: The NumPy type of a record.

@@ -18,20 +18,20 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
 from optuna_treecv._kernels.exp_log cimport logarithm
+from optuna_treecv._kernels.order cimport chain
+from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport seldom
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport part_of
 from optuna_treecv.engines.trees.kernels.forest_tables cimport add_rows
 from optuna_treecv.engines.trees.kernels.forest_tables cimport gather
 from optuna_treecv.engines.trees.kernels.forest_tables cimport number_tables
-from optuna_treecv._kernels.order cimport chain
 from optuna_treecv.engines.trees.kernels.split_search cimport COUNTED_CLASSES
 from optuna_treecv.engines.trees.kernels.split_search cimport MOST_BINS
 from optuna_treecv.engines.trees.kernels.split_search cimport MOST_COUNTED
 from optuna_treecv.engines.trees.kernels.split_search cimport SMALL
-from optuna_treecv.engines.trees.kernels.split_search cimport rows_in
 from optuna_treecv.engines.trees.kernels.split_search cimport Search
 from optuna_treecv.engines.trees.kernels.split_search cimport Split
-from optuna_treecv._kernels.vec8 cimport inlined
-from optuna_treecv._kernels.vec8 cimport seldom
+from optuna_treecv.engines.trees.kernels.split_search cimport rows_in
 
 
 cdef enum:
