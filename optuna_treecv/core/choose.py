@@ -16,6 +16,7 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.core.scoring_checks import check_scores_rows
 from optuna_treecv.core.scoring_checks import check_scoring
 from optuna_treecv.core.scoring_checks import why_scales_mislead
+from optuna_treecv.core.settings import OF_ENGINES
 from optuna_treecv.estimators.checks import check_targets
 from optuna_treecv.estimators.checks import checked_estimator
 from optuna_treecv.estimators.compiled import CompiledEstimator
@@ -74,8 +75,8 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     if isinstance(plan, Declined):
         raise ValueError(most_relevant([*declined, plan]).advice)
     settings, data = request.settings, request.data
-    for argument in ("n_estimators", "truncate"):
-        if getattr(settings, argument) and plan.capabilities.early_reports != "trees":
+    for argument in OF_ENGINES:
+        if getattr(settings, argument) and argument not in plan.capabilities.settings:
             raise ValueError(
                 f"{argument} must be left out for {name_of(request.estimator)}, which is evaluated"
                 f" by method={plan.name!r}; it is for ensembles that grow tree by tree."

@@ -356,6 +356,8 @@ class Capabilities:
         Whether models without two folds take little more time.
     preprocessing : str
         What transformers may stand before the estimator.
+    settings : tuple of str
+        The settings ``OF_ENGINES`` that it takes.
     readings : str
         How often a file of the rows is read, a relative clause; "" if that is not known.
     with_size : callable or None
@@ -379,6 +381,7 @@ class Capabilities:
     averages_models: bool = False
     leaves_out_pairs: bool = False
     preprocessing: str = BY_FIT
+    settings: tuple[str, ...] = ()
     readings: str = ""
     with_size: Callable[[Any, int], Any] | None = None
     fold_models: "Callable[[Any, Sequence[Candidate], Repeat], list[np.ndarray]] | None" = None

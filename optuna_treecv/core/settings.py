@@ -63,6 +63,9 @@ MOST_REPEATS = 10_000
 #: What users may ask for as ``method``.
 METHODS = get_args(MethodName)
 
+#: Settings that only some engines take, as ``Capabilities.settings`` says.
+OF_ENGINES = ("n_estimators", "truncate")
+
 
 class Arguments(TypedDict, total=False):
     """The arguments of a cross-validation, see ``Settings``; the last three are for trials."""

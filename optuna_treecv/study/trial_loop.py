@@ -49,32 +49,30 @@ class TrialLoop:
 
     def evaluate(self, trial: Any) -> CVResult:
         """Evaluate a trial, and return the whole result."""
-        self.evaluator.study_check.directions(
-            getattr(trial, "study", None), self.evaluator.directions
-        )
-        race, listener = None, partial(_write_progress, trial)
+        evaluator, race, listener = self.evaluator, None, partial(_write_progress, trial)
+        evaluator.study_check.directions(getattr(trial, "study", None), evaluator.directions)
         try:
             with self.batches.call(), heard_by(listener):
                 self._choose_report(trial)
                 run = self._run(trial)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
-                    self.evaluator.study_check.trial(trial, run)
-                    is_in_grid = self.evaluator.space.grids is not None
+                    evaluator.study_check.trial(trial, run)
+                    is_in_grid = evaluator.space.grids is not None
                     race = self._race(trial, run)
                     if race is not None and race.compares_folds:
                         run = run.with_row_scores()
-                    if self.evaluator.database is not None:
+                    if evaluator.database is not None:
                         run.comes_again = is_in_grid or _may_recur(trial.distributions)
                     others = partial(self._unseen, trial, run) if is_in_grid else None
-                    if self.evaluator.cross_validation.settings.is_early:
+                    if evaluator.cross_validation.settings.is_early:
                         run.watch = race or Watch()
                     self.batches.compute(run, others)
                 with self.batches.leased(run):
-                    if self.evaluator.cross_validation.settings.report is None:
+                    if evaluator.cross_validation.settings.report is None:
                         run.complete()
                     else:
                         self._run_reporting(trial, run, race)
-            result = record_trial(trial, run, self.evaluator.database)
+            result = record_trial(trial, run, evaluator.database)
         except optuna.TrialPruned:
             raise
         except Exception as error:
@@ -82,7 +80,7 @@ class TrialLoop:
             error.add_note(f"This happened {where}.{advice_on(error)}")
             raise
         direction = run.request.scoring.first.direction
-        self.evaluator.known_scores.note(trial, result, direction, run.responses())
+        evaluator.known_scores.note(trial, result, direction, run.responses())
         return result
 
     def _choose_report(self, trial: Any) -> None:
@@ -98,22 +96,23 @@ class TrialLoop:
         They can all be evaluated side by side with the given trial, whose run is ``run``. If the
         trial is not at a point of the grid, there are none.
         """
-        assert self.evaluator.space.grids is not None
-        names = list(self.evaluator.space.grids[0])
+        evaluator, grids = self.evaluator, self.evaluator.space.grids
+        assert grids is not None
+        names = list(grids[0])
         mine = {name: trial.params[name] for name in names}
         lanes = run.plan.capabilities.shared_parameters
         trials = trial.study.get_trials(deepcopy=False)
         seen = {tuple(one.params.get(name) for name in names) for one in trials}
         ahead = self.batches.ahead.setdefault(trial.study, {})
-        n_epochs = self.evaluator.study_check.epochs_in(trial.study)
-        for point in points_beside(self.evaluator.space.grids, mine, lanes):
+        n_epochs = evaluator.study_check.epochs_in(trial.study)
+        for point in points_beside(grids, mine, lanes):
             if point in seen:
                 continue
             seen.add(point)
             if point not in ahead:
                 params = dict(zip(names, point, strict=True))
                 try:
-                    ahead[point] = self.evaluator.run_of_params(params, n_epochs)
+                    ahead[point] = evaluator.run_of_params(params, n_epochs)
                 except Exception:  # noqa: BLE001  # that point's own trial will raise it
                     continue
             if not ahead[point].precomputed:  # otherwise its results are there
@@ -122,15 +121,14 @@ class TrialLoop:
     def _run(self, trial: Any) -> Run:
         """Return the trial's run, which may have been made together with other trials' runs."""
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
-        n_epochs = self.evaluator.study_check.epochs_in(study)
-        if not self.evaluator.space.axes:
-            return run_for(
-                self.evaluator.cross_validation, self.evaluator.space.of_trial(trial), n_epochs
-            )
-        params = self.evaluator.space.suggest(trial)
+        evaluator, space = self.evaluator, self.evaluator.space
+        n_epochs = evaluator.study_check.epochs_in(study)
+        if not space.axes:
+            return run_for(evaluator.cross_validation, space.of_trial(trial), n_epochs)
+        params = space.suggest(trial)
         ahead = None if study is None else self.batches.ahead.get(study)
         run = ahead.pop(tuple(params.values()), None) if ahead else None
-        return self.evaluator.run_of_params(params, n_epochs) if run is None else run
+        return evaluator.run_of_params(params, n_epochs) if run is None else run
 
     def _race(self, trial: optuna.Trial, run: Run) -> Race | None:
         """Return the comparison of a trial with the best one, if the study's pruner needs it."""

@@ -23,6 +23,7 @@ from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
+from optuna_treecv.core.settings import OF_ENGINES
 from optuna_treecv.core.stored_scores import kept_scores
 from optuna_treecv.core.stored_scores import results_of
 from optuna_treecv.engines.ensembles.growing_folds import GrowingFolds
@@ -129,6 +130,7 @@ class GrowingPlan(Plan):
             why_one_epoch="its trees grow once",
             needs_memory="its library takes them as arrays",
             falls_back=request.settings.n_estimators is None,
+            settings=OF_ENGINES,
             with_size=of_size,
         )
 

@@ -29,7 +29,6 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
-from optuna_treecv.estimators.base import is_grown
 from optuna_treecv.estimators.base import TreeCVEstimator
 from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.estimators.incremental import is_incremental
@@ -68,20 +67,9 @@ def plan_fits(request: Request) -> Plan | Declined:
                 "method='treecv' or method='standard' would be right."
             )
         return Declined(why_not, advice, relevance=2)
-    # The trees of folds of several rows are fitted where they cannot be grown together.
-    is_tree, is_chosen = is_grown(estimator), request.settings.method == "auto"
-    if is_tree and is_chosen and cut.n_tested == cut.n_folds:
-        advice = (
-            f"cv must have folds of several rows for {name_of(estimator)}, got "
-            f"leave-one-out, for which {_ONCE_PER_ROW}; cv=10 or method='fit' would be right."
-        )
-        return Declined(_ONCE_PER_ROW, advice, relevance=2)
     if isinstance(estimator, CompiledEstimator):
         estimator.check_parameters(but=request.searched)
     return FitPlan(request)
-
-
-_ONCE_PER_ROW = "each node is searched once per row"
 
 
 class FitPlan(Plan):

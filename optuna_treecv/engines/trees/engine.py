@@ -76,6 +76,12 @@ def _why_not(request: Request) -> str:
         why = cut.why_no_tree or "the training sets of its folds grow"
         return f"the folds must be a partition of the rows: {why}"
     if cut.n_tested == cut.n_folds:
+        if request.settings.method == "auto":
+            raise ValueError(
+                f"cv must have folds of several rows for {name_of(estimator)}, got leave-one-out, "
+                "for which each node is searched once per row; cv=10 or method='fit' would be "
+                "right."
+            )
         return "each node would be searched once per row that is left out"
     return request.metadata.why_not_by_sums(estimator) or why_not_scored(request)
 
