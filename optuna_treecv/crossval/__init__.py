@@ -1,1 +1,1 @@
-"""One cross-validation: what it consists of, how its folds are evaluated, its result."""
+"""Public functions, and the runs of estimators that searches, studies and reports evaluate."""

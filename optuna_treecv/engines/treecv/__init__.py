@@ -1,1 +1,1 @@
-"""The tree over the folds: its nodes, the walk over them, the protocol of a learner."""
+"""Incremental models: the tree over the folds, and trainings without it."""
