@@ -31,6 +31,7 @@ from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.kernels.scaled import MOST_NUMBERS
 from optuna_treecv.engines.treecv.kernels.scaled import Scaled
+from optuna_treecv.engines.treecv.learners import compiled
 from optuna_treecv.preprocessing import fitted as fitted_steps
 from optuna_treecv.rows.data import split_columns
 from optuna_treecv.rows.memory import aligned_empty
@@ -126,7 +127,7 @@ def test_scores_are_those_of_dense_rows(estimator, order, n_folds, table, monkey
     options["scoring"] = "hinge" if is_classifier(estimator) else "neg_mean_squared_error"
     pipeline = pipeline_for(estimator)
     made = []
-    monkeypatch.setattr(fitted_steps, "Scaled", lambda *args: made.append(args) or Scaled(*args))
+    monkeypatch.setattr(compiled, "Scaled", lambda *args: made.append(args) or Scaled(*args))
     found = tree_cross_validate(pipeline, X, y, **options)
     assert found.method == "treecv"
     threads = tree_cross_validate(pipeline, X, y, n_jobs=2, **options)
