@@ -21,7 +21,7 @@ PACKAGE = "optuna_treecv"
 #: A line of a source, and what is written in its place.
 EDITS = {
     "pegasos.pyx": ("outputs[c].scale = 1\n", "outputs[c].scale = 2\n"),
-    "rows.pxd": ("AHEAD = 6", "AHEAD = 7"),
+    "rows.pxd": ("AHEAD_IN_ORDER = 8", "AHEAD_IN_ORDER = 9"),
 }
 
 
