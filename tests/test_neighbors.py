@@ -141,6 +141,15 @@ def cases(draw: Any) -> Any:
     return models, X, y, cv
 
 
+def test_equal_distances_of_sparse_rows_are_chosen_among_as_in_fits():
+    """scikit-learn chooses others if a test row is searched for without its neighbours."""
+    X = np.zeros((12, 1))
+    X[[2, 3, 6, 8, 9, 11], 0] = -0.71, -0.16, -1.28, 0.62, -1.07, 0.87
+    y = np.array([0, 1, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0])
+    models = [KNeighborsClassifier(k, p=1) for k in (1, 3, 8)]
+    same_as_fits(models, sparse.csr_array(X), y, KFold(4, shuffle=True, random_state=0))
+
+
 @settings(max_examples=100, deadline=None)
 @given(cases())
 def test_all_settings_are_those_of_fits(case: Any) -> None:

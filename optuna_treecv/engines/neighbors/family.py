@@ -534,7 +534,8 @@ def _part_search(model: Any, X: Any) -> Search | None:
             return found[0], found[1]
 
         return search
-    is_any = _is_tree(model) or X.shape[0] <= _FEW_ROWS
+    # Which of equal distances of sparse rows are chosen depends on the other test rows.
+    is_any = _is_tree(model) or (are_arrays and X.shape[0] <= _FEW_ROWS)
     return partial(_nearest, model) if is_any else None
 
 
