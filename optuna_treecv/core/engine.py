@@ -357,9 +357,9 @@ class Capabilities:
     preprocessing : str
         What transformers may stand before the estimator.
     settings : tuple of str
-        The settings ``OF_ENGINES`` that it takes.
+        Which of ``core.settings.OF_ENGINES`` it takes.
     readings : str
-        How often a file of the rows is read, a relative clause; "" if that is not known.
+        How often rows on disk are read, as the end of a sentence; "" if that is not known.
     with_size : callable or None
         (estimator, n_trees) -> an ensemble of the best number of trees.
     fold_models : callable or None
@@ -509,8 +509,8 @@ class Engine:
     rows : {"local", "remote", "any"}
         Which rows it takes.
     nests_by : callable or None
-        (estimator) -> the parameter of which a smaller value makes a beginning of the model; "" if
-        there is none.
+        (estimator) -> the parameter whose smaller values give the first part of the same model, such
+        as ``n_estimators``; "" if there is none.
     """
 
     name: str

@@ -62,7 +62,7 @@ def cross_validation_for(
 
 
 def nested_parameter(estimator: Any) -> str:
-    """Return the parameter of which a smaller value makes a beginning of the model, if any."""
+    """Return the parameter that is the number of trees of a growing ensemble; else ""."""
     nests = (engine.nests_by(estimator) for engine in engines.ENGINES if engine.nests_by)
     return next(filter(None, nests), "")
 

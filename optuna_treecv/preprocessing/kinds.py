@@ -6,7 +6,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-# A transformer is done
+# How a transformer is treated.
 ONCE = "once"
 ALIKE = "once, as in each fold"
 ON_SUMS = "on sums"
