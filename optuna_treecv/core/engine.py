@@ -509,8 +509,8 @@ class Engine:
     rows : {"local", "remote", "any"}
         Which rows it takes.
     nests_by : callable or None
-        (estimator) -> the parameter whose smaller values give the first part of the same model, such
-        as ``n_estimators``; "" if there is none.
+        (estimator) -> the parameter whose smaller values give the first part of the same model,
+        such as ``n_estimators``; "" if there is none.
     """
 
     name: str
