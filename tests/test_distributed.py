@@ -60,10 +60,10 @@ class ShuffledRows(RemoteRows):
             ranks = np.searchsorted(numbers, order[start:stop]).astype(np.uint32)
             block = Block(make(take_rows(self.X, numbers), ranks), start)
             blocks.append(pickle.loads(pickle.dumps(block)))
-        return ShuffledPlacement(bounds, blocks, self)
+        return ShuffledBlocks(bounds, blocks, self)
 
 
-class ShuffledPlacement(RemoteBlocks):
+class ShuffledBlocks(RemoteBlocks):
     def __init__(self, bounds, blocks, rows):
         super().__init__(bounds)
         self.blocks, self.rows = blocks, rows
