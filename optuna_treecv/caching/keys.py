@@ -30,8 +30,6 @@ from optuna_treecv.caching.code import global_name
 from optuna_treecv.caching.code import installed_version
 from optuna_treecv.caching.code import is_code
 from optuna_treecv.estimators.base import parameters_of
-from optuna_treecv.rows.partition import Partition
-from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.sparse_rows import SparseRows
 
 #: Returns a value as bytes.
@@ -306,27 +304,6 @@ def content_of(*data: Any) -> bytes | None:
 def token() -> bytes:
     """Return a name for rows that no other evaluation uses."""
     return os.urandom(32)
-
-
-def fed(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
-    """Return the name of a prefix followed by the first ``n_updates`` updates of a phase."""
-    hashed = blake2b(prefix, digest_size=16)
-    hashed.update(
-        struct.pack(
-            "<qqqQ?", phase.start, phase.stop, n_updates, phase.seed or 0, phase.seed is not None
-        )
-    )
-    if phase.replays is not None:
-        hashed.update(struct.pack("<qQqqq", *phase.replays))
-    return hashed.digest()
-
-
-def plan_key(plan: Partition) -> bytes:
-    """Return a digest of all parameters of a tree."""
-    bounds = b"" if plan.bounds is None else plan.bounds.tobytes()
-    numbers = struct.pack("<qq?Q", plan.n_rows, plan.n_folds, plan.random, plan.seed)
-    epochs = [encode(plan.n_epochs)] if plan.n_epochs > 1 else []
-    return digest(numbers, bounds, *epochs)
 
 
 def _lasting_name(value: Any, name: str | None = None) -> bytes:

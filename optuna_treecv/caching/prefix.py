@@ -6,8 +6,11 @@ orders, so it is the same for all trials.
 """
 
 from functools import lru_cache
+from hashlib import blake2b
+import struct
 
-from optuna_treecv.caching.keys import fed
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Phase
@@ -51,9 +54,30 @@ class Prefix:
         """Return this prefix followed by the first ``end`` updates of a phase."""
         prefix = self._next.get((phase, end))
         if prefix is None:
-            prefix = Prefix(fed(self.name, phase, end), self.n_seen + end, self, phase)
+            prefix = Prefix(_fed(self.name, phase, end), self.n_seen + end, self, phase)
             self._next[phase, end] = prefix
         return prefix
+
+
+def _fed(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
+    """Return the name of a prefix followed by the first ``n_updates`` updates of a phase."""
+    hashed = blake2b(prefix, digest_size=16)
+    hashed.update(
+        struct.pack(
+            "<qqqQ?", phase.start, phase.stop, n_updates, phase.seed or 0, phase.seed is not None
+        )
+    )
+    if phase.replays is not None:
+        hashed.update(struct.pack("<qQqqq", *phase.replays))
+    return hashed.digest()
+
+
+def plan_key(plan: Partition) -> bytes:
+    """Return a digest of all parameters of a tree."""
+    bounds = b"" if plan.bounds is None else plan.bounds.tobytes()
+    numbers = struct.pack("<qq?Q", plan.n_rows, plan.n_folds, plan.random, plan.seed)
+    epochs = [encode(plan.n_epochs)] if plan.n_epochs > 1 else []
+    return digest(numbers, bounds, *epochs)
 
 
 @lru_cache(1024)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
-from optuna_treecv.caching.keys import plan_key
+from optuna_treecv.caching.prefix import plan_key
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.partition import Node

@@ -20,9 +20,9 @@ import numpy as np
 
 from optuna_treecv.caching.caches import AnyCache
 from optuna_treecv.caching.keys import Key
-from optuna_treecv.caching.keys import plan_key
 from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.caching.prefix import count_nodes
+from optuna_treecv.caching.prefix import plan_key
 from optuna_treecv.caching.prefix import Prefix
 from optuna_treecv.caching.prefix import prefixes_below
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
