@@ -26,9 +26,11 @@ import numpy as np
 from optuna_treecv.caching.caches import AnyCache
 from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.outputs import ArrayThenCount
+from optuna_treecv.caching.results import KeptScores
 from optuna_treecv.core.final_fit import fit_on_all_rows
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
+from optuna_treecv.core.request import sizes_of_scores
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.preprocessing.kinds import BY_FIT
 from optuna_treecv.rows.partition import Node
@@ -529,3 +531,19 @@ def in_given_order(
     responses = np.empty_like(prepared)
     responses[order] = prepared
     return responses
+
+
+def results_of(request: Request, repeat: Repeat, kept: KeptScores) -> Results:
+    """Return what names the scores of all folds of a repeat."""
+    specs = specs_of_scores(request, repeat, kept)
+    return Results(kept.name, kept.data.hex(), specs=specs)
+
+
+def specs_of_scores(
+    request: Request, repeat: Repeat, kept: KeptScores
+) -> Mapping[int, ResultSpec]:
+    """Return the result that holds all scores of a repeat; none where those of rows are needed."""
+    if request.needs_rows or kept.cache is None or not kept.settings:
+        return {}
+    key = kept.key(8 * sum(sizes_of_scores(request, repeat)))
+    return {repeat.cut.n_folds: ResultSpec(key, kept.cache)}

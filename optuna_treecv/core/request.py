@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import cached_property
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
 
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.results import KeptScores
 from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.routing import Metadata
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.steps import Front
@@ -24,6 +28,7 @@ from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.scoring.metrics import scoring_for
 from optuna_treecv.scoring.scores import scores_rows
+from optuna_treecv.scoring.scores import SPREAD_SIZE
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,3 +179,25 @@ class Request:
             kind = np.min_scalar_type(-len(self.classes)) if is_code else np.float32
         with np.errstate(over="ignore", invalid="ignore"):
             return response.astype(kind)
+
+
+def name_of_folds(request: Request, repeat: Repeat) -> bytes:
+    """Return a name of the folds of a repeat and the order of their rows."""
+    name = partial(digest, repeat.key, repeat.cut.order.tobytes())
+    return request.cross_validation.fact(("folds", repeat.number), name)
+
+
+def kept_scores(request: Request, repeat: Repeat, engine: str, parts: Sequence[Any]) -> KeptScores:
+    """Return where an engine stores the scores of an estimator's ``parts``, without its point."""
+    cross_validation = request.cross_validation
+    cache, data = cross_validation.shared.cache, cross_validation.data_name()
+    folds = name_of_folds(request, repeat)
+    return KeptScores.of(cache, data, folds, engine, parts, request.scoring)
+
+
+def sizes_of_scores(request: Request, repeat: Repeat) -> list[int]:
+    """Return how many numbers each part of the stored scores of a repeat has."""
+    n_metrics, n_folds = len(request.scoring.metrics), repeat.cut.n_folds
+    has_spreads = not request.cross_validation.tests_single_rows
+    n_spreads = SPREAD_SIZE * n_metrics * n_folds * has_spreads
+    return [n_metrics * n_folds, n_spreads, n_folds, 2 * n_metrics, 1]

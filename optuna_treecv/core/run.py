@@ -47,12 +47,12 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.result import mean_and_std
 from optuna_treecv.core.result import Score
+from optuna_treecv.core.scorebook import pack
 from optuna_treecv.core.scorebook import Scorebook
+from optuna_treecv.core.scorebook import unpack
 from optuna_treecv.core.scoring_checks import baseline
 from optuna_treecv.core.scoring_checks import why_not_finite
 from optuna_treecv.core.settings import check_choice
-from optuna_treecv.core.stored_scores import pack
-from optuna_treecv.core.stored_scores import unpack
 from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.compiled import divergence_advice
 from optuna_treecv.estimators.names import described

@@ -11,6 +11,7 @@ import numpy as np
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
+from optuna_treecv.core.request import sizes_of_scores
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.metrics import Pooled
@@ -292,3 +293,34 @@ def one_after_another(folds: Sequence[TestedRows]) -> TestedRows:
         begins,
         folds[0].methods,
     )
+
+
+def pack(scores: FoldScores, pooled: np.ndarray, n_needed: int) -> np.ndarray:
+    """Return the scores of a repeat as bytes.
+
+    Parameters
+    ----------
+    scores : FoldScores
+        Of all folds.
+    pooled : ndarray of shape (n_metrics, 2)
+    n_needed : int
+        The rows of all trainings.
+    """
+    spreads = () if scores.spreads is None else scores.spreads
+    parts = scores.scores, spreads, scores.diverged, pooled, [n_needed]
+    return np.concatenate([np.ravel(part) for part in parts], dtype=np.float64).view(np.uint8)
+
+
+def unpack(request: Request, repeat: Repeat, memory: np.ndarray) -> TestedFolds:
+    """Return the folds whose scores are in an array."""
+    sizes = sizes_of_scores(request, repeat)
+    parts = np.split(memory.view(np.float64), np.cumsum(sizes[:-1]))
+    scores, spreads, diverged, pooled, (n_needed,) = parts
+    n_metrics, n_folds = len(request.scoring.metrics), repeat.cut.n_folds
+    of_folds = FoldScores(
+        scores.reshape(n_metrics, n_folds),
+        diverged.astype(bool),
+        spreads.reshape(n_metrics, SPREAD_SIZE, n_folds) if len(spreads) else None,
+    )
+    of_all = pooled.reshape(n_metrics, 2)
+    return TestedFolds(0, repeat.plan.root, int(n_needed), scores=of_folds, pooled=of_all)

@@ -27,12 +27,12 @@ from optuna_treecv.core.engine import Failed
 from optuna_treecv.core.engine import in_given_order
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import results_of
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
-from optuna_treecv.core.stored_scores import kept_scores
-from optuna_treecv.core.stored_scores import results_of
 from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.numerics.blas import one_blas_thread
 from optuna_treecv.numerics.family import Family

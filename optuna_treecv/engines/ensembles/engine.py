@@ -20,12 +20,12 @@ from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import results_of
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.settings import OF_ENGINES
-from optuna_treecv.core.stored_scores import kept_scores
-from optuna_treecv.core.stored_scores import results_of
 from optuna_treecv.engines.ensembles.growing_folds import GrowingFolds
 from optuna_treecv.engines.ensembles.growing_folds import of_size
 from optuna_treecv.engines.ensembles.growing_folds import seed_of

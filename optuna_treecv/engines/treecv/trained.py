@@ -45,12 +45,12 @@ from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import ResultSpec
 from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import specs_of_scores
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.routing import fold_without_rows
-from optuna_treecv.core.stored_scores import specs_of_scores
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import Lanes

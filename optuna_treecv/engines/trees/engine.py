@@ -23,13 +23,13 @@ from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import in_given_order
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
+from optuna_treecv.core.engine import results_of
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.core.stored_scores import kept_scores
-from optuna_treecv.core.stored_scores import results_of
 from optuna_treecv.engines.trees.estimators import HistTree
 from optuna_treecv.engines.trees.estimators import HistTreeClassifier
 from optuna_treecv.engines.trees.estimators import SHARED_PARAMETERS
