@@ -41,12 +41,12 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Engine
 from optuna_treecv.core.engine import Plan
-from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import METHODS
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval import evaluate

@@ -17,6 +17,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.caching.keys import Key
+from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Engine
@@ -25,7 +26,6 @@ from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import ResultSpec
 from optuna_treecv.core.engine import TestedFolds
-from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval import evaluate
 from optuna_treecv.rows.data import Data
@@ -196,7 +196,7 @@ def test_what_is_precomputed_is_revealed_part_by_part(run_of):
     other = run_of(2.0)
     assert evaluate_batch([run, other])
     seen = [run.book.n_scored for _ in run.events()]
-    assert seen == [1, 2, 3, 4] and run.is_complete
+    assert seen == [1, 2, 3, 4] and run.book.is_complete
     assert run.n_bytes_precomputed == 0 < other.n_bytes_precomputed
 
 

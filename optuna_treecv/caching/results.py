@@ -102,6 +102,11 @@ class SharedBetweenRuns:
 _SECONDS_TO_STORE = 2e-3
 
 
+def lasting_if_slow(cache: AnyCache, seconds: float) -> AnyCache:
+    """Return where a result is kept that took so many seconds."""
+    return cache if seconds > _SECONDS_TO_STORE else cache.memory
+
+
 class KeptScores(NamedTuple):
     """Where the scores of an estimator are kept, of a repeat or of single folds, and by what name.
 
@@ -185,7 +190,7 @@ class KeptScores(NamedTuple):
         if self.cache is not None and self.settings:
             memory = numbers.view(np.uint8)
             memory.flags.writeable = False
-            cache = self.cache if seconds > _SECONDS_TO_STORE else self.cache.memory
+            cache = lasting_if_slow(self.cache, seconds)
             cache.keep(self.key(len(memory), fold), memory, seconds)
 
     def close(self) -> None:

@@ -19,7 +19,6 @@ from types import MappingProxyType
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
-from typing import Protocol
 
 import numpy as np
 
@@ -273,7 +272,8 @@ class Cost:
         return Cost(*map(add, vars(self).values(), vars(other).values()))
 
 
-class Sink(Protocol):
+@dataclass(frozen=True, eq=False)
+class Sink:
     """Receives what a plan reports beside its events.
 
     Attributes
@@ -282,18 +282,16 @@ class Sink(Protocol):
         The plan adds its row updates, and the seconds in which rows were prepared.
     comes_again : bool
         Whether another run may have the same parameters, so that a store may keep its models.
+    set_curve : callable
+        (curve) -> None. Takes the scores after each number of trees.
+    take : callable
+        (TestedFolds) -> None. Stores folds that were done when the evaluation was left.
     """
 
     cost: Cost
-
-    @property
-    def comes_again(self) -> bool: ...
-
-    def set_curve(self, curve: Any) -> None:
-        """Take the scores after each number of trees."""
-
-    def take(self, event: TestedFolds) -> None:
-        """Store folds that were done when the evaluation was left."""
+    comes_again: bool
+    set_curve: Callable[[Any], None]
+    take: Callable[[TestedFolds], None]
 
 
 class Work(NamedTuple):

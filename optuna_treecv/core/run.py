@@ -8,7 +8,6 @@ its engine was asked for by name.
 
 from collections import deque
 from collections.abc import Generator
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
 from datetime import datetime
-from datetime import UTC
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -28,8 +26,8 @@ from typing import TypeVar
 import numpy as np
 
 from optuna_treecv.caching.caches import StoredModelCache
-from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.outputs import ArrayThenCount
+from optuna_treecv.caching.results import lasting_if_slow
 from optuna_treecv.core.curves import Curve
 from optuna_treecv.core.engine import Cost
 from optuna_treecv.core.engine import Event
@@ -38,15 +36,14 @@ from optuna_treecv.core.engine import FoldModels
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import RowProgress
+from optuna_treecv.core.engine import Sink
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import TreeProgress
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.engine import Work
-from optuna_treecv.core.intervals import Scores
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.result import mean_and_std
-from optuna_treecv.core.result import Score
 from optuna_treecv.core.scorebook import pack
 from optuna_treecv.core.scorebook import Scorebook
 from optuna_treecv.core.scorebook import unpack
@@ -57,41 +54,14 @@ from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.compiled import divergence_advice
 from optuna_treecv.estimators.names import described
 from optuna_treecv.estimators.names import name_of
-from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.scores import are_known
 from optuna_treecv.scoring.scores import FoldScores
-from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import unknown_spreads
 
 T = TypeVar("T")
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
-
-
-# Scores that took less time stay in memory, since a trial would then wait for the store.
-_SECONDS_TO_STORE = 2e-3
-
-
-@dataclass(eq=False)
-class _Sink:
-    """Receives what the evaluation of a repeat reports beside its events."""
-
-    run: "Run"
-    repeat: Repeat
-    cost: Cost = field(default_factory=Cost)
-
-    @property
-    def comes_again(self) -> bool:
-        return self.run.comes_again
-
-    def set_curve(self, curve: Curve) -> None:
-        self.run.curve = curve
-
-    def take(self, event: TestedFolds) -> None:
-        """Store folds that were done when the evaluation was left."""
-        self.run.store(self.repeat, event, event.n_needed, event.seconds or 0.0)
 
 
 @dataclass(eq=False)
@@ -100,49 +70,20 @@ class Precomputed:
 
     Attributes
     ----------
-    sink : _Sink
+    cost : Cost
     events : list of Event
         Early scores, and then the folds of the whole repeat, which are in the book, or ``Failed``;
         those of a candidate that was pruned are early scores alone.
     since : datetime or None
         The time from which on other processes may have counted the row updates.
+    n_needed : int
+        The rows of all trainings of the folds so far.
     """
 
-    sink: _Sink
+    cost: Cost = field(default_factory=Cost)
     events: list[Event] = field(default_factory=list)
     since: datetime | None = None
-    _n_needed: int = 0
-
-    def take(self, repeat: Repeat, event: Event) -> None:
-        """Take an event; predictions are scored at once, since they may be large."""
-        book = self.sink.run.book
-        if isinstance(event, Failed):
-            book.forget(repeat)
-            # A run without a fallback will raise its own error, which may say more.
-            self.events = [] if self.sink.run.plan.fallback is None else [event]
-            self._n_needed = 0
-        elif isinstance(event, TestedFolds):
-            book.add(repeat, event)
-            self._n_needed += event.n_needed
-            if event.folds.last == repeat.cut.n_folds:
-                of_all = TestedFolds(0, repeat.plan.root, self._n_needed, record=event.record)
-                self.events.append(of_all)
-        else:
-            self.events.append(event)
-
-    def write(self, results: Results, since: datetime) -> Iterator[tuple[Key, np.ndarray, float]]:
-        """Yield what other processes wait for; its negative count says that no trial has counted.
-
-        The first trial that is recorded in the store counts the row updates.
-        """
-        cost, last = self.sink.cost, self.events[-1]
-        for spec in results.specs.values():
-            record = last.record if isinstance(last, TestedFolds) else None
-            if isinstance(record, ArrayThenCount) and not record.was_kept:
-                self.since, n_updates = since, cost.n_updates
-                cost.n_updates, cost.n_uncounted = 0, n_updates
-                copy = ArrayThenCount.of(record.array, -n_updates)
-                yield spec.key, copy.memory, cost.seconds
+    n_needed: int = 0
 
     @property
     def n_bytes(self) -> int:
@@ -319,14 +260,21 @@ class Run:
         if record is None:
             return
         record.flags.writeable = False
-        is_slow = spec.is_optional or seconds > _SECONDS_TO_STORE
-        cache = spec.cache if is_slow else spec.cache.memory
+        cache = spec.cache if spec.is_optional else lasting_if_slow(spec.cache, seconds)
         cache.keep(spec.key, record, seconds)
         if self.is_leased and spec.is_optional and isinstance(cache, StoredModelCache):
             cache.write([(spec.key, record, seconds)])
         if self.plan.capabilities.caches_responses:
             for method, response in self.book.responses[repeat.number].items():
                 spec.cache.memory.keep((spec.key, method), response, seconds)
+
+    def sink(self, repeat: Repeat, cost: Cost) -> Sink:
+        """Return what receives the reports of an evaluation."""
+
+        def take(event: TestedFolds) -> None:
+            self.store(repeat, event, event.n_needed, event.seconds or 0.0)
+
+        return Sink(cost, self.comes_again, partial(setattr, self, "curve"), take)
 
     def _end(self, repeat: Repeat) -> None:
         """Write what waits to be written, and let go of the rows of further repeats."""
@@ -382,7 +330,7 @@ class Run:
         of_repeats = book.pooled[request.scoring.optimized[0], :, 0]
         is_unknown = np.isnan(of_repeats if request.is_pooled else scores).any()
         if request.cross_validation.search.tries_all_folds and (self.errors or is_unknown):
-            of_metrics = map(self.fold_scores, range(len(request.scoring.names)))
+            of_metrics = map(self.book.fold_scores, range(len(request.scoring.names)))
             raise FoldsFailed(np.array([*of_metrics]), dict(sorted(self.errors.items())))
         if not request.is_pooled and not np.isfinite(scores).all():
             mean, n_diverged = mean_and_std(scores)[0], book.n_diverged
@@ -442,7 +390,7 @@ class Run:
         if before is None:
             found.extend(event for event in self._find(repeat) if event.folds.last > first)
         else:
-            vars(cost).update(vars(cost + before.sink.cost))
+            vars(cost).update(vars(cost + before.cost))
             self.uncounted_since = before.since
             yield from ((event, None) for event in before.events)
             if isinstance(before.events[-1], TestedFolds):
@@ -453,7 +401,7 @@ class Run:
             known = {chunk for event in found for chunk in range(*event.folds)}
             folds = [chunk for chunk in folds if chunk not in known]
         if folds or (watch is not None and plan.capabilities.early_reports == "rows"):
-            sinks, bound = [_Sink(self, repeat, cost)], [self.results(repeat).bound]
+            sinks, bound = [self.sink(repeat, cost)], [self.results(repeat).bound]
             work = Work([self.estimator], sinks, repeat, folds, watch, bound)
             with closing(plan.evaluate(work)) as events:
                 for event in events:
@@ -492,7 +440,7 @@ class Run:
         for one in self.plan.repeats[repeat.number :]:
             self.book.forget(one)
         for before in self.precomputed.values():  # further repeats by the plan that has failed
-            vars(cost).update(vars(cost + before.sink.cost))
+            vars(cost).update(vars(cost + before.cost))
         self.precomputed.clear()
         with _explained(failed):
             first = 0 if self.request.needs_predictions else first
@@ -515,10 +463,6 @@ class Run:
         """What was done: "holdout" if that was asked for, else the name of the engine."""
         method = self.request.settings.method
         return method if method == "holdout" else self.plan.name
-
-    @property
-    def is_complete(self) -> bool:
-        return self.book.n_scored == self.book.scores.shape[1]
 
     @property
     def cost(self) -> Cost:
@@ -575,50 +519,20 @@ class Run:
             return facts
         return facts | {"baseline": constant[0], "baseline_of": constant[1]}
 
-    def responses(self) -> dict[str, np.ndarray]:
-        """Return the responses to the tested rows, repeat after repeat, in the order of the tree.
-
-        Those of ``Request.kept_responses`` that are known of all repeats; none where a fold has
-        diverged, since its score does not follow from them.
-        """
-        each = self.book.responses if self.is_complete and not self.book.n_diverged else []
-        return {
-            name: np.concatenate([of_repeat[name] for of_repeat in each])
-            for name in self.request.kept_responses
-            if each and all(len(of_repeat.get(name, ())) for of_repeat in each)
-        }
-
-    def fold_scores(self, number: int) -> np.ndarray:
-        """Return the scores of all folds, repeat after repeat; NaN where there is none (yet).
-
-        Parameters
-        ----------
-        number : int
-            That of the metric.
-        """
-        return self._by_number(self.book.scores[number, : self.book.n_scored])
-
-    def _by_number(self, scored: np.ndarray) -> np.ndarray:
-        """Return numbers of the first chunks by fold, repeat after repeat."""
-        n_folds = self.request.cross_validation.n_folds
-        each = [
-            by_number(repeat.cut, scored[repeat.number * n_folds :][:n_folds])
-            for repeat in self.plan.repeats
-        ]
-        return each[0] if len(each) == 1 else np.concatenate(each)
-
     def result(self) -> CVResult:
         """Return the result over the folds scored so far."""
         cost, names = self.cost, self.request.scoring.names
         cross_validation = self.request.cross_validation
-        scores = {name: self._score_of(number) for number, name in enumerate(names)}
+        scores = {
+            name: self.book.score(number, self.method_name) for number, name in enumerate(names)
+        }
         first = scores[self.request.scoring.name]
         return CVResult(
             test_score=first.test_score,
             mean=first.mean,
             std=first.std,
             scores=scores,
-            row_losses=self.book.row_losses() if self.is_complete else None,
+            row_losses=self.book.row_losses() if self.book.is_complete else None,
             method=self.method_name,
             why=self.reason,
             n_folds=cross_validation.n_folds,
@@ -630,7 +544,7 @@ class Run:
             diverged_folds=self.book.n_diverged,
             curve=self.curve,
             _name=self.request.scoring.name,
-            _kfold_estimator=self._average() if self._models and self.is_complete else None,
+            _kfold_estimator=self._average() if self._models and self.book.is_complete else None,
         )
 
     def _average(self) -> Any:
@@ -643,38 +557,6 @@ class Run:
                 f"no average; {divergence_advice(self.estimator)}"
             )
         return self._models[-1].as_estimator(mean)
-
-    def _score_of(self, number: int) -> Score:
-        """Return what was found by one metric."""
-        metric, book = self.request.scoring.metrics[number], self.book
-        if isinstance(metric, Pooled):
-            n_repeats = book.n_scored // self.request.cross_validation.n_folds
-            scores, errors = book.pooled[number, :n_repeats].T
-            error = mean_and_std(errors)[0]
-            std_error = None if np.isnan(error) else error
-            mean = mean_and_std(scores)[0]
-            return Score(scores, mean, None, metric.direction, None, True, std_error)
-        scores = self.fold_scores(number)
-        if book.n_scored < len(scores):
-            scores = scores[~np.isnan(scores)]
-        mean, std = mean_and_std(scores)
-        std = std if len(scores) > 1 else None
-        behind = self._scores_behind(number, scores) if self.is_complete else None
-        return Score(scores, mean, std, metric.direction, behind)
-
-    def _scores_behind(self, number: int, scores: np.ndarray) -> Scores:
-        """Return the scores of folds by a metric, and what is known of the rows behind them."""
-        metric = self.request.scoring.metrics[number]
-        assert not isinstance(metric, Pooled)
-        tested = self.request.cross_validation.tested(self.method_name)
-        spreads = None
-        if self.book.spreads is not None:
-            spreads = self.book.spreads[number]
-            if any(cut.numbers is not None for cut in tested.cuts):
-                spreads = np.array([self._by_number(of_chunks) for of_chunks in spreads])
-            spreads = spreads.reshape(SPREAD_SIZE, -1, tested.n_folds)
-        by_fold = scores.reshape(-1, tested.n_folds)
-        return Scores(self.request.scoring.names[number], metric, by_fold, spreads, tested)
 
     # Other uses of the folds.
 
@@ -759,73 +641,3 @@ def _explained(failed: Failed) -> Generator[None]:
         if not failed.stands:
             raise
         raise failed.error from error
-
-
-def evaluate_batch(runs: Iterable[Run], are_leased: bool = False) -> bool:
-    """Evaluate those runs together that can be; each of them has ``precomputed`` results then.
-
-    A run that cannot be is left to evaluate itself, and so is one with a wrong parameter, which
-    raises its error then.
-
-    Parameters
-    ----------
-    runs : iterable of Run
-        All of one cross-validation.
-    are_leased : bool
-        Whether other processes may wait for the results, so that they go to the store at once.
-
-    Returns
-    -------
-    bool
-        Whether anything was computed.
-    """
-    runs = list(runs)
-    is_any = False
-    for number in range(len(runs[0].plan.repeats) if runs else 0):
-        groups: dict[tuple[str, bytes], list[Run]] = {}
-        for run in runs:
-            if group := run.group_of(run.plan.repeats[number]):
-                groups.setdefault((run.plan.name, group), []).append(run)
-        for of_group in groups.values():
-            if len(of_group) > 1:
-                is_any |= _evaluate_group(of_group, number, are_leased)
-    return is_any
-
-
-def _evaluate_group(runs: Sequence[Run], number: int, are_leased: bool) -> bool:
-    """Evaluate runs of one group on the repeat with this number; return whether any was."""
-    began, since = perf_counter(), datetime.now(UTC)
-    plan = runs[0].plan
-    repeat = plan.repeats[number]
-    each = [Precomputed(_Sink(run, repeat)) for run in runs]
-    watch = next((run.watch for run in runs if run.watch is not None and number == 0), None)
-    candidates, sinks = [run.estimator for run in runs], [one.sink for one in each]
-    bound = [run.results(repeat).bound for run in runs]
-    work = Work(candidates, sinks, repeat, range(repeat.cut.n_folds), watch, bound)
-    try:
-        with closing(plan.evaluate(work)) as events:
-            for event in events:
-                assert not isinstance(event, FoldModels | TreeProgress)  # they are of single runs
-                each[event.candidate].take(repeat, event)
-    except ConnectionError:
-        raise
-    except Exception:  # noqa: BLE001  # each run will raise its own
-        for run in runs:
-            run.book.forget(repeat)
-        return False
-    seconds = (perf_counter() - began) / len(runs)
-    for run, one in zip(runs, each, strict=True):
-        if one.events:
-            one.sink.cost.seconds += seconds
-            run.precomputed[number] = one
-    if are_leased and isinstance(
-        cache := plan.request.cross_validation.shared.cache, StoredModelCache
-    ):
-        pairs = zip(runs, each, strict=True)
-        cache.write(
-            kept
-            for run, one in pairs
-            if one.events
-            for kept in one.write(run.results(repeat), since)
-        )
-    return any(one.events for one in each)

@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.core.engine import TestedFolds
+from optuna_treecv.core.intervals import Scores
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.request import sizes_of_scores
+from optuna_treecv.core.result import mean_and_std
+from optuna_treecv.core.result import Score
+from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.partition import Node
+from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import pooled_score
@@ -269,6 +275,84 @@ class Scorebook:
             return self._losses
         with np.errstate(invalid="ignore"):
             return self._losses / self._n_tests.astype(np.float32)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all folds are revealed."""
+        return self.n_scored == self.scores.shape[1]
+
+    def fold_scores(self, number: int) -> np.ndarray:
+        """Return the scores of all folds, repeat after repeat; NaN where there is none (yet).
+
+        Parameters
+        ----------
+        number : int
+            That of the metric.
+        """
+        return self._by_number(self.scores[number, : self.n_scored])
+
+    def _by_number(self, scored: np.ndarray) -> np.ndarray:
+        """Return numbers of the first chunks by fold, repeat after repeat."""
+        cross_validation = self._request.cross_validation
+        n_folds = cross_validation.n_folds
+        each = [
+            by_number(repeat.cut, scored[repeat.number * n_folds :][:n_folds])
+            for repeat in cross_validation.repeats
+        ]
+        return each[0] if len(each) == 1 else np.concatenate(each)
+
+    def score(self, number: int, method: str) -> Score:
+        """Return what was found by one metric over the folds that are revealed.
+
+        Parameters
+        ----------
+        number : int
+            That of the metric.
+        method : str
+            How the folds were evaluated, as ``CVResult.method``.
+        """
+        metric = self._request.scoring.metrics[number]
+        if isinstance(metric, Pooled):
+            n_repeats = self.n_scored // self._request.cross_validation.n_folds
+            scores, errors = self.pooled[number, :n_repeats].T
+            error = mean_and_std(errors)[0]
+            std_error = None if np.isnan(error) else error
+            mean = mean_and_std(scores)[0]
+            return Score(scores, mean, None, metric.direction, None, True, std_error)
+        scores = self.fold_scores(number)
+        if not self.is_complete:
+            scores = scores[~np.isnan(scores)]
+        mean, std = mean_and_std(scores)
+        std = std if len(scores) > 1 else None
+        behind = self._scores_behind(number, metric, scores, method) if self.is_complete else None
+        return Score(scores, mean, std, metric.direction, behind)
+
+    def _scores_behind(
+        self, number: int, metric: Loss | Scorer, scores: np.ndarray, method: str
+    ) -> Scores:
+        """Return the scores of folds by a metric, and what is known of the rows behind them."""
+        tested = self._request.cross_validation.tested(method)
+        spreads = None
+        if self.spreads is not None:
+            spreads = self.spreads[number]
+            if any(cut.numbers is not None for cut in tested.cuts):
+                spreads = np.array([self._by_number(of_chunks) for of_chunks in spreads])
+            spreads = spreads.reshape(SPREAD_SIZE, -1, tested.n_folds)
+        by_fold = scores.reshape(-1, tested.n_folds)
+        return Scores(self._request.scoring.names[number], metric, by_fold, spreads, tested)
+
+    def responses_of_all(self) -> dict[str, np.ndarray]:
+        """Return the responses to the tested rows, repeat after repeat, in the order of the tree.
+
+        Those of ``Request.kept_responses`` that are known of all repeats; none where a fold has
+        diverged, since its score does not follow from them.
+        """
+        each = self.responses if self.is_complete and not self.n_diverged else []
+        return {
+            name: np.concatenate([of_repeat[name] for of_repeat in each])
+            for name in self._request.kept_responses
+            if each and all(len(of_repeat.get(name, ())) for of_repeat in each)
+        }
 
 
 def one_after_another(folds: Sequence[TestedRows]) -> TestedRows:

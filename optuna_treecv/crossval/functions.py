@@ -7,9 +7,9 @@ from typing import Unpack
 
 import numpy as np
 
+from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.result import CVResult
-from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.settings import Arguments
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import Settings

@@ -30,7 +30,7 @@ def computed_outputs(run: Run, method: str) -> np.ndarray | None:
     is_single, at_once = len(run.plan.repeats) == 1, run.plan.capabilities.at_once
     if is_single and not at_once and run.is_stored:
         run.complete()
-        return run.responses().get(method)
+        return run.book.responses_of_all().get(method)
     cut = run.plan.repeats[0].cut
     is_partition = isinstance(cut, Folds) and cut.n_tested == cut.n_rows
     if not (is_single and at_once and is_partition):

@@ -41,9 +41,9 @@ from sklearn.utils.parallel import Parallel
 
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
+from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.result import CVResult
-from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import quietly
 from optuna_treecv.core.settings import Settings

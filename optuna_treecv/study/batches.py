@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import optuna
 
-from optuna_treecv.core.run import evaluate_batch
+from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.run import Run
 from optuna_treecv.storage.model_store import Leases
 

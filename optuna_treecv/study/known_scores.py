@@ -191,11 +191,12 @@ def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
     facts["folds_scored"] = run.book.n_scored
     facts["n_updates"] = result.n_updates + run.cost.n_uncounted
     facts["method"] = result.method
-    if run.request.settings.n_estimators is not None and run.is_complete and run.curve is not None:
-        facts["n_estimators"] = run.curve.best
-        facts["curve"] = run.curve.in_brief()
-    if run.is_complete and run.curve is not None and run.curve.oob_score is not None:
-        facts["oob_score"] = float(f"{run.curve.oob_score:.6g}")
+    curve = run.curve if run.book.is_complete else None
+    if run.request.settings.n_estimators is not None and curve is not None:
+        facts["n_estimators"] = curve.best
+        facts["curve"] = curve.in_brief()
+    if curve is not None and curve.oob_score is not None:
+        facts["oob_score"] = float(f"{curve.oob_score:.6g}")
     facts["seconds"] = round(result.seconds, 6)
     if result.diverged_folds:
         facts["diverged_folds"] = result.diverged_folds
@@ -231,7 +232,7 @@ def _record_in_store(
             direction=score.direction,
             study_name=getattr(getattr(trial, "study", None), "study_name", None),
             trial_number=trial.number,
-            state="complete" if run.is_complete else "pruned",
+            state="complete" if run.book.is_complete else "pruned",
             parameters=trial.params,
             mean=score.mean if run.book.n_scored else None,
             std=score.std,
@@ -240,6 +241,6 @@ def _record_in_store(
             versions=_VERSIONS,
             **{name: getattr(result, name) if number == first else 0 for name in _WORK},
         )
-        rows.append((row, run.fold_scores(number)))
+        rows.append((row, run.book.fold_scores(number)))
     n_updates = record(database, *rows[0], rows[1:], run.cost.n_uncounted, run.uncounted_since)
     return None if n_updates is None else (name, n_updates)

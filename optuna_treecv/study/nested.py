@@ -16,12 +16,12 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
+from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.intervals import HasInterval
 from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import nadeau_bengio
 from optuna_treecv.core.intervals import within
-from optuna_treecv.core.run import evaluate_batch
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.crossval.evaluate import runs_for
 from optuna_treecv.crossval.inner_folds import by_pairs

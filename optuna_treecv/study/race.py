@@ -416,7 +416,7 @@ def evaluate_reporting(
                 scores = run.book.scores[run.request.scoring.optimized[0], begin:n_before]
                 _report(trial, mean_and_std(scores)[0], event)
                 done = f"after {n_before} of {run.book.scores.shape[1]} folds"
-            if has_lost or (not run.is_complete and should_prune(trial)):
+            if has_lost or (not run.book.is_complete and should_prune(trial)):
                 raise optuna.TrialPruned(f"pruned {done}")
     if is_early:
         n_passes = run.cost.n_needed / run.request.data.n_rows

@@ -80,7 +80,7 @@ class TrialLoop:
             error.add_note(f"This happened {where}.{advice_on(error)}")
             raise
         direction = run.request.scoring.first.direction
-        evaluator.known_scores.note(trial, result, direction, run.responses())
+        evaluator.known_scores.note(trial, result, direction, run.book.responses_of_all())
         return result
 
     def _choose_report(self, trial: Any) -> None:

@@ -584,8 +584,8 @@ BREAKAGES = [
     ),
     Breakage(
         "core: a candidate that has failed keeps its scores in a batch",
-        "            self.events = [] if self.sink.run.plan.fallback is None else [event]\n",
-        "            self.events = [TestedFolds(0, repeat.plan.root, 0)]\n",
+        "        one.events = [] if run.plan.fallback is None else [event]\n",
+        "        one.events = [TestedFolds(0, repeat.plan.root, 0)]\n",
         "test_run",
     ),
     # Fits.
