@@ -1,8 +1,8 @@
 """The types of results beside ``CVResult``, for annotations."""
 
-from optuna_treecv.core.curves import Curve
 from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import PairedDifference
+from optuna_treecv.core.result import Curve
 from optuna_treecv.core.result import Score
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.choice import Candidate

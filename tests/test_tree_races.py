@@ -20,7 +20,7 @@ from sklearn.model_selection import StratifiedKFold
 from optuna_treecv import RacingPruner
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.core.curves import Curve
+from optuna_treecv.core.result import Curve
 from optuna_treecv.dashboard import publish
 from optuna_treecv.engines.ensembles import sklearn as growing
 from optuna_treecv.report import plot_trees

@@ -18,11 +18,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
-from sklearn.base import is_classifier
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import _num_samples
 
-from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.caching.caches import AnyCache
 from optuna_treecv.caching.data_digest import data_digest
 from optuna_treecv.caching.keys import content_key
@@ -32,9 +28,11 @@ from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.caching.keys import token
 from optuna_treecv.caching.results import SharedBetweenRuns
-from optuna_treecv.core.repeat import make_repeat
-from optuna_treecv.core.repeat import MAX_BLOCKS
+from optuna_treecv.core.repeat import can_stratify
+from optuna_treecv.core.repeat import divide
+from optuna_treecv.core.repeat import numbers_of_groups
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.repeat import repeats_of
 from optuna_treecv.core.routing import Metadata
 from optuna_treecv.core.routing import MetadataArguments
 from optuna_treecv.core.settings import Report
@@ -44,24 +42,16 @@ from optuna_treecv.core.steps import Steps
 from optuna_treecv.core.tested import Tested
 from optuna_treecv.estimators.names import name_of
 from optuna_treecv.estimators.without_effect import UnusedWarnings
-from optuna_treecv.rows.checks import check_array_kind
-from optuna_treecv.rows.checks import check_no_missing
 from optuna_treecv.rows.checks import is_dask
-from optuna_treecv.rows.checks import is_integer
-from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import why_not_in_memory
 from optuna_treecv.rows.checks import why_read_at_once
 from optuna_treecv.rows.cv import are_pairs
-from optuna_treecv.rows.cv import make_cuts
-from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import count_targets
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.folds import first_split
-from optuna_treecv.rows.folds import one_pass
 from optuna_treecv.rows.sources import opened
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
@@ -218,8 +208,7 @@ class CrossValidation:
         if not isinstance(cv, str | int | float | np.number) and not hasattr(cv, "split"):
             cv = "pairs of training and test rows" if are_pairs(cv) else "fold ids"
         if settings.groups is not None:
-            _check_groups(settings.groups, data.n_rows)
-            groups = np.unique(np.asarray(settings.groups), return_inverse=True)[1]
+            groups = numbers_of_groups(settings.groups, data.n_rows)
         weights = settings.sample_weight, settings.score_weight
         shared = SharedBetweenRuns(cache, with_others)
         steps = Steps(data.X, data.y, shared.memory)
@@ -242,7 +231,7 @@ class CrossValidation:
             _found=found,
         )
         found.seconds = perf_counter() - began
-        depends_on_estimator = settings.stratify is not False and _can_stratify(data, settings)
+        depends_on_estimator = settings.stratify is not False and can_stratify(data, settings)
         if not depends_on_estimator or estimator is not None:
             cross_validation.divide_for(estimator)
         return cross_validation
@@ -342,80 +331,10 @@ class CrossValidation:
             if found.undivided is None:
                 return
             began, settings = perf_counter(), found.undivided
-            if settings.may_stratify and settings.shuffle and settings.groups is None:
-                if why := _why_order_misleads(self.data.X):
-                    warn_caller(why)
-            data, codes = self.data, self._codes(settings, estimator)
-            rows = ToCut(data.X, data.y, settings.groups, data.n_rows, settings.shuffle, codes)
-            cuts = make_cuts(settings.cv, rows, self._seed_of, settings.n_repeats)
-            if settings.method == "holdout":
-                cuts = [
-                    first_split(cut, settings.shuffle, self._seed_of(number))
-                    for number, cut in enumerate(cuts)
-                ]
-            if settings.method == "progressive":
-                cuts = [one_pass(cut) for cut in cuts]
-            if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
-                raise ValueError(
-                    "cv must make the same number of folds in each of n_repeats calls of its "
-                    "split."
-                )
-            found.repeats = self._repeats_of(cuts)
+            cuts = divide(self.data, settings, self._cv_in_words, estimator)
+            found.repeats = repeats_of(cuts, self.settings)
             found.undivided = None  # cv and groups are not needed again
             found.seconds += perf_counter() - began
-
-    def _codes(self, settings: Settings, estimator: Any) -> np.ndarray | None:
-        """Return the class of each row if the folds are to be stratified."""
-        cv, stratify, can_be = settings.cv, settings.stratify, _can_stratify(self.data, settings)
-        if stratify is True and not can_be:
-            raise ValueError(
-                "stratify must be 'auto' or False unless cv is an int below the number of "
-                f"rows or a share of them, got True with cv={self._cv_in_words}."
-            )
-        if stratify is False or not can_be:
-            return None
-        if not is_classifier(estimator):
-            if stratify == "auto":
-                return None
-            if self.data.y.ndim == 1 and type_of_target(self.data.y) == "continuous":
-                raise ValueError(
-                    "stratify must be 'auto' or False, got True: y must hold class labels, and it "
-                    "holds real numbers."
-                )
-        try:
-            codes = self.data.codes()
-        except ValueError as error:
-            if stratify == "auto":
-                raise
-            raise ValueError(f"stratify must be 'auto' or False, got True: {error}") from error
-        fewest = int(np.bincount(codes).min())
-        if is_integer(cv) and fewest < cv:
-            warn_caller(
-                f"The least populated class in y has only {fewest} members, which is less than "
-                f"cv={cv}, so the folds are not stratified."
-            )
-            return None
-        return codes
-
-    def _repeats_of(self, cuts: Sequence[Cut]) -> list[Repeat]:
-        """Return the repeats of some cuts, whose parts are those of the reports."""
-        settings = self.settings
-        if settings.reports_parts and len(cuts) > MAX_BLOCKS:
-            raise ValueError(
-                f"report needs n_repeats of at most {MAX_BLOCKS}, and no splitter that repeats "
-                f"more often, got {len(cuts)} repeats."
-            )
-        is_random = settings.order == "random"
-        reports_of = len(cuts) if settings.reports_parts else None
-        n_threads = settings.n_threads
-        repeats = [
-            make_repeat(number, cut, is_random, self._seed_of(number), n_threads, reports_of)
-            for number, cut in enumerate(cuts)
-        ]
-        # Folds are tested in other parts, and scored when all of them are.
-        if settings.is_early or settings.is_growing:
-            repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
-        return repeats
 
     def divided_as(self, cuts: Sequence[Cut]) -> "CrossValidation":
         """Return a cross-validation that divides the same rows in another way, in the same order.
@@ -433,11 +352,8 @@ class CrossValidation:
         """Return a cross-validation of the same rows, prepared once for both."""
         found = replace(self._found, facts={}, further=WeakValueDictionary())
         other = replace(self, settings=settings, _found=found, **others)
-        found.repeats = other._repeats_of(cuts)
+        found.repeats = repeats_of(cuts, settings)
         return other
-
-    def _seed_of(self, number: int) -> int:
-        return derive_seed(self.settings.seed, number)
 
     def repeats_for(self, n_epochs: int) -> list[Repeat]:
         """Return the repeats for models that are trained for a number of epochs."""
@@ -684,27 +600,6 @@ def _warn_once(found: _Found, about: str, find: Callable[[], str]) -> None:
         warn_caller(sentence)
 
 
-def _check_groups(groups: Any, n_rows: int) -> None:
-    check_array_kind("groups", groups)
-    with naming("groups"):
-        n_entries = _num_samples(groups)
-    if n_entries != n_rows:
-        raise ValueError(
-            f"groups must have one entry per row: X has {n_rows} rows, groups {n_entries} entries."
-        )
-    check_no_missing("groups", groups)
-
-
-def _can_stratify(data: Data, settings: Settings) -> bool:
-    """Return whether there are labels and the rows are cut in a way that can be stratified."""
-    return (
-        data.y is not None
-        and settings.may_stratify
-        and settings.cv != data.n_rows
-        and (data.y.ndim == 1 or settings.stratify is True)
-    )
-
-
 def _name_of_metric(metric: Metric) -> bytes:
     if isinstance(metric, Pooled):
         return b"pooled " + _name_of_metric(metric.of)
@@ -714,22 +609,3 @@ def _name_of_metric(metric: Metric) -> bytes:
         return content_key(metric.score)
     except NoKey as error:
         raise NoKey(f"the code or the state of the scorer {metric.name} has no digest") from error
-
-
-def _why_order_misleads(X: Any) -> str:
-    """Return why folds should not be shuffled: the rows are in the order of time."""
-    if not hasattr(X, "iloc"):
-        return ""
-    times = {"index": X.index} | {
-        f"column {name!r}": X.iloc[:, number]
-        for number, name in enumerate(getattr(X, "columns", ()))
-    }
-    for name, values in times.items():
-        is_time = getattr(values.dtype, "kind", "") == "M"
-        if is_time and values.is_monotonic_increasing and values.nunique() > 1:
-            return (
-                f"the rows are in the order of time (the {name} of X), and the folds are shuffled,"
-                " so that models learn from rows later than those that test them; "
-                "cv=TimeSeriesSplit() would be right, or shuffle=False."
-            )
-    return ""

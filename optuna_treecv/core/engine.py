@@ -26,7 +26,6 @@ from optuna_treecv.caching.caches import AnyCache
 from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.caching.results import KeptScores
-from optuna_treecv.core.final_fit import fit_on_all_rows
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.request import sizes_of_scores
@@ -490,8 +489,7 @@ class Plan(ABC):
 
     def fit(self, candidate: Candidate) -> Any:
         """Return the estimator fitted on all rows."""
-        request = self.request
-        return fit_on_all_rows(candidate, request.data, request.metadata, request.settings)
+        return self.request.fit_on_all_rows(candidate)
 
 
 @dataclass(frozen=True)

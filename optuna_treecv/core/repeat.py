@@ -1,12 +1,32 @@
-"""One of the cross-validations of an evaluation: its folds, and the tree over them."""
+"""The repeats of a cross-validation: how each divides the rows, and the tree over its folds."""
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 from typing import NamedTuple
 
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import _num_samples
+
+from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.prefix import plan_key
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.rows.checks import check_array_kind
+from optuna_treecv.rows.checks import check_no_missing
+from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.cv import make_cuts
+from optuna_treecv.rows.cv import ToCut
+from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import first_split
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.folds import one_pass
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
 
@@ -46,24 +66,53 @@ class Repeat(NamedTuple):
     parts: list[Node]
 
 
-def make_repeat(
-    number: int, cut: Cut, is_random: bool, seed: int, n_jobs: int, reports_of: int | None
-) -> Repeat:
-    """Return a repeat.
+def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Any) -> list[Cut]:
+    """Return how the rows are divided for estimators of the given kind, one cut for each repeat.
 
-    Parameters
-    ----------
-    number : int
-    cut : Folds or Splits
-    is_random : bool
-        Whether each training phase has a random order of its own.
-    seed : int
-        Of these orders, 64 bits.
-    n_jobs : int
-        The number of threads.
-    reports_of : int or None
-        The number of repeats that together report at most 32 times; None if none reports.
+    Raises
+    ------
+    ValueError
+        If ``cv``, ``stratify`` or ``groups`` is wrong.
     """
+    if settings.may_stratify and settings.shuffle and settings.groups is None:
+        if why := _why_order_misleads(data.X):
+            warn_caller(why)
+    codes = _codes(data, settings, cv_in_words, estimator)
+    rows = ToCut(data.X, data.y, settings.groups, data.n_rows, settings.shuffle, codes)
+    seed_of = partial(derive_seed, settings.seed)
+    cuts = make_cuts(settings.cv, rows, seed_of, settings.n_repeats)
+    if settings.method == "holdout":
+        cuts = [
+            first_split(cut, settings.shuffle, seed_of(number)) for number, cut in enumerate(cuts)
+        ]
+    if settings.method == "progressive":
+        cuts = [one_pass(cut) for cut in cuts]
+    if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
+        raise ValueError(
+            "cv must make the same number of folds in each of n_repeats calls of its split."
+        )
+    return cuts
+
+
+def repeats_of(cuts: Sequence[Cut], settings: Settings) -> list[Repeat]:
+    """Return the repeats of some cuts, whose parts are those of the reports."""
+    reports_of = len(cuts) if settings.reports_parts else None
+    if reports_of is not None and reports_of > MAX_BLOCKS:
+        raise ValueError(
+            f"report needs n_repeats of at most {MAX_BLOCKS}, and no splitter that repeats "
+            f"more often, got {len(cuts)} repeats."
+        )
+    repeats = [_repeat(number, cut, settings, reports_of) for number, cut in enumerate(cuts)]
+    # Folds are tested in other parts, and scored when all of them are.
+    if settings.is_early or settings.is_growing:
+        repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
+    return repeats
+
+
+def _repeat(number: int, cut: Cut, settings: Settings, reports_of: int | None) -> Repeat:
+    """Return a repeat; all ``reports_of`` of them report 32 times at most, None: none does."""
+    is_random, seed = settings.order == "random", derive_seed(settings.seed, number)
+    n_jobs = settings.n_threads
     if isinstance(cut, Folds):
         plan = Partition(cut.n_rows, cut.n_folds, cut.bounds, is_random, seed)
         key = plan_key(plan)
@@ -77,6 +126,82 @@ def make_repeat(
     blocks = plan.blocks(n_blocks)
     parts = blocks if reports_of is None else plan.blocks(MAX_BLOCKS // reports_of)
     return Repeat(number, cut, plan, key, blocks, parts)
+
+
+def numbers_of_groups(groups: Any, n_rows: int) -> np.ndarray:
+    """Return the number of the group of each row."""
+    check_array_kind("groups", groups)
+    with naming("groups"):
+        n_entries = _num_samples(groups)
+    if n_entries != n_rows:
+        raise ValueError(
+            f"groups must have one entry per row: X has {n_rows} rows, groups {n_entries} entries."
+        )
+    check_no_missing("groups", groups)
+    return np.unique(np.asarray(groups), return_inverse=True)[1]
+
+
+def can_stratify(data: Data, settings: Settings) -> bool:
+    """Return whether there are labels and the rows are cut in a way that can be stratified."""
+    return (
+        data.y is not None
+        and settings.may_stratify
+        and settings.cv != data.n_rows
+        and (data.y.ndim == 1 or settings.stratify is True)
+    )
+
+
+def _codes(data: Data, settings: Settings, cv_in_words: str, estimator: Any) -> np.ndarray | None:
+    """Return the class of each row if the folds are to be stratified."""
+    cv, stratify, can_be = settings.cv, settings.stratify, can_stratify(data, settings)
+    if stratify is True and not can_be:
+        raise ValueError(
+            "stratify must be 'auto' or False unless cv is an int below the number of "
+            f"rows or a share of them, got True with cv={cv_in_words}."
+        )
+    if stratify is False or not can_be:
+        return None
+    if not is_classifier(estimator):
+        if stratify == "auto":
+            return None
+        if data.y.ndim == 1 and type_of_target(data.y) == "continuous":
+            raise ValueError(
+                "stratify must be 'auto' or False, got True: y must hold class labels, and it "
+                "holds real numbers."
+            )
+    try:
+        codes = data.codes()
+    except ValueError as error:
+        if stratify == "auto":
+            raise
+        raise ValueError(f"stratify must be 'auto' or False, got True: {error}") from error
+    fewest = int(np.bincount(codes).min())
+    if is_integer(cv) and fewest < cv:
+        warn_caller(
+            f"The least populated class in y has only {fewest} members, which is less than "
+            f"cv={cv}, so the folds are not stratified."
+        )
+        return None
+    return codes
+
+
+def _why_order_misleads(X: Any) -> str:
+    """Return why folds should not be shuffled: the rows are in the order of time."""
+    if not hasattr(X, "iloc"):
+        return ""
+    times = {"index": X.index} | {
+        f"column {name!r}": X.iloc[:, number]
+        for number, name in enumerate(getattr(X, "columns", ()))
+    }
+    for name, values in times.items():
+        is_time = getattr(values.dtype, "kind", "") == "M"
+        if is_time and values.is_monotonic_increasing and values.nunique() > 1:
+            return (
+                f"the rows are in the order of time (the {name} of X), and the folds are shuffled,"
+                " so that models learn from rows later than those that test them; "
+                "cv=TimeSeriesSplit() would be right, or shuffle=False."
+            )
+    return ""
 
 
 def divide_nodes(plan: Partition, nodes: list[Node], n_jobs: int) -> list[Node]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import cached_property
@@ -9,6 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn import config_context
+from sklearn.base import clone
 from sklearn.base import is_classifier
 
 from optuna_treecv.caching.keys import digest
@@ -16,9 +19,15 @@ from optuna_treecv.caching.results import KeptScores
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.routing import Metadata
+from optuna_treecv.core.routing import part_of
 from optuna_treecv.core.settings import Settings
+from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.steps import Front
 from optuna_treecv.estimators.names import may_have
+from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.seeds import seeded
+from optuna_treecv.estimators.seeds import unset_seeds
+from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.rows.data import Data
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
@@ -179,6 +188,29 @@ class Request:
             kind = np.min_scalar_type(-len(self.classes)) if is_code else np.float32
         with np.errstate(over="ignore", invalid="ignore"):
             return response.astype(kind)
+
+    def fit_on_all_rows(self, candidate: Any) -> Any:
+        """Return a clone of a candidate, fitted on all rows as they were given.
+
+        The seeds that it lacks are those of the cross-validation while it is fitted. Warn before
+        ``fit`` reads more rows into memory than ``max_memory`` allows.
+        """
+        data = self.data
+        if data.is_large:
+            warn_caller(
+                f"max_memory does not limit the final fit: fit of {name_of(candidate)} takes all "
+                f"rows at once, {data.n_bytes / 1e6:,.0f} MB, and mostly copies them."
+            )
+        fitted = seeded(clone(candidate), self.settings.seed)
+        X, y = unshared(candidate, data.X_given), data.y_given
+        params = part_of(self.metadata.to_fit(candidate), X, None)
+        routing = config_context(enable_metadata_routing=self.metadata.is_routed)
+        with routing if params else nullcontext():
+            fitted.fit(X, *(() if y is None else (y,)), **params)
+        if unset := unset_seeds(candidate):
+            parameters = candidate.get_params(deep=True)
+            fitted.set_params(**{name: parameters[name] for name in unset})
+        return fitted
 
 
 def name_of_folds(request: Request, repeat: Repeat) -> bytes:

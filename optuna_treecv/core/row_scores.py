@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.partition import Learner
 from optuna_treecv.rows.partition import Node
@@ -26,11 +25,6 @@ FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS
 #: The number of folds that is known before all folds are, and the fewest folds where that pays.
 NESTED_FOLDS = 16
 FEWEST_FOLDS = 2 * NESTED_FOLDS
-
-
-def n_steps_of_first_pass(repeat: Repeat) -> int:
-    """Return how many early scores a job yields along its first pass."""
-    return len(steps_of_spine(repeat.plan))
 
 
 #: Where the spine ends.

@@ -28,7 +28,6 @@ import numpy as np
 from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.caching.results import lasting_if_slow
-from optuna_treecv.core.curves import Curve
 from optuna_treecv.core.engine import Cost
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
@@ -42,6 +41,7 @@ from optuna_treecv.core.engine import TreeProgress
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.result import Curve
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.result import mean_and_std
 from optuna_treecv.core.scorebook import pack

@@ -29,10 +29,10 @@ from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.result import mean_and_std
 from optuna_treecv.core.row_scores import FIRST_STEP
 from optuna_treecv.core.row_scores import LAST_STEP
-from optuna_treecv.core.row_scores import n_steps_of_first_pass
 from optuna_treecv.core.row_scores import NESTED_FOLDS
 from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import RowScores
+from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.core.run import Run
 from optuna_treecv.study.choice import RunOf
 from optuna_treecv.study.racing import compared
@@ -335,7 +335,7 @@ def _incumbent_of(trial: FrozenTrial, run: Run, losses: RaceLosses | None) -> In
     losses_of = losses.of
     # The steps of the first pass come before all other events.
     early = cast(Iterator[RowProgress], run.events(Watch()))
-    n_steps = n_steps_of_first_pass(run.plan.repeats[0])
+    n_steps = len(steps_of_spine(run.plan.repeats[0].plan))
     rows = losses_of([next(early).scores for _ in range(n_steps)][-1].values)
     return Incumbent(trial.number, trial.value, rows, lambda: losses_of(next(early).scores.values))
 

@@ -29,7 +29,6 @@ from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.caching.results import KeptScores
-from optuna_treecv.core.curves import Curve
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Sink
 from optuna_treecv.core.engine import TestedFolds
@@ -39,6 +38,7 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import name_of_folds
 from optuna_treecv.core.request import Request
+from optuna_treecv.core.result import Curve
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.core.scorebook import FoldScorer
 from optuna_treecv.engines.ensembles.growth import BLOCKS
