@@ -56,7 +56,7 @@ from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
-from optuna_treecv.rows.data import padded_width
+from optuna_treecv.rows.memory import padded_width
 from optuna_treecv.testing import treecv
 
 CLASSIFIERS = [

@@ -44,7 +44,7 @@ from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.walk import phases_of_spine
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
-from optuna_treecv.rows.data import pad_rows
+from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.partition import Partition
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}

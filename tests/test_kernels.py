@@ -26,9 +26,9 @@ from optuna_treecv.engines.treecv.kernels.kernel import Memory
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.kernels.sgd import SGD
 from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
-from optuna_treecv.rows.data import pad_rows
-from optuna_treecv.rows.data import padded_width
 from optuna_treecv.rows.memory import aligned_empty
+from optuna_treecv.rows.memory import pad_rows
+from optuna_treecv.rows.memory import padded_width
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
 

@@ -36,8 +36,8 @@ from optuna_treecv.engines.treecv.kernels.sgd import SGD
 from optuna_treecv.engines.treecv.kernels.sgd_lanes import SGDLanes
 from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
 from optuna_treecv.engines.treecv.kernels.svrg_lanes import StreamingSVRGLanes
-from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.memory import aligned_empty
+from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.partition import Partition
 from optuna_treecv.testing import treecv
 

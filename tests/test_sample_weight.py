@@ -34,7 +34,7 @@ from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.data import pad_rows
+from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.partition import Partition
 
 SVRG = {"initial_batch_size": 5, "inner_steps": 9, "random_state": 0}

@@ -15,8 +15,8 @@ from test_kernels import REGRESSORS
 from test_kernels import takes_sparse
 
 from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
-from optuna_treecv.rows.data import pad_rows
 from optuna_treecv.rows.memory import aligned_empty
+from optuna_treecv.rows.memory import pad_rows
 
 N_ROWS = 120
 ORDER = np.random.default_rng(2).permutation(N_ROWS).astype(np.uint32)[:70]

@@ -23,8 +23,8 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.seeds import seeded
 from optuna_treecv.plans.beginnings import Beginnings
 from optuna_treecv.plans.fold_task import FoldTask
-from optuna_treecv.rows.data import as_codes
-from optuna_treecv.rows.data import as_numbers
+from optuna_treecv.rows.targets import as_codes
+from optuna_treecv.rows.targets import as_numbers
 from optuna_treecv.scoring.metrics import Metric
 
 

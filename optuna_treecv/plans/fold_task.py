@@ -51,12 +51,12 @@ from optuna_treecv.estimators.responses import n_columns
 from optuna_treecv.plans.beginnings import Beginnings
 from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.preprocessing.parts import naming_step
-from optuna_treecv.rows.data import as_codes
-from optuna_treecv.rows.data import as_numbers
-from optuna_treecv.rows.data import count_targets
-from optuna_treecv.rows.data import predicted_codes
-from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.rows.folds import Split
+from optuna_treecv.rows.targets import as_codes
+from optuna_treecv.rows.targets import as_numbers
+from optuna_treecv.rows.targets import count_targets
+from optuna_treecv.rows.targets import predicted_codes
+from optuna_treecv.rows.targets import without_single_column
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled

@@ -15,23 +15,16 @@ from functools import partial
 from itertools import starmap
 import pickle
 from typing import Any
-from typing import cast
 from weakref import WeakValueDictionary
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import assert_all_finite
 from sklearn.utils import check_array
-from sklearn.utils import check_consistent_length
-from sklearn.utils import column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples
 from xxhash import xxh3_128
 
 from optuna_treecv._kernels.moments import Blocks
-from optuna_treecv._kernels.prepare import copy_rows
 from optuna_treecv._kernels.prepare import inverse
-from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import first_missing
@@ -42,6 +35,10 @@ from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.rows.memory import keep_nothing
+from optuna_treecv.rows.memory import pad_rows
+from optuna_treecv.rows.memory import padded_width
+from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.rows.memory import write_rows
 from optuna_treecv.rows.row_file import DenseFile
 from optuna_treecv.rows.row_file import leave_pages
 from optuna_treecv.rows.row_file import NO_LIMIT
@@ -49,9 +46,12 @@ from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
 from optuna_treecv.rows.row_file import stamp_of
-from optuna_treecv.rows.sparse_rows import SparseRows
-
-_LABELS_AT_ONCE = 2**20
+from optuna_treecv.rows.targets import as_codes
+from optuna_treecv.rows.targets import as_numbers
+from optuna_treecv.rows.targets import check_targets
+from optuna_treecv.rows.targets import find_classes
+from optuna_treecv.rows.targets import in_type
+from optuna_treecv.rows.targets import times_classes
 
 
 @dataclass(frozen=True)
@@ -255,137 +255,6 @@ def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
-def padded_width(n_columns: int) -> int:
-    """Round up to a multiple of 8."""
-    return -(-n_columns // 8) * 8
-
-
-def pad_rows(
-    X: Any, order: np.ndarray, intercept: bool, missing: bytes = b"", beside: bytes = b""
-) -> np.ndarray | SparseRows:
-    """Copy ``X[order]``, padded with zeros after an optional intercept column of ones.
-
-    Parameters
-    ----------
-    X : ndarray or sparse matrix of shape (n, n_features), float64 or float32
-    order : ndarray of shape (n_rows,), uint32
-    intercept : bool
-    missing, beside : bytes
-        As in ``RowLayout``.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, multiple of 8), of the type of X, aligned; or SparseRows
-
-    Raises
-    ------
-    ValueError
-        If a number is not finite.
-    """
-    width = padded_width(X.shape[1] + intercept)
-    if sparse.issparse(X):
-        return _sparse_rows(X, order, intercept, width, missing, beside)
-    rows = empty_rows((len(order), width), X.dtype)
-    _write_rows(X, intercept, missing, rows, source=order)
-    return rows
-
-
-def _write_rows(
-    X: np.ndarray, intercept: bool, missing: bytes, rows: np.ndarray, **places: np.ndarray
-) -> None:
-    """Write padded rows to the places of ``copy_rows``, and check that the numbers are finite."""
-    if any(stride % X.itemsize for stride in X.strides):
-        X = X.copy()  # the strides of a field of packed records are not multiples of the item size
-    if not copy_rows(X, float(intercept), rows, **places):
-        may_miss = np.frombuffer(missing, bool) if missing else np.zeros(X.shape[1], bool)
-        # Raises an error that names the value found.
-        assert_all_finite(X[:, ~may_miss], input_name="X")
-        assert_all_finite(X[:, may_miss], input_name="X", allow_nan=True)
-
-
-def _sparse_rows(
-    X: Any, order: np.ndarray, intercept: bool, width: int, missing: bytes, beside: bytes
-) -> SparseRows:
-    if width >= 2**31:
-        raise ValueError(f"X must have fewer than 2**31 - 8 columns, got {X.shape[1]}.")
-    rows = X.tocsr()[order]
-    with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
-        rows.sum_duplicates()  # also sorts the columns
-    dense = None
-    if beside:
-        is_beside = np.frombuffer(beside, bool)
-        rows, columns = split_columns(rows, is_beside)
-        may_miss = np.frombuffer(missing, bool)[is_beside].tobytes() if missing else b""
-        in_order = np.arange(len(order), dtype=np.uint32)
-        dense = cast(np.ndarray, pad_rows(columns, in_order, False, may_miss))
-    assert_all_finite(rows.data, input_name="X")
-    rows.eliminate_zeros()
-    values, columns, begins = rows.data, rows.indices, rows.indptr.astype(np.int64)
-    if intercept:
-        values = np.insert(values, begins[1:], 1)
-        columns = np.insert(columns, begins[1:], X.shape[1])
-        begins += np.arange(len(begins))
-    columns = columns.astype(np.int32, copy=False)
-    return SparseRows(values, columns, begins, (len(order), width), dense)
-
-
-def split_columns(
-    X: sparse.csr_array, is_beside: np.ndarray
-) -> tuple[sparse.csr_array, np.ndarray]:
-    """Take columns out of sparse rows, so that they lie beside them as dense ones.
-
-    Steps such as a StandardScaler leave no zeros in the columns that they centre, while the
-    columns of a OneHotEncoder in the same table are nearly all zeros.
-
-    Parameters
-    ----------
-    X : sparse matrix of shape (n_rows, n_features), CSR without duplicates
-    is_beside : ndarray of shape (n_features,), bool
-
-    Returns
-    -------
-    sparse_rows : sparse array of shape (n_rows, n_features)
-        Without entries in these columns.
-    dense_rows : ndarray of shape (n_rows, n_beside)
-        These columns.
-    """
-    stays = ~is_beside[X.indices]
-    begins = np.append(0, np.cumsum(stays))[X.indptr]
-    rest = sparse.csr_array((X.data[stays], X.indices[stays], begins), shape=X.shape)
-    return rest, X[:, is_beside].toarray()
-
-
-def largest_norm2(X: Any, n_features: int) -> float:
-    """Return the largest |x|^2 of all rows, without the intercept, computed in float64.
-
-    The result is the same for dense and sparse rows.
-
-    Parameters
-    ----------
-    X : ndarray, sparse matrix or SparseRows
-        Given or prepared rows.
-    n_features : int
-
-    Returns
-    -------
-    float
-    """
-    largest = 0.0
-    if sparse.issparse(X):
-        X = pad_rows(X, np.arange(X.shape[0], dtype=np.uint32), False)
-    if isinstance(X, SparseRows):
-        for begin in range(0, len(X), 4096):
-            rows = X[begin : begin + 4096]
-            of_row = np.repeat(np.arange(len(rows)), np.diff(rows.begins))
-            squares = np.square(rows.values, dtype=np.float64) * (rows.columns < n_features)
-            largest = max(largest, float(np.bincount(of_row, squares, len(rows)).max()))
-        return largest
-    for begin in range(0, len(X), 4096):  # cumsum adds from the left, as bincount does
-        squares = np.square(X[begin : begin + 4096, :n_features], dtype=np.float64)
-        largest = max(largest, float(np.cumsum(squares, axis=1)[:, -1].max()))
-    return largest
-
-
 class Data:
     """The given X and y, with the checks that apply to every learner.
 
@@ -446,18 +315,7 @@ class Data:
             X = X.tocsr()  # the sparse format whose rows can be selected
         self.y_given = y
         if y is not None:
-            check_array_kind("y", y)
-            if isinstance(y, list | tuple) and any(isinstance(label, str) for label in y):
-                if not all(isinstance(label, str) for label in y):
-                    # An array of strings would make labels of None and NaN.
-                    labels = np.array(y, dtype=object)
-                    raise ValueError(_why_no_labels(labels, TypeError("it mixes types")))
-            with naming("X and y"):
-                check_consistent_length(X, y)
-            with naming("y"):
-                y = _as_targets(y)
-            if y.dtype.kind == "f":
-                assert_all_finite(y, input_name="y")
+            y = check_targets(X, y)
         self._targets_are_checked = False
         self.n_rows = _num_samples(X)
         self.n_features = 1 if len(X.shape) == 1 else X.shape[1]
@@ -643,7 +501,7 @@ class Data:
                 numbers = self.numbers[numbers]
             with naming_entries(given, numbers, self._names):
                 X = _as_floats(given, numbers)
-                _write_rows(X, layout.intercept, layout.missing, rows, target=target)
+                write_rows(X, layout.intercept, layout.missing, rows, target=target)
         return rows
 
     def _gather_forwards(
@@ -791,154 +649,9 @@ def _as_floats(X: Any, numbers: np.ndarray | None = None) -> Any:
         )
 
 
-def _as_targets(y: Any) -> np.ndarray:
-    """Return y as an array with one dimension, or with two if it has several columns."""
-    shape = np.shape(y)
-    if len(shape) == 2 and shape[1] > 1:
-        return check_array(y, dtype=None, order="C", ensure_all_finite=False, input_name="y")
-    if 0 in shape[1:]:
-        raise ValueError(
-            f"y must have the shape (n_rows,) or (n_rows, n_targets), got shape {shape}."
-        )
-    if len(shape) > 2:
-        return np.asarray(y)
-    return column_or_1d(y, warn=True)
-
-
-def count_targets(y: Any) -> int:
-    """Return the number of columns of y, which is 1 for an array with one dimension."""
-    shape = np.shape(y)
-    return 1 if len(shape) < 2 else shape[1]
-
-
-def without_single_column(y: Any) -> np.ndarray:
-    """Return y or predictions as an array, with two dimensions only if it has several columns."""
-    y = np.asarray(y)
-    return y if count_targets(y) > 1 else y.ravel()
-
-
 def _is_text(X: Any) -> bool:
     """Return whether X is a sequence of strings, as vectorizers take them."""
     if isinstance(X, str | dict) or not hasattr(X, "__len__") or len(X) == 0:
         return False
     values = X if isinstance(X, list | tuple) else np.asarray(X)
     return np.ndim(values[0]) == 0 and all(isinstance(value, str) for value in values)
-
-
-def find_classes(y: np.ndarray) -> np.ndarray:
-    """Return the sorted classes of the labels ``y``, which must be two or more."""
-    classes = distinct_labels(y)
-    if len(classes) < 2:
-        raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]}.")
-    return classes
-
-
-def distinct_labels(y: np.ndarray) -> np.ndarray:
-    """Return the sorted distinct labels in ``y``.
-
-    Raises
-    ------
-    ValueError
-        If y is continuous, holds objects other than strings, or lacks labels.
-    """
-    if y.dtype.kind in "mM" and (row := first_missing(y)) is not None:
-        raise ValueError(f"y must hold a label for each row, got NaT in row {row}.")
-    if (span := _span_of(y)) is not None:  # integers, of which scikit-learn refuses none
-        counts = np.bincount(y.ravel().astype(np.intp) - span.start, minlength=len(span))
-        return (np.flatnonzero(counts) + span.start).astype(y.dtype)
-    try:
-        check_classification_targets(y)
-        return np.unique(y)
-    except (TypeError, ValueError) as error:
-        raise ValueError(_why_no_labels(y, error)) from error
-
-
-def _span_of(y: np.ndarray) -> range | None:
-    """Return the integers from the least label to the largest one, if they are few."""
-    if y.dtype.kind not in "iu" or y.size == 0:
-        return None
-    span = range(int(y.min()), int(y.max()) + 1)
-    are_few = span.stop - span.start <= min(_LABELS_AT_ONCE, y.size // 2)
-    return span if are_few and span.stop < 2**62 else None
-
-
-def _why_no_labels(y: np.ndarray, error: Exception) -> str:
-    """Return the message for labels in which scikit-learn or NumPy found an error."""
-    if y.dtype != object:
-        return f"y must hold class labels: {error}"
-    row = first_missing(y)
-    if row is not None:
-        return f"y must hold a label for each row, got {y[row]!s} in row {row}."
-    of_each_type = {type(label): repr(label) for label in reversed(y)}
-    return (
-        "Unknown label type: y must hold strings, or be an array of integers, got objects such as "
-        f"{', '.join(reversed(of_each_type.values()))}; y.astype(int) or y.astype(str) would be "
-        "right."
-    )
-
-
-def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
-    """Return the class codes (int32) of labels."""
-    codes = np.empty(np.shape(y), np.int32)
-    if isinstance(y, np.ndarray) and (span := _span_of(y)) is not None:
-        of_each = np.searchsorted(classes, span).astype(np.int32)
-        return of_each[y.astype(np.intp) - span.start]
-    for begin in range(0, len(codes), _LABELS_AT_ONCE):  # since searchsorted returns int64
-        part = slice(begin, begin + _LABELS_AT_ONCE)
-        codes[part] = np.searchsorted(classes, y[part])
-    return codes
-
-
-def predicted_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the class codes of predicted labels, -1 for labels that are no class."""
-    codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    return np.where(classes[codes] == labels, codes, -1)
-
-
-def as_numbers(y: np.ndarray | None) -> np.ndarray:
-    """Return the targets of a regressor as float64.
-
-    Raises
-    ------
-    ValueError
-        If they are not finite numbers.
-    """
-    if y is None:
-        raise ValueError("y must be given for a regressor, got None.")
-    if y.dtype.kind not in "biufO":
-        raise ValueError(f"y must hold numbers for a regressor, got type {y.dtype}.")
-    try:
-        numbers = y.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"y must hold numbers for a regressor: {error}.") from error
-    assert_all_finite(numbers, input_name="y")
-    return numbers
-
-
-def in_type(numbers: np.ndarray, dtype: Any, argument: str = "y") -> np.ndarray:
-    """Return targets or weights in the type of the rows, which may be too small for them."""
-    with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
-        converted = numbers.astype(dtype, copy=False)
-    assert_all_finite(converted, input_name=argument)
-    return converted
-
-
-def times_classes(
-    weights: np.ndarray | None, of_classes: tuple[float, ...], codes: np.ndarray, dtype: Any
-) -> np.ndarray:
-    """Return the weights of rows times those of their classes, rounded once.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (n_rows,), of type ``dtype``, or None
-        None: all are 1.
-    of_classes : tuple of float
-        The weight of each class code.
-    codes : ndarray of shape (n_rows,), int32
-        The class of each row.
-    dtype : float64 or float32
-        The type of the rows.
-    """
-    with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
-        product = np.array(of_classes)[codes] * (1.0 if weights is None else weights)
-    return in_type(product, dtype, "class_weight times sample_weight")

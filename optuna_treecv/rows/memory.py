@@ -1,14 +1,19 @@
-"""Memory for rows and states of models."""
+"""Memory for rows and states of models, and rows laid out in it as kernels read them."""
 
 from contextlib import suppress
 from math import prod
 import mmap
 from typing import Any
+from typing import cast
 from weakref import finalize
 
 import numpy as np
+from scipy import sparse
+from sklearn.utils import assert_all_finite
 
 from optuna_treecv._kernels.prepare import address
+from optuna_treecv._kernels.prepare import copy_rows
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 # The process keeps memory of prepared rows between these sizes, and uses it again: with memory
 # that the system must first fill with zeros, preparing rows takes twice as long. Of less than 4
@@ -100,3 +105,137 @@ def _keep(memory: np.ndarray) -> None:
 def _aligned(memory: np.ndarray, n_bytes: int) -> np.ndarray:
     begin = -address(memory) % 64
     return memory[begin : begin + n_bytes]
+
+
+# Rows as kernels read them: padded with zeros, dense or sparse.
+
+
+def padded_width(n_columns: int) -> int:
+    """Round up to a multiple of 8."""
+    return -(-n_columns // 8) * 8
+
+
+def pad_rows(
+    X: Any, order: np.ndarray, intercept: bool, missing: bytes = b"", beside: bytes = b""
+) -> np.ndarray | SparseRows:
+    """Copy ``X[order]``, padded with zeros after an optional intercept column of ones.
+
+    Parameters
+    ----------
+    X : ndarray or sparse matrix of shape (n, n_features), float64 or float32
+    order : ndarray of shape (n_rows,), uint32
+    intercept : bool
+    missing, beside : bytes
+        As in ``RowLayout``.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, multiple of 8), of the type of X, aligned; or SparseRows
+
+    Raises
+    ------
+    ValueError
+        If a number is not finite.
+    """
+    width = padded_width(X.shape[1] + intercept)
+    if sparse.issparse(X):
+        return _sparse_rows(X, order, intercept, width, missing, beside)
+    rows = empty_rows((len(order), width), X.dtype)
+    write_rows(X, intercept, missing, rows, source=order)
+    return rows
+
+
+def write_rows(
+    X: np.ndarray, intercept: bool, missing: bytes, rows: np.ndarray, **places: np.ndarray
+) -> None:
+    """Write padded rows to the places of ``copy_rows``, and check that the numbers are finite."""
+    if any(stride % X.itemsize for stride in X.strides):
+        X = X.copy()  # the strides of a field of packed records are not multiples of the item size
+    if not copy_rows(X, float(intercept), rows, **places):
+        may_miss = np.frombuffer(missing, bool) if missing else np.zeros(X.shape[1], bool)
+        # Raises an error that names the value found.
+        assert_all_finite(X[:, ~may_miss], input_name="X")
+        assert_all_finite(X[:, may_miss], input_name="X", allow_nan=True)
+
+
+def _sparse_rows(
+    X: Any, order: np.ndarray, intercept: bool, width: int, missing: bytes, beside: bytes
+) -> SparseRows:
+    if width >= 2**31:
+        raise ValueError(f"X must have fewer than 2**31 - 8 columns, got {X.shape[1]}.")
+    rows = X.tocsr()[order]
+    with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
+        rows.sum_duplicates()  # also sorts the columns
+    dense = None
+    if beside:
+        is_beside = np.frombuffer(beside, bool)
+        rows, columns = split_columns(rows, is_beside)
+        may_miss = np.frombuffer(missing, bool)[is_beside].tobytes() if missing else b""
+        in_order = np.arange(len(order), dtype=np.uint32)
+        dense = cast(np.ndarray, pad_rows(columns, in_order, False, may_miss))
+    assert_all_finite(rows.data, input_name="X")
+    rows.eliminate_zeros()
+    values, columns, begins = rows.data, rows.indices, rows.indptr.astype(np.int64)
+    if intercept:
+        values = np.insert(values, begins[1:], 1)
+        columns = np.insert(columns, begins[1:], X.shape[1])
+        begins += np.arange(len(begins))
+    columns = columns.astype(np.int32, copy=False)
+    return SparseRows(values, columns, begins, (len(order), width), dense)
+
+
+def split_columns(
+    X: sparse.csr_array, is_beside: np.ndarray
+) -> tuple[sparse.csr_array, np.ndarray]:
+    """Take columns out of sparse rows, so that they lie beside them as dense ones.
+
+    Steps such as a StandardScaler leave no zeros in the columns that they centre, while the
+    columns of a OneHotEncoder in the same table are nearly all zeros.
+
+    Parameters
+    ----------
+    X : sparse matrix of shape (n_rows, n_features), CSR without duplicates
+    is_beside : ndarray of shape (n_features,), bool
+
+    Returns
+    -------
+    sparse_rows : sparse array of shape (n_rows, n_features)
+        Without entries in these columns.
+    dense_rows : ndarray of shape (n_rows, n_beside)
+        These columns.
+    """
+    stays = ~is_beside[X.indices]
+    begins = np.append(0, np.cumsum(stays))[X.indptr]
+    rest = sparse.csr_array((X.data[stays], X.indices[stays], begins), shape=X.shape)
+    return rest, X[:, is_beside].toarray()
+
+
+def largest_norm2(X: Any, n_features: int) -> float:
+    """Return the largest |x|^2 of all rows, without the intercept, computed in float64.
+
+    The result is the same for dense and sparse rows.
+
+    Parameters
+    ----------
+    X : ndarray, sparse matrix or SparseRows
+        Given or prepared rows.
+    n_features : int
+
+    Returns
+    -------
+    float
+    """
+    largest = 0.0
+    if sparse.issparse(X):
+        X = pad_rows(X, np.arange(X.shape[0], dtype=np.uint32), False)
+    if isinstance(X, SparseRows):
+        for begin in range(0, len(X), 4096):
+            rows = X[begin : begin + 4096]
+            of_row = np.repeat(np.arange(len(rows)), np.diff(rows.begins))
+            squares = np.square(rows.values, dtype=np.float64) * (rows.columns < n_features)
+            largest = max(largest, float(np.bincount(of_row, squares, len(rows)).max()))
+        return largest
+    for begin in range(0, len(X), 4096):  # cumsum adds from the left, as bincount does
+        squares = np.square(X[begin : begin + 4096, :n_features], dtype=np.float64)
+        largest = max(largest, float(np.cumsum(squares, axis=1)[:, -1].max()))
+    return largest

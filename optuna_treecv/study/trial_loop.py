@@ -15,7 +15,7 @@ from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import Run
 from optuna_treecv.crossval.evaluate import run_for
-from optuna_treecv.rows.progress import heard_by
+from optuna_treecv.rows.row_file import heard_by
 from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE

@@ -54,9 +54,9 @@ from optuna_treecv.plans.fits import targets_of
 from optuna_treecv.plans.fold_task import FoldResult
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.rows.checks import is_integer
-from optuna_treecv.rows.data import predicted_codes
-from optuna_treecv.rows.data import without_single_column
 from optuna_treecv.rows.partition import Node
+from optuna_treecv.rows.targets import predicted_codes
+from optuna_treecv.rows.targets import without_single_column
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import are_known

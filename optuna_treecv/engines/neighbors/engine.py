@@ -28,9 +28,9 @@ from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.preprocessing.divided import Parts
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import is_passed
-from optuna_treecv.rows.data import as_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.targets import as_codes
 from optuna_treecv.scoring.metrics import response_of
 
 # The neighbours that are searched for at least where a callable suggests their number.

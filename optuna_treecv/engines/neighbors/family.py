@@ -30,12 +30,12 @@ from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.preprocessing.parts import foreign_code
-from optuna_treecv.rows.data import count_targets
-from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.targets import count_targets
+from optuna_treecv.rows.targets import predicted_codes
 
 #: (chunk, parameters) -> the last step with these parameters, fitted on a fold's training rows,
 #: and its test rows after the steps, in the order of the splitter. The chunk None has all rows.

@@ -7,8 +7,8 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.names import name_of
-from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.targets import as_numbers
 
 # Pairs of neighbouring rows that are looked at.
 _PAIRS = 1000

@@ -45,9 +45,9 @@ from optuna_treecv.estimators.names import name_of
 from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.rows.bins import which_are_categorical
-from optuna_treecv.rows.data import as_codes
-from optuna_treecv.rows.data import as_numbers
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.targets import as_codes
+from optuna_treecv.rows.targets import as_numbers
 from optuna_treecv.scoring.scores import TestedRows
 
 

@@ -21,8 +21,6 @@ from optuna_treecv.estimators.responses import is_divergence
 from optuna_treecv.estimators.responses import lay_out
 from optuna_treecv.estimators.seeds import seeded
 from optuna_treecv.rows.checks import naming_entries
-from optuna_treecv.rows.data import count_targets
-from optuna_treecv.rows.data import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.partition import cut
@@ -30,6 +28,8 @@ from optuna_treecv.rows.partition import Part
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.rows.partition import rows_of
+from optuna_treecv.rows.targets import count_targets
+from optuna_treecv.rows.targets import predicted_codes
 
 
 @dataclass
