@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise ImportError("DaskRows needs Dask: pip install 'optuna-treecv[dask]'.") from error
 
-from optuna_treecv.caching.data_digest import data_digest
+from optuna_treecv.caching.keys import data_digest
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.data import take_rows

@@ -16,7 +16,7 @@ from processes import printed_by_a_new_python
 import pytest
 from scipy import sparse
 
-from optuna_treecv.caching.data_digest import data_digest
+from optuna_treecv.caching.keys import data_digest
 
 CATEGORIES = pandas.CategoricalDtype(["low", "high"], ordered=True)
 DATES = pandas.to_datetime(["2020-01-01", None, "2020-01-03"])

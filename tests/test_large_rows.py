@@ -45,18 +45,18 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.caching.outputs import ArrayThenCount
+from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.engines.newton.left_out import RowsOutOfModels
-from optuna_treecv.rows import progress
+from optuna_treecv.rows import row_file
 from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.memory import padded_width
-from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.rows.row_file import DenseFile
 from optuna_treecv.rows.row_file import LEAST_BYTES
 from optuna_treecv.rows.row_file import MappedFile
 from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
+from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
 
 LITTLE = LEAST_BYTES  # the rows below take 3 to 6 times as much
@@ -368,7 +368,7 @@ def test_explain_says_how_often_the_file_is_read(files):
 
 
 def test_progress_is_printed(monkeypatch, capsys, files):
-    monkeypatch.setattr(progress, "_INTERVAL", 0.0)
+    monkeypatch.setattr(row_file, "_INTERVAL", 0.0)
     options = {"cv": 100, "max_memory": LITTLE}
     tree_cross_validate(PEGASOS, X, y, **options)
     assert capsys.readouterr().out == ""
@@ -403,13 +403,13 @@ def test_a_trial_says_how_far_it_is(monkeypatch, files, capsys):
 
     with monkeypatch.context() as patched:
         patched.setattr(optuna.Trial, "set_user_attr", noted)
-        patched.setattr(progress, "_INTERVAL_OF_LISTENER", 0.0)
+        patched.setattr(row_file, "_INTERVAL_OF_LISTENER", 0.0)
         assert run() is None
         total = f"{files[-1].n_read / len(X):.1f}"
         said = f"^models are trained: {total} of {total} readings in . s, 0 s left$"
         assert re.match(said, run(max_memory=LITTLE))
         assert re.match(r"^rows are written to a file: 0\.\d of 2\.0 readings in ", written[1])
-        patched.setattr(progress, "_INTERVAL_OF_LISTENER", 1e-2)
+        patched.setattr(row_file, "_INTERVAL_OF_LISTENER", 1e-2)
         written.clear()
         run(max_memory=LITTLE)
         assert 1 < len(written) < 100
@@ -420,7 +420,7 @@ def test_a_trial_says_how_far_it_is(monkeypatch, files, capsys):
             raise RuntimeError("the storage is lost")
         set_user_attr(self, name, value)
 
-    monkeypatch.setattr(progress, "_INTERVAL_OF_LISTENER", 0.0)
+    monkeypatch.setattr(row_file, "_INTERVAL_OF_LISTENER", 0.0)
     monkeypatch.setattr(optuna.Trial, "set_user_attr", refuse)
     assert run(max_memory=LITTLE) is None
     assert "[optuna_treecv]" not in capsys.readouterr().out

@@ -13,7 +13,7 @@ import pytest
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.caching.outputs import ArrayThenCount
+from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.rows import memory
 from optuna_treecv.rows import row_file
 from optuna_treecv.rows.memory import empty_parts

@@ -10,9 +10,9 @@ from time import perf_counter
 
 import numpy as np
 
+from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.caching.keys import Key
-from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
 from optuna_treecv.core.engine import FoldModels

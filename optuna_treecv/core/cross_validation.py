@@ -20,9 +20,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from optuna_treecv.caching.caches import AnyCache
-from optuna_treecv.caching.data_digest import data_digest
 from optuna_treecv.caching.keys import content_key
 from optuna_treecv.caching.keys import content_of
+from optuna_treecv.caching.keys import data_digest
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import NoKey

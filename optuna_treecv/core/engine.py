@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from optuna_treecv.caching.caches import AnyCache
+from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.keys import Key
-from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.caching.results import KeptScores
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request

@@ -23,7 +23,7 @@ from sklearn.utils.metadata_routing import MethodMapping
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import _check_method_params
 
-from optuna_treecv.caching.data_digest import data_digest
+from optuna_treecv.caching.keys import data_digest
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import lasting_key

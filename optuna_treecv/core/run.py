@@ -25,8 +25,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.caches import StoredModelCache
-from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.caching.results import lasting_if_slow
 from optuna_treecv.core.engine import Cost
 from optuna_treecv.core.engine import Event

@@ -19,10 +19,10 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 
+from optuna_treecv.caching.caches import ArrayThenCount
+from optuna_treecv.caching.caches import COUNT_BYTES
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
-from optuna_treecv.caching.outputs import ArrayThenCount
-from optuna_treecv.caching.outputs import COUNT_BYTES
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.caching.outputs import ArrayThenCount
+from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.partition import Learner
 from optuna_treecv.rows.partition import Node

@@ -20,8 +20,8 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.keys import digest
-from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.caching.caches import AnyCache
+from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.keys import Key
-from optuna_treecv.caching.outputs import ArrayThenCount
 from optuna_treecv.caching.prefix import count_nodes
 from optuna_treecv.caching.prefix import plan_key
 from optuna_treecv.caching.prefix import Prefix

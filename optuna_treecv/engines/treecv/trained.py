@@ -23,6 +23,8 @@ from sklearn.pipeline import Pipeline
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.caching.caches import AnyCache
+from optuna_treecv.caching.caches import ArrayThenCount
+from optuna_treecv.caching.caches import COUNT_BYTES
 from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
@@ -31,8 +33,6 @@ from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.caching.keys import SCORED_BY
 from optuna_treecv.caching.keys import under_configuration
-from optuna_treecv.caching.outputs import ArrayThenCount
-from optuna_treecv.caching.outputs import COUNT_BYTES
 from optuna_treecv.caching.results import KeptScores
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Candidate
