@@ -54,7 +54,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.estimators.one_pass import why_fit_differs
+from optuna_treecv.estimators.incremental import why_fit_differs
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4))

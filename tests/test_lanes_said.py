@@ -14,8 +14,8 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.engines.treecv.kernels.sgd_lanes import SGDLanes
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
-from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
+from optuna_treecv.estimators.base import layout_for
 from optuna_treecv.rows.data import Data
 
 ORDER = np.random.default_rng(4).permutation(60).astype(np.uint32)[:25]

@@ -27,16 +27,16 @@ from optuna_treecv import pooled
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.dashboard import publish
-from optuna_treecv.history import forget
-from optuna_treecv.history import load_evaluations
-from optuna_treecv.history import load_fold_scores
-from optuna_treecv.report import plot_choice
-from optuna_treecv.report import plot_fold_scores
-from optuna_treecv.report import plot_parameters
-from optuna_treecv.report import plot_sharing
-from optuna_treecv.report import plot_time
 from optuna_treecv.reporting.cli import main
+from optuna_treecv.reporting.dashboard import publish
+from optuna_treecv.reporting.figures import plot_choice
+from optuna_treecv.reporting.figures import plot_fold_scores
+from optuna_treecv.reporting.figures import plot_parameters
+from optuna_treecv.reporting.figures import plot_sharing
+from optuna_treecv.reporting.figures import plot_time
+from optuna_treecv.reporting.history import forget
+from optuna_treecv.reporting.history import load_evaluations
+from optuna_treecv.reporting.history import load_fold_scores
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 1e1, log=True)}
 SCORES = ["error", "roc_auc", "hinge", "balanced_accuracy", "f1_macro"]

@@ -40,7 +40,7 @@ from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.steps import Steps
 from optuna_treecv.core.tested import Tested
-from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.estimators.without_effect import UnusedWarnings
 from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import why_not_in_memory

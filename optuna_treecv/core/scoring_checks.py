@@ -18,11 +18,11 @@ from sklearn.metrics import average_precision_score
 
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.request import Request
+from optuna_treecv.estimators.base import CompiledEstimator
+from optuna_treecv.estimators.base import divergence_advice
 from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.checks import takes_seed
-from optuna_treecv.estimators.compiled import CompiledEstimator
-from optuna_treecv.estimators.compiled import divergence_advice
-from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.estimators.without_effect import OF_PASSES
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import take_rows

@@ -1,10 +1,16 @@
-"""Training phases of estimators with ``partial_fit``, and of Pipelines step by step."""
+"""Training by ``partial_fit``: of which estimators, in which phases, and what ``fit`` does else.
 
+``method="auto"`` trains only estimators incrementally for which one pass over the rows makes the
+model that ``fit`` makes, so that it never changes what a model is.
+"""
+
+from collections.abc import Collection
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from functools import reduce
 import inspect
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,15 +21,23 @@ from sklearn.naive_bayes import ComplementNB
 from sklearn.naive_bayes import GaussianNB
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
 from sklearn.utils import get_tags
 
-from optuna_treecv.estimators.compiled import CompiledEstimator
+from optuna_treecv.estimators.base import CompiledEstimator
+from optuna_treecv.estimators.traits import last_step
 from optuna_treecv.estimators.without_effect import kind_in_table
+from optuna_treecv.estimators.without_effect import OF_PASSES
 from optuna_treecv.estimators.without_effect import trained_parts
 from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import merge_spreads
 from optuna_treecv.numerics.moments import spread_of
+
+#: Learners of scikit-learn whose models do not depend on the order of the rows.
+NAIVE_BAYES = BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 _PASSTHROUGH = (None, "passthrough")
 
@@ -44,6 +58,20 @@ _REFUSED = {
     "class_weight": ("balanced", "None or a dict of weights"),
     "warm_start": (True, "False"),
 }
+
+
+# Classes of scikit-learn whose ``fit`` forgets the model and does what ``partial_fit`` does.
+# tests/test_auto_fits.py compares them.
+_SAME = {kind.__name__ for kind in (*NAIVE_BAYES, MaxAbsScaler, MinMaxScaler, StandardScaler)}
+# They train the estimators that they hold by the same method.
+_AROUND = {
+    "MultiOutputClassifier",
+    "MultiOutputRegressor",
+    "OneVsOneClassifier",
+    "OneVsRestClassifier",
+}
+# Rounding changes a variance of 0 by up to 1e-32 of the squares.
+_LEAST_SMOOTHING = 1e-12
 
 
 def check_incremental(
@@ -273,19 +301,58 @@ def keeping_rows(estimator: Any) -> Iterator[None]:
         ) from error
 
 
-def last_step(estimator: Any) -> Any:
-    """Return the estimator itself, or the last step of a Pipeline."""
-    return last_step(estimator.steps[-1][1]) if isinstance(estimator, Pipeline) else estimator
+def why_fit_differs(estimator: Any, searched: Collection[str] = ()) -> str:
+    """Return why one pass of ``partial_fit`` would make another model than ``fit``, a clause.
+
+    It is empty if the models are the same, or if there is no ``fit`` to compare with. Estimators
+    of this package are those that one pass makes. Scalers before a learner of one pass may be
+    trained along with it.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Possibly a Pipeline, or one of scikit-learn's meta-estimators.
+    searched : collection of str
+        Parameters that a search sets, so that their values are not known.
+    """
+    if not hasattr(estimator, "fit"):
+        return ""
+    for prefix, part in trained_parts(estimator, "", searched):
+        if isinstance(part, CompiledEstimator):
+            continue
+        if not hasattr(part, "partial_fit") or not hasattr(part, "fit"):
+            continue
+        if get_tags(part).requires_fit and (
+            why := _why_part_differs(part, f"{prefix}max_iter" in searched)
+        ):
+            return why
+        if isinstance(part, GaussianNB) and (why := _why_variances_differ(part, prefix, searched)):
+            return why
+    return ""
 
 
-#: Learners of scikit-learn whose models do not depend on the order of the rows.
-NAIVE_BAYES = BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
+def _why_variances_differ(model: GaussianNB, prefix: str, searched: Collection[str]) -> str:
+    """Return why the variances of ``GaussianNB`` would not be those of ``fit``, a clause."""
+    if prefix.endswith("estimator__"):  # another estimator calls its partial_fit
+        return "partial_fit of GaussianNB adds to the variances what follows from its last rows"
+    smoothing, is_open = model.var_smoothing, f"{prefix}var_smoothing" in searched
+    if not is_open and isinstance(smoothing, Real) and smoothing < _LEAST_SMOOTHING:
+        return f"var_smoothing={smoothing} shows the rounding of the variances"
+    return ""
 
 
-def divided(estimator: Any) -> tuple[str, Any]:
-    """Return the prefix of the parameters of the last step of a Pipeline, and this step."""
-    prefix, last = "", estimator
-    while type(last) is Pipeline:
-        name, last = last.steps[-1]
-        prefix += f"{name}__"
-    return prefix, last
+def _why_part_differs(part: Any, is_open: bool) -> str:
+    """Return why ``fit`` of a single estimator is not one pass; ``is_open``: of ``max_iter``."""
+    name, kind = type(part).__name__, ""
+    for base in type(part).__mro__:  # the class of scikit-learn that has fit and partial_fit
+        if base.__module__.startswith("sklearn."):
+            kind = base.__name__
+        if kind or vars(base).keys() & {"fit", "partial_fit"}:
+            break
+    if kind in _SAME or kind in _AROUND:
+        return ""
+    if kind in OF_PASSES:
+        if part.max_iter == 1 and not is_open:
+            return ""
+        return f"fit of {name} makes up to max_iter={part.max_iter} passes and partial_fit one"
+    return f"one pass of partial_fit may make another model than fit of {name}"

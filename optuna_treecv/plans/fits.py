@@ -20,7 +20,7 @@ from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import in_given_order
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
-from optuna_treecv.estimators.seeds import seeded
+from optuna_treecv.estimators.traits import seeded
 from optuna_treecv.plans.beginnings import Beginnings
 from optuna_treecv.plans.fold_task import FoldTask
 from optuna_treecv.rows.targets import as_codes

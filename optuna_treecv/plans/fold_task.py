@@ -39,15 +39,15 @@ from sklearn.utils.metaestimators import _safe_split
 
 from optuna_treecv.caching.keys import under_configuration
 from optuna_treecv.core.routing import part_of
+from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.checks import check_methods
-from optuna_treecv.estimators.compiled import CompiledEstimator
 from optuna_treecv.estimators.incremental import keeping_rows
-from optuna_treecv.estimators.incremental import last_step
-from optuna_treecv.estimators.names import METHOD_NAMES
-from optuna_treecv.estimators.names import name_of
-from optuna_treecv.estimators.responses import in_columns
-from optuna_treecv.estimators.responses import is_divergence
-from optuna_treecv.estimators.responses import n_columns
+from optuna_treecv.estimators.traits import in_columns
+from optuna_treecv.estimators.traits import is_divergence
+from optuna_treecv.estimators.traits import last_step
+from optuna_treecv.estimators.traits import METHOD_NAMES
+from optuna_treecv.estimators.traits import n_columns
+from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.plans.beginnings import Beginnings
 from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.preprocessing.parts import naming_step

@@ -33,7 +33,7 @@ from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
-from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.traits import last_step
 from optuna_treecv.numerics.blas import one_blas_thread
 from optuna_treecv.numerics.family import Family
 from optuna_treecv.numerics.moments import Chunks

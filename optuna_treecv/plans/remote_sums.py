@@ -15,7 +15,7 @@ from scipy import sparse
 
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.request import Request
-from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks

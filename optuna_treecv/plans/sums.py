@@ -20,7 +20,7 @@ from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
-from optuna_treecv.estimators.incremental import last_step
+from optuna_treecv.estimators.traits import last_step
 from optuna_treecv.numerics.family import Facts
 from optuna_treecv.numerics.family import Family
 from optuna_treecv.numerics.moments import Chunks

@@ -36,11 +36,11 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
-from optuna_treecv.estimators.compiled import CompiledEstimator
+from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.incremental import check_incremental
 from optuna_treecv.estimators.incremental import is_incremental
-from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.incremental import NAIVE_BAYES
+from optuna_treecv.estimators.traits import last_step
 from optuna_treecv.preprocessing.kinds import adds_columns
 from optuna_treecv.preprocessing.kinds import ALIKE
 from optuna_treecv.preprocessing.kinds import BY_FIT

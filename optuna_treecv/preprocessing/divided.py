@@ -8,7 +8,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv.estimators.base import parameter_names
+from optuna_treecv.estimators.traits import parameter_names
 from optuna_treecv.numerics.family import Facts
 from optuna_treecv.numerics.family import Family
 from optuna_treecv.preprocessing.decisions import decisions_for

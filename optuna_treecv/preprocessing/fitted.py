@@ -21,8 +21,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils import check_consistent_length
 
-from optuna_treecv.estimators.responses import adapter_layout
-from optuna_treecv.estimators.seeds import seeded
+from optuna_treecv.estimators.base import layout_for
+from optuna_treecv.estimators.traits import seeded
 from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import ignores_zero_columns
 from optuna_treecv.preprocessing.forms import why_form_varies
@@ -240,7 +240,7 @@ class FittedSteps:
     def layout_for(self, pipeline: Pipeline) -> RowLayout:
         """Return the layout of the rows that the learner behind these steps needs."""
         if not self.is_compiled:
-            return adapter_layout(pipeline)
+            return layout_for(pipeline)
         layout: RowLayout = pipeline.steps[-1][1].row_layout
         if np.any(self.acts[2]):
             layout = replace(layout, missing=self.acts[2].tobytes())

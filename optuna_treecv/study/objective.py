@@ -18,7 +18,6 @@ from optuna.distributions import CategoricalDistribution
 from sklearn.ensemble import VotingClassifier
 from sklearn.ensemble import VotingRegressor
 
-from optuna_treecv.caching.caches import check_bytes
 from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.core.cross_validation import CrossValidation
@@ -35,6 +34,7 @@ from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.estimators.base import MOST_EPOCHS
 from optuna_treecv.estimators.checks import as_estimator
 from optuna_treecv.estimators.without_effect import check_effect
+from optuna_treecv.rows.checks import check_bytes
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import Leases

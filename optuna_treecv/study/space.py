@@ -41,7 +41,7 @@ from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.core.settings import is_number
-from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.traits import name_of
 
 #: A grid: the values of each parameter, or their codes (``Axis``).
 Grid = dict[str, list[Any]]

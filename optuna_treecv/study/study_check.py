@@ -19,8 +19,8 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Report
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.estimators.names import name_of
-from optuna_treecv.estimators.one_pass import why_fit_differs
+from optuna_treecv.estimators.incremental import why_fit_differs
+from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.study.attributes import facts_of_study
 from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import STUDY_ATTRIBUTE

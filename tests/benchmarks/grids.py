@@ -36,8 +36,8 @@ from sklearn.preprocessing import scale
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
+from optuna_treecv.estimators.base import layout_for
 from optuna_treecv.rows.data import Data
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 5

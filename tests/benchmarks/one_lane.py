@@ -21,8 +21,8 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
-from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
+from optuna_treecv.estimators.base import layout_for
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.partition import Partition
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from optuna_treecv import PegasosClassifier
-from optuna_treecv.engines.treecv.learners.from_estimator import layout_for
+from optuna_treecv.estimators.base import layout_for
 from optuna_treecv.rows.data import Data
 
 N_ROUNDS = 7

@@ -47,8 +47,8 @@ from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import kind_of
 from optuna_treecv.engines.ensembles.growth import Prepared
 from optuna_treecv.engines.ensembles.growth import Taken
-from optuna_treecv.estimators.incremental import divided
-from optuna_treecv.estimators.responses import in_columns
+from optuna_treecv.estimators.traits import divided
+from optuna_treecv.estimators.traits import in_columns
 from optuna_treecv.plans.fits import fold_task_of
 from optuna_treecv.plans.fits import targets_of
 from optuna_treecv.plans.fold_task import FoldResult

@@ -19,8 +19,8 @@ from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.engines.neighbors.family import NeighborFolds
-from optuna_treecv.estimators.incremental import last_step
-from optuna_treecv.estimators.seeds import unset_seeds
+from optuna_treecv.estimators.traits import last_step
+from optuna_treecv.estimators.traits import unset_seeds
 from optuna_treecv.plans.fits import fold_task_of
 from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.plans.joint import why_not_scored

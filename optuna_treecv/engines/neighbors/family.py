@@ -22,7 +22,7 @@ from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.extmath import row_norms
 
 from optuna_treecv.engines.neighbors.kernels.nearest import nearest
-from optuna_treecv.estimators.responses import lay_out
+from optuna_treecv.estimators.traits import lay_out
 from optuna_treecv.numerics.family import Facts
 from optuna_treecv.numerics.family import Family
 from optuna_treecv.numerics.moments import Chunks

@@ -50,7 +50,7 @@ from optuna_treecv.engines.treecv.trained import node_test
 from optuna_treecv.engines.treecv.trained import output_bytes
 from optuna_treecv.engines.treecv.trained import TrainedPlan
 from optuna_treecv.engines.treecv.trained import why_no_tree
-from optuna_treecv.estimators.compiled import CompiledEstimator
+from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.distributed import Block

@@ -4,9 +4,9 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from optuna_treecv.core.request import Request
-from optuna_treecv.estimators.compiled import CompiledEstimator
-from optuna_treecv.estimators.incremental import last_step
-from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.base import CompiledEstimator
+from optuna_treecv.estimators.traits import last_step
+from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.targets import as_numbers
 

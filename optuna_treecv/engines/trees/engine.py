@@ -40,8 +40,8 @@ from optuna_treecv.engines.trees.forest import Forest as Trees
 from optuna_treecv.engines.trees.forest import grow_forest
 from optuna_treecv.engines.trees.forest import Limits
 from optuna_treecv.engines.trees.forest import NO_LIMIT
-from optuna_treecv.estimators.incremental import last_step
-from optuna_treecv.estimators.names import name_of
+from optuna_treecv.estimators.traits import last_step
+from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.rows.bins import which_are_categorical

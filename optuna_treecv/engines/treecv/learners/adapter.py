@@ -12,14 +12,14 @@ from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv.estimators.incremental import keeping_rows
-from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.incremental import partial_fit
 from optuna_treecv.estimators.incremental import takes_classes
-from optuna_treecv.estimators.names import METHOD_NAMES
-from optuna_treecv.estimators.responses import in_columns
-from optuna_treecv.estimators.responses import is_divergence
-from optuna_treecv.estimators.responses import lay_out
-from optuna_treecv.estimators.seeds import seeded
+from optuna_treecv.estimators.traits import in_columns
+from optuna_treecv.estimators.traits import is_divergence
+from optuna_treecv.estimators.traits import last_step
+from optuna_treecv.estimators.traits import lay_out
+from optuna_treecv.estimators.traits import METHOD_NAMES
+from optuna_treecv.estimators.traits import seeded
 from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows

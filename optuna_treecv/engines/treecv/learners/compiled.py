@@ -21,9 +21,9 @@ from optuna_treecv.engines.treecv.kernels.lanes import LanesKernel
 from optuna_treecv.engines.treecv.kernels.lanes import MOST
 from optuna_treecv.engines.treecv.kernels.lanes import VECTOR_BYTES
 from optuna_treecv.engines.treecv.kernels.scaled import Scaled
+from optuna_treecv.estimators.base import CompiledEstimator
+from optuna_treecv.estimators.base import divergence_advice
 from optuna_treecv.estimators.base import weights_of_rows
-from optuna_treecv.estimators.compiled import CompiledEstimator
-from optuna_treecv.estimators.compiled import divergence_advice
 from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns

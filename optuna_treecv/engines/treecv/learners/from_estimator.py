@@ -8,20 +8,12 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
-from optuna_treecv.estimators.compiled import CompiledEstimator
-from optuna_treecv.estimators.names import as_given
-from optuna_treecv.estimators.responses import adapter_layout
-from optuna_treecv.estimators.seeds import unset_seeds
+from optuna_treecv.estimators.base import CompiledEstimator
+from optuna_treecv.estimators.traits import as_given
+from optuna_treecv.estimators.traits import unset_seeds
 from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.partition import Learner
-
-
-def layout_for(estimator: Any) -> RowLayout:
-    """Return the layout of the rows that an estimator needs."""
-    is_compiled = isinstance(estimator, CompiledEstimator)
-    return estimator.row_layout if is_compiled else adapter_layout(estimator)
 
 
 def forget_seeds(fitted: Any, estimator: Any) -> None:

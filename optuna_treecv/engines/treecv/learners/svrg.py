@@ -23,8 +23,8 @@ from optuna_treecv.engines.treecv.learners.linear import LinearClassifier
 from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
 from optuna_treecv.engines.treecv.learners.linear import LinearRegressor
 from optuna_treecv.engines.treecv.learners.linear import LogisticMixin
+from optuna_treecv.estimators.base import ACT_THROUGH_ROWS
 from optuna_treecv.estimators.base import COUNT
-from optuna_treecv.estimators.compiled import ACT_THROUGH_ROWS
 from optuna_treecv.rows.memory import largest_norm2
 
 # The smallest b and p that the corollaries allow.
