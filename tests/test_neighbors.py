@@ -182,11 +182,13 @@ def test_lists_have_the_distances_of_scikit_learn(
         assert all(len(set(of_row)) == size for of_row in numbers.tolist())
 
 
+@pytest.mark.parametrize(("last", "n_searched"), [(200, []), (300, [301] * 3)])
 def test_few_equal_distances_take_no_search_for_all_test_rows(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, last: int, n_searched: list[int]
 ) -> None:
+    """Row 300 stands behind all tiles of its fold, so that its distances may be rounded anew."""
     X, y = table(901, 16, "normal", 0), table(901, 1, "normal", 1)[:, 0]
-    for row in (3, 4, 9, 300):  # the last one stands behind all tiles of its fold
+    for row in (3, 4, 9, last):
         X[500 + row], X[row + 501] = X[row], X[row]
     numbers, search = [], family._nearest
 
@@ -197,7 +199,7 @@ def test_few_equal_distances_take_no_search_for_all_test_rows(
     monkeypatch.setattr(family, "_nearest", counting)
     models = [KNeighborsRegressor(k) for k in (1, 2, 4)]
     same_as_fits(models, X, y, KFold(3))
-    assert not numbers
+    assert numbers == n_searched
 
 
 @pytest.mark.parametrize("rounded", [(5,), (1, 2, 4)])  # the first search is for 5

@@ -565,7 +565,7 @@ BREAKAGES = [
     ),
     Breakage(
         "neighbors: all neighbours weigh alike",
-        "_get_weights(distances, weighting)",
+        'None if weighting == "uniform" else _inverses(distances)',
         "None",
         "test_neighbors::test_all_settings_are_those_of_fits",
     ),

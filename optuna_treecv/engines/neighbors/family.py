@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 from sklearn.metrics._pairwise_distances_reduction import ArgKmin
-from sklearn.neighbors._base import _get_weights
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.extmath import row_norms
 
@@ -69,9 +68,9 @@ _EPS, _ROUNDED = 64 * np.finfo(np.float64).eps, 1e8
 # searched for at once there and here.
 _FEW_NEIGHBORS, _BLOCK = 64, 256
 
-# The rows of a tile in products of matrices: some libraries multiply pairs, and 8 is a multiple of
-# the tiles of all that were tried. Where products are exact, any number would do.
-_TILES = 2, 8
+# Products of matrices multiply tiles of rows, and round the rows behind the last whole tile in
+# another way. A multiple of so many rows has whole tiles alone in all libraries that were tried.
+_TILE = 8
 
 # The columns of a list before its distances, see ``Lists``.
 _HEAD = 4
@@ -371,7 +370,8 @@ class NeighborFolds(Family):
                     size = min(int(self._sizes[number]), values.shape[1])
                     at.setdefault(size, []).append(place)
             if at:
-                sizes, weights = sorted(at), _get_weights(distances, weighting)
+                sizes = sorted(at)
+                weights = None if weighting == "uniform" else _inverses(distances)
                 of_sizes = votes(values, weights, sizes, choices)
                 for size, of_size in zip(sizes, of_sizes, strict=True):
                     outputs[at[size]], doubts[at[size]] = of_size
@@ -440,23 +440,22 @@ class NeighborFolds(Family):
             return
         model, X = self._model(chunk)
         sizes, train = self._sizes[asked], self._cut.split(chunk).train_rows()
-        n_rows, order = len(places), np.argsort(places)  # in the order of the splitter
+        order = np.argsort(places)  # in the order of the splitter
         known = lists.distances[order, : int(lists.n_known[0]) + 1]
-        search, is_tree, tile = _part_search(model, X), _is_tree(model), 1
-        if not is_tree:
-            every = np.sort(places[doubts[asked].any(axis=0)])
-            parts = ((tile, _in_tiles(every, n_rows, tile)) for tile in _TILES)
-            found = (tile for tile, at in parts if _finds(search, take_rows(X, at), known[at]))
-            tile = next(found, n_rows)
-        if search is None or tile == n_rows:
-            search = partial(_nearest, model)
+        search, is_tree = _part_search(model, X), _is_tree(model)
+        if search is not None and not is_tree:
+            at = _whole_tiles(places[doubts[asked].any(axis=0)])
+            if not np.array_equal(search(take_rows(X, at), known.shape[1])[0], known[at]):
+                search = None
         for size in np.unique(sizes).tolist():
-            numbers = asked[sizes == size]
-            at = _in_tiles(np.sort(places[doubts[numbers].any(axis=0)]), n_rows, tile)
-            some = take_rows(X, at)
-            distances, indices = search(some, size)
-            if tile > 1 and not np.array_equal(distances, known[at, :size]):
-                at, some = np.arange(n_rows), X
+            numbers, is_same = asked[sizes == size], False
+            if search is not None:
+                at = places[doubts[numbers].any(axis=0)]
+                at = at if is_tree else _whole_tiles(at)
+                distances, indices = search(take_rows(X, at), size)
+                is_same = np.array_equal(distances, known[at, :size])
+            if not is_same:  # a part of the test rows is rounded in another way than all of them
+                at = np.arange(len(places))
                 distances, indices = _nearest(model, X, size)
             rows = order[at]
             if is_tree or _openmp_effective_n_threads() == 1:  # else responses differ
@@ -467,9 +466,8 @@ class NeighborFolds(Family):
                 outputs[np.ix_(numbers, rows)] = votes
                 numbers = numbers[are_close.any(axis=1)]
             for number in numbers.tolist():
-                outputs[number, rows] = self._answer(
-                    model.set_params(**self._points[number]), some
-                )
+                model.set_params(**self._points[number])
+                outputs[number, rows] = self._answer(model, take_rows(X, at))
 
     def _fit_and_answer(self, chunk: int) -> np.ndarray:
         """Return what the only point says of a chunk."""
@@ -510,6 +508,14 @@ def _nearest(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
         return model.kneighbors(X, size)
 
 
+def _inverses(distances: np.ndarray) -> np.ndarray:
+    """Return the weights "distance"; beside neighbours at distance 0, all others have none."""
+    with np.errstate(divide="ignore"):
+        weights = 1 / distances
+    are_infinite = np.isinf(weights)
+    return np.where(are_infinite.any(axis=1, keepdims=True), are_infinite, weights)
+
+
 def _is_tree(model: Any) -> bool:
     """Return whether a fitted estimator searches in a tree, each row for itself."""
     return model._tree is not None
@@ -539,31 +545,9 @@ def _part_search(model: Any, X: Any) -> Search | None:
     return partial(_nearest, model) if is_any else None
 
 
-def _finds(search: Search | None, some: Any, distances: np.ndarray) -> bool:
-    """Return whether there is a search that finds these distances, number for number."""
-    return search is not None and np.array_equal(search(some, distances.shape[1])[0], distances)
-
-
-def _in_tiles(at: np.ndarray, n_rows: int, tile: int) -> np.ndarray:
-    """Return rows with others beside them, so that products are rounded as those of all rows.
-
-    BLAS multiplies tiles of a few rows, and the rows behind the last whole tile in another way.
-
-    Parameters
-    ----------
-    at : ndarray of int
-        The rows, in ascending order; some are repeated to fill a tile.
-    n_rows : int
-        The number of all rows.
-    tile : int
-        The rows of a tile: 1 returns ``at``, and ``n_rows`` all rows.
-    """
-    if tile == n_rows:
-        return np.arange(n_rows)
-    end = n_rows - n_rows % tile
-    whole, behind = at[at < end], np.arange(end, n_rows if at[-1] >= end else end)
-    size = min(end, tile * max(1, -(-len(whole) // tile)))
-    return np.concatenate([np.resize(whole, size), behind])
+def _whole_tiles(rows: np.ndarray) -> np.ndarray:
+    """Return rows in ascending order, some of which are repeated to fill tiles."""
+    return np.resize(np.sort(rows), _TILE * -(-len(rows) // _TILE))
 
 
 def _are_multiples(values: np.ndarray, n_bits: float) -> bool:
