@@ -43,7 +43,7 @@ from optuna_treecv import ModelCache
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.caching import results
-from optuna_treecv.plans.beginnings import Beginnings
+from optuna_treecv.plans.fold_task import Beginnings
 
 
 def test_the_same_configuration_trains_nothing_twice():
@@ -241,7 +241,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from optuna_treecv import treecv_objective
 from optuna_treecv.caching import caches
-from optuna_treecv.plans.beginnings import Beginnings
+from optuna_treecv.plans.fold_task import Beginnings
 caches._SECONDS_PER_WRITE = 0.0  # as if each fit had taken two seconds
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 objective = treecv_objective(

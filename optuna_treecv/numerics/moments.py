@@ -105,8 +105,7 @@ class Chunks:
         """Whether training sets are first parts of the rows, none shorter than the one before."""
         trains = self.trains or []
         ends = [rows.stop for rows, *_ in trains if isinstance(rows, slice) and not rows.start]
-        are_single = all(len(parts) == 1 for parts in trains)
-        return are_single and 0 < len(ends) == len(trains) and ends == sorted(ends)
+        return 0 < len(ends) == len(trains) and ends == sorted(ends)
 
     @property
     def n_read(self) -> int:
@@ -402,6 +401,11 @@ class Source:
                 _add(sums, group, block, weights)
         return sums._replace(spread=spread)
 
+    def before(self, chunks: Chunks) -> list[Moments]:
+        """Return the moments of the rows before the first chunk, if there are any."""
+        first = slice(0, int(chunks.bounds[0]))
+        return [self.collect(first)] if first.stop else []
+
     def _collect_there(self, part: slice) -> Moments:
         """Return the moments of rows that lie elsewhere: those of blocks, one after another."""
         if self.make is None:
@@ -493,24 +497,6 @@ def merge(one: Moments, other: Moments) -> Moments:
     return Moments(one.counts + other.counts, weights, means, scatters, spread)
 
 
-def balanced(moments: Moments) -> Moments:
-    """Return the moments with the weights n / (n_classes n_class) of ``class_weight="balanced"``.
-
-    They are those of one group. As in scikit-learn the weights count rows, whatever their own
-    weights are.
-    """
-    counts = moments.counts
-    present = counts > 0
-    factors = np.zeros(len(counts))
-    factors[present] = counts.sum() / (np.count_nonzero(present) * counts[present])
-    weights = factors * moments.weights
-    mean = weights @ moments.means / (weights.sum() or 1.0)
-    steps = (moments.means - mean) * np.sqrt(weights)[:, None]
-    scatter = np.tensordot(factors, moments.scatters, 1) + steps.T @ steps
-    total = np.array([weights.sum()])
-    return Moments(total, total, mean[None], scatter[None], moments.spread)
-
-
 def mapped(moments: Moments, maps: ColumnMaps, chunk: int) -> Moments:
     """Return the moments of rows as the steps of a chunk's model make them."""
     scatters = maps.apply(chunk, moments.scatters, is_centred=False).transpose(0, 2, 1)
@@ -522,15 +508,6 @@ def about(moments: Moments, origin: np.ndarray) -> np.ndarray:
     """Return the second moments of one group about another point than the mean."""
     step = moments.means[0] - origin
     return np.asarray(moments.scatters[0] + moments.weights[0] * np.outer(step, step))
-
-
-def scaled(moments: Moments, scaler: StandardScaler) -> tuple[Moments, np.ndarray, np.ndarray]:
-    """Return the moments of scaled rows, what the scaler subtracts, and by what it divides."""
-    assert moments.spread is not None
-    scale = scale_of(scaler, moments.spread)
-    centre = moments.spread.mean if scaler.with_mean else np.zeros_like(scale)
-    means, scatters = (moments.means - centre) / scale, moments.scatters / scale / scale[:, None]
-    return moments._replace(means=means, scatters=scatters), centre, scale
 
 
 def in_order(
@@ -561,8 +538,6 @@ def in_order(
 #: The bytes of moments that are held at once.
 MOST_BYTES = 2**28
 
-_MOST_PARTS = 32
-
 #: Of one chunk: the moments of its training rows and, where they are needed, of its test rows.
 TrainAndTest = tuple[Moments, Moments | None]
 
@@ -583,8 +558,7 @@ def moments_of_folds(
     if chunks.trains is not None:
         yield from _of_train_rows(source, chunks, n_jobs, with_test)
         return
-    first, k = slice(0, int(chunks.bounds[0])), chunks.n_chunks
-    before = [source.collect(first)] if first.stop else []
+    before, k = source.before(chunks), chunks.n_chunks
     parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(k)]
     if 16 * k * source.n_numbers <= MOST_BYTES:
         each = list(in_order(n_jobs, source.collect, parts))
@@ -614,8 +588,7 @@ def _without_folds(
     source: Source, chunks: FoldsLeftOut, keep: Keep, n_jobs: int
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of all rows but those of one or two folds, whose rows are read once."""
-    first = slice(0, int(chunks.folds.bounds[0]))
-    outside = [source.collect(first)] if first.stop else []
+    outside = source.before(chunks.folds)
     if source.rows.maps is None:
         each = [*map(source.view, moments_of_chunks(source, chunks.folds, keep, n_jobs))]
     else:  # the kept ones have other columns
@@ -630,17 +603,15 @@ def _without_folds(
         outside = [merge(outside[0], each[fold])] if outside else [each[fold]]
 
 
-def moments_of_chunks(source: Source, chunks: Chunks, keep: Keep, n_jobs: int) -> np.ndarray:
-    """Return the moments of each chunk's test rows, as ``Source.view`` takes them."""
-    parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(chunks.n_chunks)]
-    return _kept("chunks", source, parts, keep, n_jobs)
-
-
-def _kept(
-    name: str, source: Source, parts: list[RowNumbers], keep: Keep, n_jobs: int
+def moments_of_chunks(
+    source: Source, chunks: Chunks, keep: Keep, n_jobs: int, name: str = "chunks"
 ) -> np.ndarray:
-    """Return the moments of some rows, (n_parts, n_numbers), found or collected and kept."""
-    shape = len(parts), source.n_numbers
+    """Return the moments of each chunk's test rows, (n_chunks, n_numbers), found or collected.
+
+    They are kept by this name; ``Source.view`` takes each.
+    """
+    shape = chunks.n_chunks, source.n_numbers
+    parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(chunks.n_chunks)]
 
     def make(memory: np.ndarray) -> None:
         each = in_order(n_jobs, source.collect, parts)
@@ -665,46 +636,3 @@ def _of_train_rows(
     for chunk, moments in enumerate(in_order(n_jobs, source.collect, parts)):
         so_far = [merge(so_far[0], moments)] if grow and so_far else [moments]
         yield so_far[0], source.collect(chunks.test_rows(chunk, chunk + 1)) if with_test else None
-
-
-class AllBut:
-    """The moments of at most 32 parts of the rows, for the few chunks that are left out directly.
-
-    Those of all rows but a chunk are merged from the other parts and from the chunk's own part,
-    which is read again without the chunk.
-
-    Parameters
-    ----------
-    source : Source
-    chunks : Chunks
-        Without given training rows.
-    keep : callable
-    n_jobs : int
-    """
-
-    def __init__(self, source: Source, chunks: Chunks, keep: Keep, n_jobs: int) -> None:
-        assert chunks.trains is None
-        self._source, self._chunks = source, chunks
-        k, n_rows = chunks.n_chunks, int(chunks.bounds[-1])
-        # Reading a part costs about as much as factorising a matrix, and all parts together
-        # take an eighth of the memory of X at most.
-        n_parts = min(max(1, n_rows // max(1024, 16 * source.n_columns)), _MOST_PARTS, k)
-        self._ends = np.linspace(0, k, n_parts + 1).astype(int)
-        tested = [chunks.test_rows(*ends) for ends in pairwise(self._ends.tolist())]
-        kept = _kept("parts of all rows", source, tested, keep, n_jobs)
-        self._parts = [*map(source.view, kept)]
-        first = slice(0, int(chunks.bounds[0]))
-        self._always = [source.collect(first)] if first.stop else []
-
-    def without(self, chunk: int | None = None) -> Moments:
-        """Return the moments of all rows but those of a chunk; None: of all rows."""
-        parts = self._parts
-        if chunk is not None:
-            index = int(np.searchsorted(self._ends, chunk, side="right")) - 1
-            rest = [
-                self._source.collect(self._chunks.test_rows(first, last))
-                for first, last in ((self._ends[index], chunk), (chunk + 1, self._ends[index + 1]))
-                if self._chunks.bounds[first] < self._chunks.bounds[last]
-            ]
-            parts = [*parts[:index], *rest, *parts[index + 1 :]]
-        return reduce(merge, [*self._always, *parts], self._source.nothing())

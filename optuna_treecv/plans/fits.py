@@ -21,7 +21,7 @@ from optuna_treecv.core.engine import in_given_order
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.traits import seeded
-from optuna_treecv.plans.beginnings import Beginnings
+from optuna_treecv.plans.fold_task import Beginnings
 from optuna_treecv.plans.fold_task import FoldTask
 from optuna_treecv.rows.targets import as_codes
 from optuna_treecv.rows.targets import as_numbers

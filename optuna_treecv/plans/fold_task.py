@@ -1,5 +1,6 @@
 """Fits one fold and scores it. This runs in the workers of joblib, so it knows no evaluation.
 
+Fitted beginnings of Pipelines are kept for trials whose later steps differ.
 Worker processes whose parent has died end themselves, since nobody takes their results.
 """
 
@@ -16,7 +17,7 @@ from functools import cache
 from functools import partial
 from functools import wraps
 import os
-from pickle import loads
+import pickle
 import re
 import signal
 from threading import Thread
@@ -37,18 +38,23 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import _safe_split
 
+from optuna_treecv.caching.caches import ModelCache
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import Key
+from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.caching.keys import under_configuration
 from optuna_treecv.core.routing import part_of
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.incremental import keeping_rows
+from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.traits import in_columns
 from optuna_treecv.estimators.traits import is_divergence
 from optuna_treecv.estimators.traits import last_step
 from optuna_treecv.estimators.traits import METHOD_NAMES
 from optuna_treecv.estimators.traits import n_columns
 from optuna_treecv.estimators.traits import name_of
-from optuna_treecv.plans.beginnings import Beginnings
 from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.preprocessing.parts import naming_step
 from optuna_treecv.rows.folds import Split
@@ -76,6 +82,10 @@ T = TypeVar("T")
 # ask for an array that can be written to without ever doing so.
 _WRITES = re.compile("(assignment destination|output array) is read-only")
 _MAY_WRITE = re.compile("buffer source array is read-only")
+
+
+# The cache of a worker process, which all tasks that it gets share.
+_of_this_process: list[ModelCache] = []
 
 
 class FoldResult(NamedTuple):
@@ -157,7 +167,7 @@ class FoldTask:
     metrics: tuple[Metric, ...]
     score_weights: np.ndarray | None
     classes: np.ndarray | None
-    beginnings: Beginnings | None
+    beginnings: "Beginnings | None"
     params: Mapping[str, Any]
     is_routed: bool
     n_targets: int
@@ -192,7 +202,7 @@ class FoldTask:
             for split in splits:
                 if results:  # the model is there
                     began, n_trained = perf_counter(), 0
-                    X, y = self._test_part(split.test, train)
+                    X, y = self._part(self.estimator, split.test.astype(np.intp), train)
                 scores = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
                 results.append(FoldResult(*scores, n_trained, perf_counter() - began))
         except Exception as error:  # noqa: BLE001  # whatever fits may raise
@@ -222,7 +232,7 @@ class FoldTask:
                 continue
             scores[number] = metric.if_diverged
             if isinstance(metric, Scorer) and metric.is_of_training and fitted is not None:
-                own_X, own_y = map(_protected, _part(fitted, self.X, self.y, train))
+                own_X, own_y = self._part(fitted, train)
                 own_weights = None if self.score_weights is None else self.score_weights[train]
                 scores[number] = self._score(metric, fitted, own_X, own_y, own_weights)
             elif isinstance(metric, Scorer) and fitted is not None:
@@ -271,8 +281,8 @@ class FoldTask:
     def fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
         """Return a fitted clone, None if its model is not finite, and the test rows."""
         estimator = clone(self.estimator)
-        X, y = map(_protected, _part(estimator, self.X, self.y, train))
-        test_X, test_y = self._test_part(test, train)
+        X, y = self._part(estimator, train)
+        test_X, test_y = self._part(estimator, test.astype(np.intp), train)
         beginning: AbstractContextManager[None] = nullcontext()
         # A subclass of Pipeline may fit its steps on other rows than it is given.
         if self.beginnings is not None and type(estimator) is Pipeline:
@@ -295,9 +305,20 @@ class FoldTask:
             last = last.steps[-1][1]
         return last, X
 
-    def _test_part(self, test: np.ndarray, train: np.ndarray) -> tuple[Any, Any]:
-        """Return test rows as an estimator takes them that was fitted on some training rows."""
-        X, y = _part(self.estimator, self.X, self.y, test.astype(np.intp), train)
+    def _part(
+        self, estimator: Any, rows: np.ndarray, train: np.ndarray | None = None
+    ) -> tuple[Any, Any]:
+        """Return some rows, read-only and as an estimator takes them.
+
+        ``_safe_split`` takes several times longer for arrays. To test an estimator, it needs the
+        rows that this was trained on.
+        """
+        X, y = self.X, self.y
+        are_arrays = type(X) is np.ndarray and (y is None or type(y) is np.ndarray)
+        if are_arrays and not get_tags(estimator).input_tags.pairwise:
+            X, y = X[rows], None if y is None else y[rows]
+        else:
+            X, y = _safe_split(estimator, X, y, rows, train)
         return _protected(X), _protected(y)
 
     def _fit(self, estimator: Any, X: Any, y: Any, train: np.ndarray) -> None:
@@ -327,19 +348,96 @@ class FoldTask:
 
         Neither an error nor random numbers that are drawn here may change a trial.
         """
-        state = None
+        state = np.random.get_state()  # noqa: NPY002  # estimators draw from it
         if method in answers:
             classes = getattr(fitted, "classes_", None)
             fitted = SimpleNamespace(**{method: lambda _: answers[method]}, classes_=classes)
-        else:
-            state = np.random.get_state()  # noqa: NPY002  # estimators draw from it
         try:
             return self._columns(method, fitted, X, n_rows)
         except Exception:  # noqa: BLE001
             return self._columns(method, None, X, n_rows)
         finally:
-            if state is not None:
-                np.random.set_state(state)  # noqa: NPY002
+            np.random.set_state(state)  # noqa: NPY002
+
+
+class Beginnings:
+    """A cache of fitted beginnings of Pipelines; each worker process of joblib has its own.
+
+    With a name it is the ``memory`` of a Pipeline that is fitted on one fold.
+
+    Parameters
+    ----------
+    kept : ModelCache
+        The cache of the process that evaluates.
+    max_bytes : int
+        Room in each worker process.
+    name : bytes
+        Of the training rows.
+    """
+
+    def __init__(self, kept: ModelCache, max_bytes: int, name: bytes = b"") -> None:
+        self.kept = kept
+        self._max_bytes = max_bytes
+        self._start = digest(b"beginning", name)
+        self._name: bytes | None = self._start  # of the steps fitted so far
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _in_this_process, (self._max_bytes,)
+
+    def of_fold(self, name: bytes) -> "Beginnings":
+        """Return the beginnings that were fitted on the training rows of this name."""
+        return Beginnings(self.kept, self._max_bytes, name)
+
+    @contextmanager
+    def lent_to(self, pipeline: Any) -> Generator[None]:
+        """Set this as the ``memory`` of a Pipeline in the block, unless the Pipeline has another.
+
+        After the block a scorer may fit the Pipeline on other rows.
+        """
+        previous = pipeline.memory
+        if previous is None:
+            pipeline.memory = self
+        try:
+            yield
+        finally:
+            pipeline.memory = previous
+
+    def cache(self, fit_transform: Callable[..., Any], ignore: object = ()) -> Callable[..., Any]:
+        """Return a function that fits and transforms, or returns the kept result.
+
+        A Pipeline asks for it once at the beginning of each fit.
+        """
+        self._name = self._start
+        return partial(self._call, fit_transform)
+
+    def _call(
+        self, fit_transform: Callable[..., Any], step: Any, X: Any, *args: Any, **options: Any
+    ) -> Any:
+        try:
+            self._name = None if self._name is None else digest(self._name, encode(step))
+        except NoKey:
+            self._name = None
+        if self._name is None:
+            return fit_transform(step, X, *args, **options)
+        key = Key(self._name, b"", b"", b"beginning")
+        pickled = self.kept.find(key)
+        if pickled is not None:
+            return pickle.loads(pickled.data)
+        began = perf_counter()
+        result = fit_transform(step, X, *args, **options)
+        seconds = perf_counter() - began
+        try:
+            array = np.frombuffer(pickle.dumps(result, protocol=5), np.uint8)
+        except Exception:  # noqa: BLE001  # a step that cannot be pickled is fitted each time
+            return result
+        self.kept.keep(key, array, seconds)
+        return result
+
+
+def _in_this_process(max_bytes: int) -> Beginnings:
+    if not _of_this_process or _of_this_process[0].max_bytes != max_bytes:
+        _of_this_process[:] = [ModelCache(max_bytes)]
+    return Beginnings(_of_this_process[0], max_bytes)
 
 
 def mean_loss(
@@ -372,7 +470,7 @@ def _sendable(error: Exception) -> Exception:
     """Return an error that can be sent to another process, with its traceback in a note."""
     where = format_exc()
     try:
-        loads(dumps(error))
+        pickle.loads(dumps(error))
     except Exception:  # noqa: BLE001  # such an error would break the pool of processes
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note(where)
@@ -414,16 +512,6 @@ def _response(fitted: Any, X: Any, method: str, classes: np.ndarray | None) -> n
     of_all = np.zeros((len(response), len(classes)))
     of_all[:, np.searchsorted(classes, fitted_classes)] = response
     return of_all
-
-
-def _part(
-    estimator: Any, X: Any, y: Any, rows: np.ndarray, train: np.ndarray | None = None
-) -> tuple[Any, Any]:
-    """Return some rows as ``_safe_split`` does, which takes several times longer for arrays."""
-    are_arrays = type(X) is np.ndarray and (y is None or type(y) is np.ndarray)
-    if are_arrays and not get_tags(estimator).input_tags.pairwise:
-        return X[rows], None if y is None else y[rows]
-    return _safe_split(estimator, X, y, rows, train)
 
 
 @contextmanager

@@ -200,12 +200,8 @@ class JointPlan(Plan):
         with computing():
             for begin in range(0, len(candidates), size):
                 family = self.bind(repeat, rows, candidates[begin : begin + size])
-                tested: Iterable[tuple[int, TestedFolds]] | None = None
-                if has_squares:
-                    tested = self._from_squares(family, chunks, sums)
-                if tested is None:
-                    tested = self.tested(family, repeat, rows, chunks, sums)
-                for number, event in tested:
+                tested = self._from_squares(family, chunks, sums) if has_squares else None
+                for number, event in tested or self.tested(family, repeat, rows, chunks, sums):
                     candidate = begin + number
                     rows_of = event.predictions
                     is_lost = np.any(

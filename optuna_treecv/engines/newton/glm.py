@@ -85,6 +85,9 @@ class GLMFolds(Family):
     #: Whether the penalty stands beside a mean of losses, and not beside a sum.
     has_mean_loss = False
 
+    #: How large the loss is as a share of the estimator's.
+    loss_share = 1.0
+
     def _bind(self, estimators: Sequence[Any]) -> None:
         self._estimators = estimators
         self._loss = self._make_loss()
@@ -107,12 +110,15 @@ class GLMFolds(Family):
     def _make_loss(self) -> PredictorLoss:
         """Return the loss."""
 
-    @abstractmethod
     def _strengths(self, totals: np.ndarray) -> np.ndarray:
         """Return the penalties of 1/2 |coef|^2 (n_points, n_sets) beside a sum of losses.
 
         ``totals`` (n_sets,) are the sums of weights of the training sets.
         """
+        if self.has_mean_loss:
+            return np.outer([float(one.alpha) for one in self._estimators], totals)
+        of_points = [self.loss_share / float(one.C) for one in self._estimators]
+        return np.outer(of_points, np.ones_like(totals))
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
@@ -397,9 +403,6 @@ class LogisticFolds(GLMFolds):
         n_classes = len(self._rows.classes)
         return Logistic() if n_classes == 2 else Multinomial(n_classes)
 
-    def _strengths(self, totals: np.ndarray) -> np.ndarray:
-        return np.outer([1 / float(one.C) for one in self._estimators], np.ones_like(totals))
-
     @classmethod
     def why_not(cls, estimator: LogisticRegression, facts: Facts) -> str:
         """Return the reasons of a classifier too."""
@@ -456,9 +459,6 @@ class TweedieFolds(GLMFolds):
             )
         return Tweedie(power)
 
-    def _strengths(self, totals: np.ndarray) -> np.ndarray:
-        return np.outer([float(one.alpha) for one in self._estimators], totals)
-
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
         """Return the reasons of powers and links too."""
@@ -485,13 +485,10 @@ class LinearSVMFolds(GLMFolds):
 
     parameters = ("C",)
     idle = ("dual", "random_state", "max_iter", "tol")
+    loss_share = 0.5  # of liblinear's
 
     def _make_loss(self) -> PredictorLoss:
         return SquaredDistance(getattr(self._estimators[0], "epsilon", None))
-
-    def _strengths(self, totals: np.ndarray) -> np.ndarray:
-        # The loss is half of that of liblinear.
-        return np.outer([0.5 / float(one.C) for one in self._estimators], np.ones_like(totals))
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:

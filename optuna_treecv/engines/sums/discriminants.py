@@ -17,7 +17,7 @@ from optuna_treecv.numerics.family import Facts
 from optuna_treecv.numerics.family import largest_class
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import Moments
-from optuna_treecv.numerics.moments import scaled
+from optuna_treecv.numerics.moments import scale_of
 from optuna_treecv.numerics.moments import Source
 
 # Up to this ratio of two columns' squares, rounding errors of the largest eigenvalue are 1e-10 of
@@ -43,8 +43,8 @@ class DiscriminantFolds(MomentFamily):
         assert self._rows.classes is not None
         self._classes = self._rows.classes
         self._n_classes = self.n_outputs = len(self._classes)
-        self._tol = float(estimators[0].tol)
-        self._is_svd = estimators[0].solver == "svd"
+        self._tol, self._solver = float(estimators[0].tol), estimators[0].solver
+        self._is_svd = self._solver == "svd"
         self._priors: np.ndarray | None = None
         if estimators[0].priors is not None:
             self._priors = np.array(estimators[0].priors, dtype=np.float64)
@@ -90,7 +90,11 @@ class DiscriminantFolds(MomentFamily):
         counts, means, centre, scale, *factors = parts
         centre[:], scale[:] = 0, 1
         if self._scaler is not None:
-            moments, centre[:], scale[:] = scaled(moments, self._scaler)
+            assert moments.spread is not None
+            scale[:] = scale_of(self._scaler, moments.spread)
+            centre[:] = moments.spread.mean if self._scaler.with_mean else 0
+            scatters = moments.scatters / scale / scale[:, None]
+            moments = moments._replace(means=(moments.means - centre) / scale, scatters=scatters)
         counts[:], means[:] = moments.counts, moments.means
         self._factor(moments, factors)
 
@@ -118,7 +122,6 @@ class LinearDiscriminantFolds(DiscriminantFolds):
 
     def _bind(self, estimators: Sequence[Any]) -> None:
         super()._bind(estimators)
-        self._solver = estimators[0].solver
         if self._is_svd:  # it divides by standard deviations itself
             self._scaler = None
         d, first = self._rows.n_features, estimators[0]

@@ -4,10 +4,33 @@ The sums of all folds take one reading of the rows, and what is done for a fold 
 of a few parameters.
 """
 
-from optuna_treecv.engines.sums.families import FAMILIES
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
+from sklearn.linear_model import ElasticNet
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeClassifier
+
+from optuna_treecv.engines.sums.discriminants import LinearDiscriminantFolds
+from optuna_treecv.engines.sums.discriminants import QuadraticDiscriminantFolds
+from optuna_treecv.engines.sums.regression import LassoFolds
+from optuna_treecv.engines.sums.regression import RidgeFolds
+from optuna_treecv.numerics.family import Family
 from optuna_treecv.plans.joint import idle_words
 from optuna_treecv.plans.sums import form_of
 from optuna_treecv.plans.sums import SumsPlan
+
+#: The families of estimators. A subclass may do something else, so that it has none.
+FAMILIES: dict[type, type[Family]] = {
+    Ridge: RidgeFolds,
+    RidgeClassifier: RidgeFolds,
+    Lasso: LassoFolds,
+    ElasticNet: LassoFolds,
+    LinearRegression: LassoFolds,
+    LinearDiscriminantAnalysis: LinearDiscriminantFolds,
+    QuadraticDiscriminantAnalysis: QuadraticDiscriminantFolds,
+}
 
 # The folds that take a fraction of the time of leave-one-out, with hardly fewer training rows.
 _FEWER_FOLDS = 1000

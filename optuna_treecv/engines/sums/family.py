@@ -170,19 +170,17 @@ class MomentFamily(Family):
     def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> TestedChunks:
         """Return what the models of a group of chunks say of their test rows."""
         first, records = group
-        each = (
-            self.models(views(record, self.shapes), chunks, chunk)
-            for chunk, record in enumerate(records, first)
-        )
-        return self.tested(chunks, first, first + len(records), each)
+        return self.tested(chunks, first, first + len(records), self._models_of(chunks, *group))
+
+    def _models_of(self, chunks: Chunks, first: int, records: np.ndarray) -> Iterator[Any]:
+        """Yield the models of some chunks from their records."""
+        for chunk, record in enumerate(records, first):
+            yield self.models(views(record, self.shapes), chunks, chunk)
 
     def models_of(self, chunks: Chunks, keep: Keep) -> list[Any]:
         """Return the models of each chunk."""
-        return [
-            self.models(views(record, self.shapes), chunks, chunk)
-            for first, records in self.records(chunks, keep, int(chunks.bounds[-1]))
-            for chunk, record in enumerate(records, first)
-        ]
+        groups = self.records(chunks, keep, int(chunks.bounds[-1]))
+        return [one for group in groups for one in self._models_of(chunks, *group)]
 
     def tested(self, chunks: Chunks, first: int, last: int, models: Iterable[Any]) -> TestedChunks:
         """Return what the models of the chunks first to last - 1 say of their test rows."""

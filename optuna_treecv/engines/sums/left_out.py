@@ -17,7 +17,9 @@ a bound on the rest is small enough, which differs between rows and alphas.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from functools import reduce
 from itertools import starmap
 from typing import NamedTuple
 
@@ -31,12 +33,17 @@ from optuna_treecv.engines.sums.equations import Penalties
 from optuna_treecv.engines.sums.equations import RidgeRows
 from optuna_treecv.engines.sums.equations import singular_error
 from optuna_treecv.numerics.moments import about
-from optuna_treecv.numerics.moments import AllBut
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import merge
+from optuna_treecv.numerics.moments import Moments
+from optuna_treecv.numerics.moments import moments_of_chunks
 from optuna_treecv.numerics.moments import Spread
 from optuna_treecv.numerics.moments import TestedChunks
+
+# The parts of the rows whose moments are kept for the few chunks that are left out directly.
+_MOST_PARTS = 32
 
 # Below this share of a row or chunk in its own prediction, digits are lost: a model of its own.
 _LEAST_GAP = 1e-2
@@ -85,8 +92,15 @@ class RowsOutOfSums:
         of = of.shifted()
         self._of, self._alphas, self._chunks, self._n_jobs = of, alphas, chunks, n_jobs
         d = of.rows.n_features
-        self._all_but = AllBut(of, chunks, keep, n_jobs)
-        moments = self._all_but.without()
+        # Reading a part of the rows costs about as much as factorising a matrix, and the moments
+        # of all parts take an eighth of the memory of X at most.
+        k, n_tested = chunks.n_chunks, int(chunks.bounds[-1])
+        n_parts = min(max(1, n_tested // max(1024, 16 * of.n_columns)), _MOST_PARTS, k)
+        self._ends = np.linspace(0, k, n_parts + 1).astype(int)
+        parts = replace(chunks, bounds=chunks.bounds[self._ends])
+        kept = moments_of_chunks(of, parts, keep, n_jobs, "parts of all rows")
+        self._always, self._moments = of.before(chunks), [*map(of.view, kept)]
+        moments = self._moments_without()
         mean, self._weight = moments.means[0], float(moments.weights[0])
         self._equations = of.equations(moments)
         gram, b, origin, scale, _ = self._equations
@@ -108,6 +122,23 @@ class RowsOutOfSums:
                 Corrections(alphas[basis.points], basis, coef @ basis.vectors.T)
                 for basis, _, coef in self._parts
             ]
+
+    def _moments_without(self, chunk: int | None = None) -> Moments:
+        """Return the moments of all rows but those of a chunk; None: of all rows.
+
+        They are merged from those of the other parts of the rows, and of the chunk's own part,
+        which is read again without the chunk.
+        """
+        parts = self._moments
+        if chunk is not None:
+            index = int(np.searchsorted(self._ends, chunk, side="right")) - 1
+            rest = [
+                self._of.collect(self._chunks.test_rows(first, last))
+                for first, last in ((self._ends[index], chunk), (chunk + 1, self._ends[index + 1]))
+                if self._chunks.bounds[first] < self._chunks.bounds[last]
+            ]
+            parts = [*parts[:index], *rest, *parts[index + 1 :]]
+        return reduce(merge, [*self._always, *parts], self._of.nothing())
 
     def test(self, most_rows: int, row_by_row: bool) -> Iterator[TestedChunks]:
         """Test each chunk with the models that are trained on all others.
@@ -252,7 +283,7 @@ class RowsOutOfSums:
         -------
         ndarray of shape (n_points, n_targets, n_rows)
         """
-        moments = self._all_but.without(chunk)
+        moments = self._moments_without(chunk)
         rows = self._chunks.test_rows(chunk, chunk + 1)
         if moments.weights[0] == 0:
             raise no_weight_error()

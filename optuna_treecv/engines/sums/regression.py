@@ -24,7 +24,6 @@ from optuna_treecv.estimators.base import weights_of_classes
 from optuna_treecv.numerics.family import decisions_of
 from optuna_treecv.numerics.family import Facts
 from optuna_treecv.numerics.moments import about
-from optuna_treecv.numerics.moments import balanced
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import FoldsLeftOut
 from optuna_treecv.numerics.moments import Keep
@@ -113,7 +112,7 @@ class RidgeFolds(MomentFamily):
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
         """Factorise the equations of one fold."""
         memory, origin, scale = parts
-        equations = self.source.equations(balanced(moments) if self._is_balanced else moments)
+        equations = self.source.equations(_balanced(moments) if self._is_balanced else moments)
         origin[:], scale[:] = equations.origin, equations.scale
         penalties = Penalties(memory, len(scale), self.n_outputs)
         penalties.factor(equations.gram, equations.b, self._alphas)
@@ -599,3 +598,21 @@ def _with_column(active: Active, j: int, shares: np.ndarray, pivot: float) -> Ac
     larger = np.outer(row, row / max(pivot, np.finfo(np.float64).tiny))
     larger[:-1, :-1] += active[1]
     return np.append(active[0], j), larger
+
+
+def _balanced(moments: Moments) -> Moments:
+    """Return the moments with the weights n / (n_classes n_class) of ``class_weight="balanced"``.
+
+    They are those of one group. As in scikit-learn the weights count rows, whatever their own
+    weights are.
+    """
+    counts = moments.counts
+    present = counts > 0
+    factors = np.zeros(len(counts))
+    factors[present] = counts.sum() / (np.count_nonzero(present) * counts[present])
+    weights = factors * moments.weights
+    mean = weights @ moments.means / (weights.sum() or 1.0)
+    steps = (moments.means - mean) * np.sqrt(weights)[:, None]
+    scatter = np.tensordot(factors, moments.scatters, 1) + steps.T @ steps
+    total = np.array([weights.sum()])
+    return Moments(total, total, mean[None], scatter[None], moments.spread)
