@@ -48,7 +48,6 @@ from optuna_treecv.core.routing import part_of
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.incremental import keeping_rows
-from optuna_treecv.estimators.incremental import last_step
 from optuna_treecv.estimators.traits import in_columns
 from optuna_treecv.estimators.traits import is_divergence
 from optuna_treecv.estimators.traits import last_step
