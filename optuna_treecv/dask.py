@@ -432,7 +432,7 @@ class DaskCalls(Calls):
         self._flying[future.key] = future, call
         future.add_done_callback(self._ended.put)
 
-    def next(self) -> tuple[Any, Any]:
+    def next(self) -> tuple[RemoteCall, Any]:
         while True:
             if monotonic() - self._looked > _LOOK:
                 self._look()
@@ -449,7 +449,7 @@ class DaskCalls(Calls):
                 with suppress(*() if is_error else (OSError, distributed.CancelledError)):
                     result = future.result(timeout=_PATIENCE)
                     self._blocks.n_lost = 0
-                    return call.name, result
+                    return call, result
             call.n_tries += 1
             if call.n_tries > _MOST_TRIES:
                 raise ConnectionError(f"a call on a worker was lost {_MOST_TRIES} times.")

@@ -82,17 +82,17 @@ class ShuffledCalls(Calls):
 
     def submit(self, call):
         self.blocks.rows.asked.append((call.block, call.priority))
-        self.waiting.append((call.name, call.block, pickle.dumps((call.function, call.arguments))))
+        self.waiting.append((call, pickle.dumps((call.function, call.arguments))))
 
     def next(self):
         rows = self.blocks.rows
         assert self.waiting, "a result is waited for that was not asked for"
-        name, block, call = self.waiting.pop(rows.random.randrange(len(self.waiting)))
+        call, sent = self.waiting.pop(rows.random.randrange(len(self.waiting)))
         n_times = 1 + (rows.random.random() < rows.share_of_repeats)
-        function, arguments = pickle.loads(call)
+        function, arguments = pickle.loads(sent)
         # A worker does not copy what two calls get.
-        results = [function(self.blocks.blocks[block], *arguments) for _ in range(n_times)]
-        return name, pickle.loads(pickle.dumps(results[-1]))
+        results = [function(self.blocks.blocks[call.block], *arguments) for _ in range(n_times)]
+        return call, pickle.loads(pickle.dumps(results[-1]))
 
 
 N = 90

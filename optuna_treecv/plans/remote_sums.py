@@ -1,4 +1,4 @@
-"""The engines "exact" and "newton" over rows that lie elsewhere: sums travel, and rows stay.
+"""The engines "exact" and "newton" over rows on other machines: sums travel, and rows stay.
 
 The sums of blocks are added in their order. Models of folds are sent to the rows that they test,
 and scores come back.
@@ -7,7 +7,6 @@ and scores come back.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from scipy import sparse
 
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.request import Request
-from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
@@ -42,12 +40,6 @@ _ROWS = 2**14
 CALLS_IN_FLIGHT = 2
 
 
-#: What a block answers of its test rows: of each point, the scores of the chunks that lie in it
-#: alone; and by the number of the chunk, what models say of the rows of others, (n_points, n_rows,
-#: n_outputs).
-Answer = tuple[list[FoldScores], dict[int, np.ndarray]]
-
-
 def test(
     block: Block,
     make: Callable[[PreparedRows], Any],
@@ -55,8 +47,8 @@ def test(
     begins: np.ndarray,
     whole: range,
     scored: tuple[Sequence[Metric], Any],
-) -> Answer:
-    """Return what models say of the test rows in a block, or the scores of that.
+) -> tuple[list[FoldScores], dict[int, np.ndarray]]:
+    """Return the scores or the outputs of models for the test rows in a block.
 
     Parameters
     ----------
@@ -70,6 +62,13 @@ def test(
     whole : range
         The chunks of which the scores are asked for; of others it is the outputs.
     scored : (sequence of Metric, estimator)
+
+    Returns
+    -------
+    scores : list of FoldScores
+        Of each point, those of the whole chunks.
+    outputs : dict of int to ndarray of shape (n_points, n_rows, n_outputs)
+        By the number of the chunk, those of others.
     """
     rows = block.rows
     family = make(rows)
@@ -91,16 +90,10 @@ def test(
             part, of_rows = slice(*here[[low - first, high - first]]), slice(*begins[[low, high]])
             for of_point, one in zip(scores, said[:, part], strict=True):
                 tested = TestedRows.of(rows, of_rows, one, family.response, starts)
-                of_point.append(_scores(tested, *scored, rows.classes))
+                of_folds = scores_of_folds(scored[0], tested, scored[1], rows.classes)
+                diverged = np.where(tested.diverged(), OUTPUTS_DIVERGED, of_folds.diverged)
+                of_point.append(of_folds._replace(diverged=diverged))
     return [joined(some) for some in scores if some], outputs
-
-
-def _scores(
-    tested: TestedRows, metrics: Sequence[Metric], estimator: Any, classes: np.ndarray | None
-) -> FoldScores:
-    scores = scores_of_folds(metrics, tested, estimator, classes)
-    diverged = np.where(tested.diverged(), OUTPUTS_DIVERGED, scores.diverged)
-    return scores._replace(diverged=diverged)
 
 
 def why_not_of_blocks(request: Request, parts: Parts | str) -> str:
@@ -121,65 +114,50 @@ def scores_of_blocks(
 ) -> Iterator[tuple[int, TestedFolds]]:
     """Yield the scores that blocks send, and predictions for folds in several blocks."""
     scored = request.scoring.metrics, request.estimator
-    for first, of_chunks, said in _answers(family, chunks, sums, scored):
-        for chunk, outputs in said.items():  # those of folds that began in blocks before
-            rows_of = slice(*chunks.bounds[chunk : chunk + 2].tolist())
-            for number, of_point in enumerate(outputs):
-                begins = None if len(of_point) == 1 else np.zeros(1, np.int64)
-                tested = TestedRows.of(rows, rows_of, of_point, family.response, begins)
-                yield number, TestedFolds(number, Node(chunk, chunk + 1), 0, tested)
-        for number, scores in enumerate(of_chunks):
-            folds = Node(first, first + len(scores.diverged))
-            yield number, TestedFolds(number, folds, 0, scores=scores)
+    for folds, scores, outputs in _tested_there(family, chunks, sums, scored):
+        if outputs is None:
+            for number, of_point in enumerate(scores):
+                yield number, TestedFolds(number, folds, 0, scores=of_point)
+            continue
+        rows_of = chunks.test_rows(*folds)
+        for number, of_rows in enumerate(outputs):
+            begins = None if len(of_rows) == 1 else np.zeros(1, np.int64)
+            tested = TestedRows.of(rows, rows_of, of_rows, family.response, begins)
+            yield number, TestedFolds(number, folds, 0, tested)
 
 
 def predictions_of_blocks(family: Any, chunks: Chunks, sums: Keep) -> Iterator[TestedChunks]:
     """Yield the outputs for all test rows, which come back from the blocks."""
-    for *_, said in _answers(family, chunks, sums, None):
-        for chunk, outputs in said.items():
-            yield slice(chunk, chunk + 1), outputs
+    for folds, _, outputs in _tested_there(family, chunks, sums, None):
+        assert outputs is not None
+        yield slice(*folds), outputs
 
 
-def refused_fit(request: Request) -> ValueError:
-    """Return the error of a final fit on remote rows: the solvers of ``fit`` need all of them."""
-    return ValueError(
-        f"refit must be False for {name_of(request.estimator)}, whose fit needs all rows in the "
-        "memory of this process, which they are not."
-    )
-
-
-def _answers(
+def _tested_there(
     family: Any, chunks: Chunks, sums: Keep, scored: tuple[Sequence[Metric], Any] | None
-) -> Iterator[tuple[int, list[FoldScores], dict[int, np.ndarray]]]:
-    """Yield the first chunk that a block scores, and its answer.
+) -> Iterator[tuple[Node, list[FoldScores], np.ndarray | None]]:
+    """Yield tested chunks with their scores, or with the outputs, in their order.
 
-    Without ``scored``, all outputs come. Those of a chunk in several blocks come with the last.
+    Outputs are those of a chunk in several blocks; without ``scored``, those of each chunk.
     """
-    models, blocks = family.models_of(chunks, sums), family.rows.X
-    bounds = chunks.bounds
-    with blocks.calls() as calls:
-        sent = []
-        for number, (start, stop) in enumerate(pairwise(blocks.bounds)):
-            start_here = max(start, int(bounds[0]))
-            if start_here >= stop:
-                continue
-            first = int(np.searchsorted(bounds, start_here, side="right")) - 1
-            last = int(np.searchsorted(bounds, stop))
-            begins = bounds[first : last + 1].clip(start_here, stop) - start
-            # The first and the last chunk may lie in other blocks too.
-            is_cut = int(bounds[first] < start), int(bounds[last] > stop)
-            whole = range(is_cut[0], last - first - is_cut[1]) if scored else range(0)
-            some, what = models[first:last], scored or ((), None)
-            arguments = family.make, some, begins, whole, what
-            calls.submit(RemoteCall(number, number, test, arguments))
-            sent.append((number, first, whole))
-        answers = dict(calls.next() for _ in sent)
+    models, blocks, bounds = family.models_of(chunks, sums), family.rows.X, chunks.bounds
+    calls, sent = [], []
+    for block, start, stop in blocks.spans(int(bounds[0]), len(blocks)):
+        first = int(np.searchsorted(bounds, start, side="right")) - 1
+        last = int(np.searchsorted(bounds, stop))
+        begins = bounds[first : last + 1].clip(start, stop) - blocks.bounds[block]
+        # The first and the last chunk may lie in other blocks too.
+        is_cut = int(bounds[first] < start), int(bounds[last] > stop)
+        whole = range(is_cut[0], last - first - is_cut[1]) if scored else range(0)
+        arguments = family.make, models[first:last], begins, whole, scored or ((), None)
+        calls.append(RemoteCall(block, test, arguments))
+        sent.append((first, whole, stop))
     parts: dict[int, list[np.ndarray]] = {}
-    for number, first, whole in sent:
-        (scores, said), complete = answers.pop(number), {}
-        for chunk, outputs in said.items():
-            of_chunk = parts.setdefault(first + chunk, [])
-            of_chunk.append(outputs)
-            if bounds[first + chunk + 1] <= blocks.bounds[number + 1]:
-                complete[first + chunk] = np.concatenate(parts.pop(first + chunk), axis=1)
-        yield first + whole.start, scores, complete
+    for (first, whole, stop), (scores, said) in zip(sent, blocks.run(calls), strict=True):
+        for number, outputs in said.items():
+            chunk = first + number
+            parts.setdefault(chunk, []).append(outputs)
+            if bounds[chunk + 1] <= stop:
+                yield Node(chunk, chunk + 1), [], np.concatenate(parts.pop(chunk), axis=1)
+        if whole:
+            yield Node(first + whole.start, first + whole.stop), scores, None

@@ -31,7 +31,6 @@ from optuna_treecv.plans.joint import KeptSums
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.plans.remote_sums import CALLS_IN_FLIGHT
 from optuna_treecv.plans.remote_sums import predictions_of_blocks
-from optuna_treecv.plans.remote_sums import refused_fit
 from optuna_treecv.plans.remote_sums import scores_of_blocks
 from optuna_treecv.plans.remote_sums import why_not_of_blocks
 from optuna_treecv.preprocessing.divided import Parts
@@ -132,12 +131,6 @@ class SumsPlan(JointPlan):
         if self.request.data.is_remote:
             return predictions_of_blocks(family, chunks, sums)
         return super().predictions(family, chunks, sums)
-
-    def fit(self, candidate: Candidate) -> Any:
-        """Fit the estimator on all rows; refuse remote ones, since ``fit`` needs all of them."""
-        if self.request.data.is_remote:
-            raise refused_fit(self.request)
-        return super().fit(candidate)
 
 
 def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:

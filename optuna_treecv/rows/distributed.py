@@ -7,7 +7,6 @@ Szepesvari (2015). Who holds the rows is known in one place only, which implemen
 from abc import ABC
 from abc import abstractmethod
 from collections.abc import Callable
-from collections.abc import Hashable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -117,20 +116,32 @@ class RemoteBlocks(ABC):
     def __len__(self) -> int:
         return self.bounds[-1]
 
+    def spans(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """Return the blocks that hold some rows: their numbers, and which rows they hold."""
+        each = enumerate(pairwise(self.bounds))
+        spans = [(number, max(start, first), min(stop, last)) for number, (first, last) in each]
+        return [span for span in spans if span[1] < span[2]]
+
     def over(self, start: int, stop: int, function: Callable[..., T], *arguments: Any) -> list[T]:
         """Return ``function(block, start, stop, *arguments)`` for some rows, block after block.
 
-        Of each block, start and stop are what is within it, counted from its first row.
+        Of each block, start and stop are what is within it, counted from its first row. Sums of
+        the results are added in this order.
         """
-        with self.calls() as calls:
-            n_calls = 0
-            for number, (begin, end) in enumerate(pairwise(self.bounds)):
-                first, last = max(start, begin) - begin, min(stop, end) - begin
-                if first < last:
-                    calls.submit(RemoteCall(number, number, function, (first, last, *arguments)))
-                    n_calls += 1
-            results = dict(calls.next() for _ in range(n_calls))
-        return [results[number] for number in sorted(results)]
+        calls = []
+        for number, first, last in self.spans(start, stop):
+            begin = self.bounds[number]
+            part = first - begin, last - begin
+            calls.append(RemoteCall(number, function, (*part, *arguments)))
+        return self.run(calls)
+
+    def run(self, calls: Sequence["RemoteCall"]) -> list[Any]:
+        """Make calls at the same time, and return their results in the order of the calls."""
+        with self.calls() as running:
+            for call in calls:
+                running.submit(call)
+            results = dict(running.next() for _ in calls)
+        return [results[call] for call in calls]
 
     @abstractmethod
     def calls(self) -> "Calls":
@@ -143,8 +154,6 @@ class RemoteCall:
 
     Attributes
     ----------
-    name : hashable
-        Tells its result from others.
     block : int
         The number of the block.
     function : callable
@@ -157,7 +166,6 @@ class RemoteCall:
         How often it was lost, likewise.
     """
 
-    name: Hashable
     block: int
     function: Callable[..., Any]
     arguments: Sequence[Any]
@@ -180,8 +188,8 @@ class Calls(ABC):
         """Begin to make a call."""
 
     @abstractmethod
-    def next(self) -> tuple[Any, Any]:
-        """Wait for the result of a call; return the call's name and it, or raise its error."""
+    def next(self) -> tuple[RemoteCall, Any]:
+        """Wait for a result; return its call and the result, or raise the error of the call."""
 
 
 def block_bounds(begins: np.ndarray, n_rows: int, n_blocks: int) -> list[int]:

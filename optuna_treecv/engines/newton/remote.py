@@ -1,7 +1,8 @@
-"""The sums of an objective whose rows lie elsewhere, block after block."""
+"""The sums of an objective whose rows are on other machines, block after block."""
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from optuna_treecv.rows.distributed import Block
 
 @dataclass
 class RemoteObjective(Objective):
-    """Sums of losses of rows that lie elsewhere. Models travel there, and sums come back.
+    """Sums of losses of rows on other machines. Models travel to the blocks, and sums come back.
 
     Attributes
     ----------
@@ -34,55 +35,43 @@ class RemoteObjective(Objective):
         self, models: np.ndarray, set_of: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return sums over training and over test rows, and the weights of the latter."""
-        return self._sums("sums_of_slopes", models, set_of)
+        return self._reduced(np.add, "sums_of_slopes", models, set_of)
 
     def reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return how far models move the predictors of their training rows at most, (n_lanes,)."""
-        return np.max(self._there("reach", moves, set_of), axis=0)
+        return self._reduced(np.maximum, "reach", moves, set_of)
 
     def diagonals(self, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return the diagonals of Hessians over training rows, (n_lanes, n_outputs, width)."""
-        return np.add.reduce(self._there("diagonals", models, set_of))
+        return self._reduced(np.add, "diagonals", models, set_of)
 
     def curvature(
         self, models: np.ndarray, set_of: np.ndarray, by_group: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the slopes and Hessians of models over training rows."""
-        return self._sums("curvature", models, set_of, by_group)
+        return self._reduced(np.add, "curvature", models, set_of, by_group)
 
-    def _sums(self, method: str, *arguments: Any) -> Any:
-        each = zip(*self._there(method, *arguments), strict=True)
-        return tuple(np.add.reduce(some) for some in each)
-
-    def _there(self, method: str, *arguments: Any) -> list[Any]:
-        """Return what a method says of each block."""
-        what = self.loss, self.has_intercept, self.columns, self.class_weights
-        numbers = self.precision, self.precision_of_hessians, self.tolerance
-        chunks = self.chunks.n_rows, self.chunks.bounds
-        return self.rows.X.over(
-            0, len(self.rows.X), _called, self.code, chunks, what, numbers, method, arguments
-        )
+    def _reduced(self, join: np.ufunc, method: str, *arguments: Any) -> Any:
+        """Return what a method returns for all rows, joined from that of blocks."""
+        sent: Any = copy(self)  # blocks have rows of their own; sets would be large to send
+        sent.rows = sent.targets = sent.sets = sent.sample = None
+        blocks = self.rows.X
+        each = blocks.over(0, len(blocks), _called, sent, method, arguments)
+        if isinstance(each[0], tuple):
+            return tuple(map(join.reduce, zip(*each, strict=True)))
+        return join.reduce(each)
 
 
 def _called(
-    block: Block,
-    start: int,
-    stop: int,
-    code: int | None,
-    chunks: tuple[int, np.ndarray],
-    what: tuple[Any, ...],
-    numbers: tuple[type, type, float],
-    method: str,
-    arguments: tuple[Any, ...],
+    block: Block, start: int, stop: int, objective: Any, method: str, arguments: tuple[Any, ...]
 ) -> Any:
-    rows = block.rows if code is None else one_against_the_rest(block.rows, code)
-    sets = Sets.of(Chunks(*chunks)).within(block.start, block.start + stop)
-    loss, has_intercept, columns, class_weights = what
-    objective = Objective(rows, sets, loss, has_intercept, columns, class_weights, numbers[0])
-    # These follow from all rows.
-    objective.precision, objective.precision_of_hessians, objective.tolerance = numbers
+    """Call a method of an objective for the rows of a block."""
+    here, code = copy(objective), objective.code
+    here.rows = block.rows if code is None else one_against_the_rest(block.rows, code)
+    here.targets = here.rows.targets
+    here.sets = Sets.of(objective.chunks).within(block.start, block.start + stop)
     with np.errstate(all="ignore"):
-        return getattr(objective, method)(*arguments)
+        return getattr(Objective, method)(here, *arguments)
 
 
 def one_against_the_rest(rows: PreparedRows, code: int) -> PreparedRows:

@@ -21,8 +21,6 @@ from sklearn.base import is_regressor
 
 from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.caches import COUNT_BYTES
-from optuna_treecv.caching.keys import digest
-from optuna_treecv.caching.keys import encode
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
@@ -33,7 +31,6 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import divide_nodes
-from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.row_scores import empty_scores
 from optuna_treecv.core.row_scores import FEWEST_FOLDS
@@ -47,13 +44,10 @@ from optuna_treecv.core.row_scores import scored
 from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
-from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
-from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.engines.treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
 from optuna_treecv.engines.treecv.row_order import warning_of_order
 from optuna_treecv.engines.treecv.sweeps import rows_to_read
-from optuna_treecv.engines.treecv.trained import Bound
 from optuna_treecv.engines.treecv.trained import check_incremental_estimator
 from optuna_treecv.engines.treecv.trained import cost_of_tree
 from optuna_treecv.engines.treecv.trained import declined
@@ -140,17 +134,6 @@ class TreePlan(WalkedPlan):
         test = node_test(plan, training.learner, training.leaves)
         n_threads = self.request.settings.n_threads
         return walk_tree(plan, training.learner, test, blocks, n_threads)
-
-    def group(self, candidate: Candidate, repeat: Repeat, bound: Bound) -> bytes:
-        """Return the name of what candidates on lanes have in common; empty without lanes."""
-        learner = bound.learner
-        if not self.capabilities.shared_parameters or not isinstance(learner, CompiledLearner):
-            return b""
-        cuts_phases = self.request.settings.is_early
-        if (cuts_phases and not learner.phases_may_be_cut) or self.at_leaf(candidate, learner):
-            return b""
-        settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
-        return digest(bound.rows, settings, encode(self.n_epochs))
 
     def evaluate(self, work: Work) -> Generator[Event]:
         """Train models; those of several candidates in as many walks as their lanes take."""

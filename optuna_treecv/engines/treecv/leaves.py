@@ -42,6 +42,11 @@ class Leaves:
     outputs : ArrayThenCount or None
         The outputs for all rows of the plan, (n_rows, n_outputs). They are made if they are not
         given, unless no score needs them.
+
+    Attributes
+    ----------
+    methods : set of str
+        The methods whose responses follow from the outputs.
     """
 
     plan: Partition
@@ -67,7 +72,7 @@ class Leaves:
         }
         self._at_leaves = {i: np.empty(self.plan.n_folds) for i in self.at_leaf}
         enough = (one for i, one in enumerate(self.metrics) if i not in self.at_leaf)
-        self._methods = {response_of(one, self.estimator) for one in enough}
+        self.methods = {response_of(one, self.estimator) for one in enough}
 
     def test_leaf(self, fold: Node, state: Any) -> None:
         """Keep the outputs of a fold's model, and call the scorers that need the model itself."""
@@ -119,7 +124,7 @@ class Leaves:
         start, stop = self.plan.rows(folds)
         outputs, methods = np.empty((stop - start, 0)), set[str]()
         if self.outputs is not None:
-            outputs, methods = self.outputs.array[start:stop], self._methods
+            outputs, methods = self.outputs.array[start:stop], self.methods
         begins = None if folds.n_folds == stop - start else self.plan.begins(folds) - start
         part, respond = self._part(start, stop), self.learner.respond
         return TestedRows.of(self.learner.rows, part, outputs, respond, begins, methods)

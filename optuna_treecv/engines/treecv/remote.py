@@ -1,16 +1,17 @@
-"""The engine of the tree over rows that lie elsewhere: models travel, and rows stay.
+"""The engine of the tree over rows on other machines: models travel, and rows stay.
 
-The model of a node is sent to the rows that it waits for, block after block. A node whose rows are
-all in one block is walked there in one call, which answers with the scores of its folds.
+The model of a node is sent to the rows that it is trained on, block after block. A node whose rows
+are all in one block is walked there in one call, which returns the scores of its folds.
 """
 
+from collections.abc import Collection
 from collections.abc import Generator
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
-from itertools import pairwise
 from math import log2
 from typing import Any
 from typing import NamedTuple
@@ -20,8 +21,6 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv.caching.caches import ArrayThenCount
-from optuna_treecv.caching.keys import digest
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
@@ -34,12 +33,8 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
-from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
-from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.engines.treecv.leaves import Leaves
-from optuna_treecv.engines.treecv.sweeps import Descent
-from optuna_treecv.engines.treecv.sweeps import Waiting
 from optuna_treecv.engines.treecv.trained import check_has_row_scores
 from optuna_treecv.engines.treecv.trained import check_incremental_estimator
 from optuna_treecv.engines.treecv.trained import cost_of_tree
@@ -58,12 +53,12 @@ from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.distributed import RemoteCall
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
+from optuna_treecv.rows.partition import Phase
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import joined
 from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import TestedRows
-from optuna_treecv.scoring.scores import unknown_spreads
 
 # Training on a row takes as long as 16 numbers and 9 more for each model beside others do; fewer
 # than 8 models leave a part of vectors empty.
@@ -214,8 +209,13 @@ def _scores(leaves: Leaves, scored: Scored, folds: Node) -> FoldScores:
     return scores_of_folds(scored.metrics, tested, scored.estimator, classes, called)
 
 
-class RemoteTree(Descent):
-    """A tree in flight, for one or several models side by side.
+#: A part of the training: it yields calls, and is continued with their results. It may also yield
+#: other parts, which go on at the same time.
+Steps = Generator[Any, Any, Any]
+
+
+class RemoteTree:
+    """A tree over remote rows, for one or several models on lanes.
 
     Parameters
     ----------
@@ -223,22 +223,22 @@ class RemoteTree(Descent):
     models : Models
     scored : Scored
     learner : Learner
-        One of the models, to answer and not to train, bound to rows that lie elsewhere.
+        One of the models, bound to remote rows.
 
     Attributes
     ----------
     n_updates : int
         The rows that each model was trained on.
-    scores : list of FoldScores
-        Of each model, for all folds.
-    outputs : ndarray of shape (n_models, n_rows, n_outputs) or None
-        What models say, where that is needed.
+    tested : dict of int to (Node, list of FoldScores or None, ndarray or None)
+        By their first fold: folds that are tested, the scores of each model, and the outputs,
+        (n_models, n_rows, n_outputs). A fold in several blocks has no scores; they follow from the
+        outputs.
+    fitted : estimator or None
+        What ``fit`` has trained.
     """
 
     def __init__(self, repeat: Repeat, models: Models, scored: Scored, learner: Any) -> None:
-        plan = repeat.plan
         blocks: RemoteBlocks = learner.rows.X
-        super().__init__(plan, blocks.bounds, lambda state: state)
         if scored.at_leaf and models.before is not None:
             name = scored.metrics[scored.at_leaf[0]].name
             raise ValueError(
@@ -252,126 +252,85 @@ class RemoteTree(Descent):
                 f"{name!r} is called with estimators; more folds, or fewer workers, would be "
                 "right."
             )
-        self.blocks, self.models, self.scored = blocks, models, scored
-        self._learner = learner
-        self._surveys = _surveys(learner)
-        n_models, shape = len(models.settings), (len(scored.metrics), plan.n_folds)
-        self.n_updates = 0
-        self.scores = [
-            FoldScores(np.full(shape, np.nan), np.zeros(shape[1], bool), unknown_spreads(*shape))
-            for _ in range(n_models)
-        ]
-        self.outputs: np.ndarray | None = None
-        if scored.needs_outputs:
-            self.outputs = np.empty((n_models, plan.n_rows, learner.n_outputs), learner.dtype)
-        self._said: dict[int, np.ndarray] = {}  # of folds that lie in several blocks
-        self._is_tested = np.zeros(plan.n_folds, bool)
+        self.blocks, self.n_updates, self.fitted = blocks, 0, None
+        self.tested: dict[int, tuple[Node, list[FoldScores] | None, np.ndarray | None]] = {}
+        self._plan, self._models, self._scored = repeat.plan, models, scored
+        # Steps before the model learn of a whole phase before it is trained.
+        self._surveys = isinstance(learner, CompiledLearner) and not learner.phases_may_be_cut
 
-    @property
-    def n_done(self) -> int:
-        """How many folds from the left are tested."""
-        left = np.flatnonzero(~self._is_tested)
-        return int(left[0]) if len(left) else self.plan.n_folds
+    def walk(self) -> Steps:
+        """Test all folds."""
+        plan = self._plan
+        state = yield from self._train(None, plan.first_phase, plan.root)
+        yield from self._descend(plan.root, state)
 
-    def calls(self) -> Iterator[tuple[Waiting, int, int, int, tuple[Any, ...]]]:
-        """Yield what can be called now.
+    def fit(self) -> Steps:
+        """Train on all rows in prepared order, from the first block to the last."""
+        n_rows, n_folds = self._plan.n_rows, self._plan.n_folds
+        state = yield from self._train(None, Phase(0, n_rows), Node(n_folds, n_folds))
+        last = len(self.blocks.bounds) - 2
+        self.fitted = yield RemoteCall(last, fit, (self._models, state))
 
-        It is a model, up to which row it gets, in which block, how urgent that is, and the call.
-        """
-        waiting = list(self.waiting.items())
-        self.waiting.clear()
-        for block, models in waiting:
-            for one in models:
-                stop = min(self.bounds[block + 1], one.stop)
-                begin, end = self.plan.rows(one.node)
+    def _train(self, state: Any, phase: Phase, node: Node) -> Steps:
+        """Train a state on a phase, after which it is that of a node."""
+        spans = self.blocks.spans(phase.start, phase.stop)
+        start, stop = self._plan.rows(node)
+        for how in ("survey", "replay") if self._surveys and len(spans) > 1 else ("update",):
+            for block, begin, end in spans:
                 # The rows of the longest path after the call: others wait for it that long. Below
                 # a node, it has about as many as the node holds out.
-                left = 0 if one.phase is None else one.stop - stop + end - begin
-                how = self._how(one, stop)
-                call: tuple[Any, ...] = (train, self.models, one.state, one.start, stop, how)
-                if one.phase is None and stop - one.start < end - begin:
-                    call = (say, self.models, one.state, one.start, stop)
-                elif one.phase is None:
-                    begins = np.append(self.plan.begins(one.node), end)
-                    call = (test, self.models, one.state, begins, self.scored)
-                yield one, stop, block, left, call
+                n_left = phase.stop - end + stop - start
+                state = yield RemoteCall(
+                    block, train, (self._models, state, begin, end, how), n_left
+                )
+        self.n_updates += phase.n_rows
+        return state
 
-    def _how(self, one: Waiting, stop: int) -> str:
-        """Return how a model is trained: steps learn of a whole phase before the model does."""
-        if one.is_surveyed:
-            return "replay"
-        is_whole = one.phase is None or (one.start, stop) == (one.phase.start, one.phase.stop)
-        return "survey" if self._surveys and not is_whole else "update"
-
-    def take(self, one: Waiting, stop: int, result: Any) -> None:
-        """Take the result of a call."""
-        node, start = one.node, one.start
-        if one.phase is not None:
-            one.state = result
-            if self._how(one, stop) == "survey":
-                one.is_surveyed = stop == one.stop
-                one.start = one.phase.start if one.is_surveyed else stop
-                self._wait(one)
-                return
-            self.n_updates += stop - start
-        elif isinstance(result, tuple):
-            n_updates, scores, outputs = result
+    def _descend(self, node: Node, state: Any) -> Steps:
+        """Test the folds of a node."""
+        plan, (start, stop) = self._plan, self._plan.rows(node)
+        spans = self.blocks.spans(start, stop)
+        if len(spans) == 1:
+            begins = np.append(plan.begins(node), stop)
+            arguments = self._models, state, begins, self._scored
+            n_updates, scores, outputs = yield RemoteCall(spans[0][0], test, arguments)
             self.n_updates += n_updates
-            if self.outputs is not None:
-                self.outputs[:, start:stop] = outputs
-            for of_model, some in zip(self.scores, scores, strict=False):
-                self._set(of_model, node, some)
+            self.tested[node.first] = node, scores, outputs
+        elif node.n_folds == 1:
+            said = []
+            for block, *part in spans:
+                said.append((yield RemoteCall(block, say, (self._models, state, *part))))
+            self.tested[node.first] = node, None, np.concatenate(said, axis=1)
         else:
-            self._take_said(node, start, stop, result)
-        if self.advance(one, stop):
-            self._is_tested[node.first : node.last] = True
+            for child in plan.split(node):
+                yield self._child(node, child, state)
 
-    def _take_said(self, node: Node, start: int, stop: int, said: np.ndarray) -> None:
-        """Take what models say of a part of a fold; score the fold once it is complete."""
-        if self.outputs is not None:
-            self.outputs[:, start:stop] = said
-        begin, end = self.plan.rows(node)
-        shape = len(said), end - begin, said.shape[2]
-        of_fold = self._said.setdefault(node.first, np.empty(shape, said.dtype))
-        of_fold[:, start - begin : stop - begin] = said
-        if stop < end:
-            return
-        rows, scored = self._learner.rows, self.scored
-        for of_model, outputs in zip(self.scores, self._said.pop(node.first), strict=True):
-            begins = None if end - begin == 1 else np.zeros(1, np.int64)
-            part = slice(begin, end)
-            tested = TestedRows.of(rows, part, outputs, self._learner.respond, begins)
-            of_fold_scores = scores_of_folds(
-                scored.metrics, tested, scored.estimator, rows.classes
-            )
-            self._set(of_model, node, joined([of_fold_scores]))
-
-    def _set(self, scores: FoldScores, node: Node, some: FoldScores) -> None:
-        folds = slice(node.first, node.last)
-        for array, values in zip(scores, some, strict=True):
-            assert array is not None
-            array[..., folds] = values
+    def _child(self, parent: Node, node: Node, state: Any) -> Steps:
+        state = yield from self._train(state, self._plan.phase(parent, node), node)
+        yield from self._descend(node, state)
 
 
-def _walk(trees: Sequence[RemoteTree]) -> Generator[None]:
-    """Walk trees over the same rows at the same time; yield after each call."""
-    for tree in trees:
-        tree.begin(None)
-    flying: dict[int, tuple[RemoteTree, Waiting, int]] = {}
-    number = 0
-    with trees[0].blocks.calls() as calls:
-        while True:
-            for tree in trees:
-                for one, stop, block, priority, (function, *arguments) in tree.calls():
-                    flying[number] = tree, one, stop
-                    calls.submit(RemoteCall(number, block, function, arguments, priority))
-                    number += 1
-            if not flying:
-                return
-            name, result = calls.next()
-            tree, one, stop = flying.pop(name)
-            tree.take(one, stop, result)
+def _run(blocks: RemoteBlocks, parts: Iterable[Steps]) -> Generator[None]:
+    """Run parts of the training at the same time; yield after each result."""
+    ready: list[tuple[Steps, Any]] = [(part, None) for part in parts]
+    waiting: dict[RemoteCall, Steps] = {}
+    with blocks.calls() as calls:
+        while ready:
+            while ready:
+                part, result = ready.pop()
+                try:
+                    wanted = part.send(result)
+                except StopIteration:
+                    continue
+                if isinstance(wanted, RemoteCall):
+                    waiting[wanted] = part
+                    calls.submit(wanted)
+                else:
+                    ready += [(part, None), (wanted, None)]
             yield
+            if waiting:
+                call, result = calls.next()
+                ready.append((waiting.pop(call), result))
 
 
 def plan_remote_tree(request: Request) -> Plan | Declined:
@@ -425,15 +384,10 @@ class RemoteTreePlan(TrainedPlan):
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return the names of what is computed."""
         bound = self.bind(candidate, repeat)
-        learner = bound.learner
-        group = b""
-        if self.capabilities.shared_parameters and not self.at_leaf(candidate, learner):
-            settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
-            group = digest(repr(self.layout).encode(), settings)
-        key = bound.key.hex()
+        key, group = bound.key.hex(), self.group(candidate, bound)
         fingerprint = bound.rows.hex() if key else ""
         needs_outputs = self.request.needs_predictions
-        n_bytes = output_bytes(learner, repeat) if needs_outputs else 0
+        n_bytes = output_bytes(bound.learner, repeat) if needs_outputs else 0
         return Results(key, fingerprint, group, n_bytes=n_bytes, bound=bound)
 
     def evaluate(self, work: Work) -> Generator[Event]:
@@ -454,30 +408,9 @@ class RemoteTreePlan(TrainedPlan):
             of_tree = [learners[i] for i in part]
             models = self._models(candidates[0], repeat, of_tree, self.responses)
             trees.append(RemoteTree(repeat, models, scored, of_tree[0]))
-        with closing(_walk(trees)) as steps:
+        with closing(_run(trees[0].blocks, [tree.walk() for tree in trees])) as steps:
             for tree, part in zip(trees, members, strict=True):
-                yield from self._folds_of(tree, part, steps, work)
-
-    def _folds_of(
-        self, tree: RemoteTree, members: Sequence[int], steps: Iterator[None], work: Work
-    ) -> Iterator[TestedFolds]:
-        """Yield the folds of the candidates of one tree, part after part."""
-        candidates, sinks, repeat, *_, bound = work
-        n_before = 0
-        for part in repeat.parts:
-            while tree.n_done < part.last:
-                next(steps)
-            n_needed, n_before = tree.n_updates - n_before, tree.n_updates
-            for place, candidate in enumerate(members):
-                sinks[candidate].cost.n_updates += n_needed
-                learner, rows = bound[candidate].learner, None
-                sinks[candidate].cost.seconds_prepare = learner.rows.seconds
-                if tree.outputs is not None:
-                    outputs = ArrayThenCount.view(tree.outputs[place], 0)
-                    leaves = self.leaves_for(candidates[candidate], repeat, learner, outputs)
-                    rows = leaves.tested(part)
-                scores = tree.scores[place].part(part.first, part.n_folds)
-                yield TestedFolds(candidate, part, n_needed, rows, scores)
+                yield from _folds_of(tree, part, steps, work, leaves.methods)
 
     def _models(
         self,
@@ -500,33 +433,58 @@ class RemoteTreePlan(TrainedPlan):
         learner = self.learner(candidate, self.rows(repeat), (method,))
         scored = Scored((), [], candidate, needs_outputs=True)
         models = self._models(candidate, repeat, [learner], (method,))
-        tree = RemoteTree(repeat, models, scored, learner)
-        for _ in _walk([tree]):
+        tree, plan = RemoteTree(repeat, models, scored, learner), repeat.plan
+        for _ in _run(tree.blocks, [tree.walk()]):
             pass
-        assert tree.outputs is not None
-        return self.in_given_order(candidate, learner, tree.outputs[0], method)
+        outputs = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+        for node, _, of_node in tree.tested.values():
+            assert of_node is not None
+            outputs[slice(*plan.rows(node))] = of_node[0]
+        return self.in_given_order(candidate, learner, outputs, method)
 
     def fit(self, candidate: Candidate) -> Any:
-        """Train on all rows in prepared order, from the first block to the last."""
-        repeat, state = self.repeats[0], None
+        """Train on all rows, from the first block to the last."""
+        repeat = self.repeats[0]
         learner = self.learner(candidate, self.rows(repeat))
-        blocks: RemoteBlocks = learner.rows.X
         models = self._models(candidate, repeat, [learner], self.responses)
-        with blocks.calls() as calls:
-            for how in ("survey", "replay") if _surveys(learner) else ("update",):
-                for block, (start, stop) in enumerate(pairwise(blocks.bounds)):
-                    calls.submit(
-                        RemoteCall(block, block, train, (models, state, start, stop, how))
-                    )
-                    state = calls.next()[1]
-            calls.submit(RemoteCall(-1, block, fit, (models, state)))
-            fitted = calls.next()[1]
-        return self.as_fitted(candidate, fitted)
+        tree = RemoteTree(repeat, models, Scored((), [], candidate, False), learner)
+        for _ in _run(tree.blocks, [tree.fit()]):
+            pass
+        return self.as_fitted(candidate, tree.fitted)
 
 
-def _surveys(learner: Any) -> bool:
-    """Return whether steps learn of a whole phase before the model is trained on it."""
-    return isinstance(learner, CompiledLearner) and not learner.phases_may_be_cut
+def _folds_of(
+    tree: RemoteTree,
+    members: Sequence[int],
+    steps: Iterator[None],
+    work: Work,
+    methods: Collection[str],
+) -> Iterator[TestedFolds]:
+    """Yield the folds of the candidates of one tree, from the left, as soon as they are tested."""
+    plan, first, n_before = work.repeat.plan, 0, 0
+    while first < plan.n_folds:
+        while first not in tree.tested:
+            next(steps)
+        folds, scores, outputs = tree.tested.pop(first)
+        n_needed, n_before = tree.n_updates - n_before, tree.n_updates
+        start, stop = plan.rows(folds)
+        begins = None if folds.n_folds == stop - start else plan.begins(folds) - start
+        for place, candidate in enumerate(members):
+            cost, learner, tested = work.sinks[candidate].cost, work.bound[candidate].learner, None
+            cost.n_updates += n_needed
+            cost.seconds_prepare = learner.rows.seconds
+            if outputs is not None:
+                tested = TestedRows.of(
+                    learner.rows,
+                    slice(start, stop),
+                    outputs[place],
+                    learner.respond,
+                    begins,
+                    methods,
+                )
+            of_folds = None if scores is None else scores[place]
+            yield TestedFolds(candidate, folds, n_needed, tested, of_folds)
+        first = folds.last
 
 
 def _n_trees(n_models: int, most: int, n_folds: int, learner: Any) -> int:

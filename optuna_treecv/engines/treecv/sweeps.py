@@ -43,8 +43,6 @@ class Waiting:
         None once it is tested.
     start, stop : int
         The rows that are left.
-    is_surveyed : bool
-        Whether the phase was surveyed, where that takes a reading of its own.
     """
 
     node: Node
@@ -52,7 +50,6 @@ class Waiting:
     phase: Phase | None
     start: int
     stop: int
-    is_surveyed: bool = False
 
 
 def piece_bounds(plan: Partition, n_block: int) -> list[int]:

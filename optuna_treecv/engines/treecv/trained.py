@@ -234,6 +234,17 @@ class TrainedPlan(Plan):
             if not outputs_are_enough(candidate, learner, metric)
         ]
 
+    def group(self, candidate: Candidate, bound: Bound) -> bytes:
+        """Return the name of what candidates on lanes have in common; empty without lanes."""
+        learner = bound.learner
+        if not self.capabilities.shared_parameters or not isinstance(learner, CompiledLearner):
+            return b""
+        cuts_phases = self.request.settings.is_early
+        if (cuts_phases and not learner.phases_may_be_cut) or self.at_leaf(candidate, learner):
+            return b""
+        settings = settings_key(learner, MOST_ROWS, *learner.lane_parameters)
+        return digest(bound.rows, settings, encode(self.n_epochs))
+
     def leaves_for(
         self,
         candidate: Candidate,
@@ -298,7 +309,7 @@ class WalkedPlan(TrainedPlan):
         key, cache = bound.key.hex(), self._cache(candidate)
         if not bound.settings:
             return Results(key, bound.rows.hex(), bound=bound)
-        group, n_bytes = self.group(candidate, repeat, bound), output_bytes(bound.learner, repeat)
+        group, n_bytes = self.group(candidate, bound), output_bytes(bound.learner, repeat)
         names, metrics = (bound.rows, bound.folds, bound.settings), self.request.scoring.metrics
         specs: Mapping[int, ResultSpec] = {}
         at_leaf = self.at_leaf(candidate, bound.learner)
@@ -313,10 +324,6 @@ class WalkedPlan(TrainedPlan):
             kept = KeptScores(where, bound.rows, bound.folds, settings=settings)
             specs = specs_of_scores(self.request, repeat, kept)
         return Results(key, bound.rows.hex(), group, specs, n_bytes, bound)
-
-    def group(self, candidate: Candidate, repeat: Repeat, bound: Bound) -> bytes:
-        """Return the group of candidates that are evaluated in one call; empty: there is none."""
-        return b""
 
     def _cache(self, candidate: Candidate) -> AnyCache | None:
         """Return where models are kept; nowhere if their average is wanted."""
