@@ -1,4 +1,4 @@
-"""Results kept at the leaves of a tree: outputs, and scores of scorers that need a model."""
+"""Tests folds at the leaves of a tree: outputs are kept, and scorers that need a model called."""
 
 from collections.abc import Collection
 from collections.abc import Sequence
@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.caching.caches import ArrayThenCount
+from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
+from optuna_treecv.engines.treecv.learners.compiled import Lanes
+from optuna_treecv.engines.treecv.shared_learner import SharedLearner
+from optuna_treecv.engines.treecv.walk import TestNode
+from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.partition import Learner
 from optuna_treecv.rows.partition import Node
@@ -132,3 +137,35 @@ class Leaves:
     def _part(self, start: int, stop: int) -> Any:
         """Return the prepared rows behind some rows of the plan."""
         return slice(start, stop) if self.at_rows is None else self.at_rows[start:stop]
+
+
+def kernel_test(
+    plan: Partition, learner: CompiledLearner | SharedLearner | Lanes, out: np.ndarray
+) -> TestNode:
+    """Return the function that tests all folds of a node in one call of a kernel."""
+
+    def test(node: Node, state: Any, start: int, stop: int) -> int:
+        if node.n_folds == 1:
+            learner.outputs(state, start, stop, out)
+            return 0
+        return learner.walk_subtree(plan, node, state, out)
+
+    return test
+
+
+def node_test(plan: Partition, learner: Learner, leaves: Leaves) -> TestNode:
+    """Return the function that tests all folds of a node, of a compiled learner in one call."""
+    if isinstance(learner, CompiledLearner | SharedLearner) and not leaves.at_leaf:
+        assert leaves.outputs is not None
+        return kernel_test(plan, learner, leaves.outputs.array)
+
+    def test(node: Node, state: Any, start: int, stop: int) -> int:
+        if node.n_folds == 1 and not leaves.at_leaf:
+            assert leaves.outputs is not None
+            learner.outputs(state, start, stop, leaves.outputs.array)
+            return 0
+        if stop < plan.rows(node)[1]:
+            return 0  # what is called with a model takes all rows of its fold
+        return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
+
+    return test

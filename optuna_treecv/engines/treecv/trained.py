@@ -1,7 +1,6 @@
 """What all engines have in common that train models further, by ``partial_fit`` or compiled."""
 
 from abc import abstractmethod
-from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Mapping
 from copy import deepcopy
@@ -10,16 +9,11 @@ from dataclasses import field
 from dataclasses import replace
 from functools import cached_property
 from functools import partial
-from math import log2
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import is_regressor
-from sklearn.naive_bayes import CategoricalNB
-from sklearn.naive_bayes import GaussianNB
-from sklearn.pipeline import Pipeline
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.caching.caches import AnyCache
@@ -34,10 +28,8 @@ from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.caching.keys import SCORED_BY
 from optuna_treecv.caching.keys import under_configuration
 from optuna_treecv.caching.results import KeptScores
-from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
-from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import FoldModels
 from optuna_treecv.core.engine import in_given_order
@@ -51,9 +43,11 @@ from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.routing import fold_without_rows
+from optuna_treecv.engines.treecv.conditions import _why_in_memory
+from optuna_treecv.engines.treecv.conditions import free_parameters_of
+from optuna_treecv.engines.treecv.conditions import n_epochs_of
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
-from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.engines.treecv.learners.from_estimator import forget_seeds
@@ -62,50 +56,26 @@ from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.engines.treecv.leaves import Leaves
 from optuna_treecv.engines.treecv.shared_learner import SharedLearner
 from optuna_treecv.engines.treecv.walk import TestedBlock
-from optuna_treecv.engines.treecv.walk import TestNode
-from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.base import divergence_advice
-from optuna_treecv.estimators.base import is_grown
 from optuna_treecv.estimators.base import layout_for
-from optuna_treecv.estimators.base import MOST_EPOCHS
-from optuna_treecv.estimators.incremental import check_incremental
-from optuna_treecv.estimators.incremental import is_incremental
-from optuna_treecv.estimators.incremental import NAIVE_BAYES
-from optuna_treecv.estimators.incremental import refused_setting
-from optuna_treecv.estimators.incremental import why_fit_differs
 from optuna_treecv.estimators.traits import as_given
 from optuna_treecv.estimators.traits import last_step
 from optuna_treecv.estimators.traits import name_of
-from optuna_treecv.estimators.without_effect import trained_parts
 from optuna_treecv.preprocessing.decisions import compiled_part
-from optuna_treecv.preprocessing.decisions import decisions_for
-from optuna_treecv.preprocessing.decisions import has_branches
-from optuna_treecv.preprocessing.decisions import split
-from optuna_treecv.preprocessing.decisions import why_rows_age
-from optuna_treecv.preprocessing.kinds import ALIKE
 from optuna_treecv.preprocessing.kinds import BY_KERNEL
 from optuna_treecv.preprocessing.kinds import BY_PARTIAL_FIT
-from optuna_treecv.preprocessing.kinds import COMPILED
 from optuna_treecv.preprocessing.kinds import IN_ROW
-from optuna_treecv.preprocessing.kinds import ONCE
-from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.rows.partition import Learner
 from optuna_treecv.rows.partition import ModelTrainer
-from optuna_treecv.rows.partition import Node
-from optuna_treecv.rows.partition import Partition
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
-
-#: Why an estimator that only has ``fit`` is not trained further.
-NO_PARTIAL_FIT = "it has no partial_fit"
 
 
 class Bound(NamedTuple):
@@ -496,145 +466,6 @@ def _why(request: Request) -> str:
     return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
 
 
-def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
-    """Return why an estimator is not trained incrementally on these splits."""
-    estimator = request.estimator
-    fit = "method='fit' or " if hasattr(estimator, "fit") else ""
-    advice = (
-        "cv must be a splitter that trains each model on all rows that it does not test, or "
-        f"on growing first parts of the rows, since the tree does, but {why_not}; "
-        f"{fit}method='standard' would be right."
-    )
-    if is_grown(estimator):
-        advice = (
-            f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose"
-            " nodes are searched anew and not trained further, got "
-            f"{request.settings.method!r}."
-        )
-    # It could be trained on other splits, or without weights.
-    warning, is_tree = "", is_grown(last_step(estimator))
-    if warns and not why_not_trained_further(request):
-        is_weights = request.metadata.why_not_further(estimator) == why_not
-        warning = why_not if is_weights else _TREE_TRAINS + why_not
-    is_near = why_not != NO_PARTIAL_FIT and not (is_tree and is_grown(estimator))
-    relevance, offer = 2 if is_near else 0, _offer(request, why_not)
-    return Declined(why_not, advice, free_parameters_of(request), relevance, warning, offer)
-
-
-def _offer(request: Request, why_not: str) -> str:
-    """Return a sentence about what the tree, or a chain, would do if it was asked for."""
-    cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
-    if isinstance(cut, Splits) and cut.grows and why_not == why_not_in_time(request):
-        return (
-            " With method='treecv', one model is trained forward through time, on each row once, "
-            "and results call it 'chain'; models are then not those of fit."
-        )
-    in_tree = isinstance(cut, Folds) and request.cross_validation.n_folds > 1
-    if not in_tree or why_not != why_fit_differs(estimator):
-        return ""
-    if not is_incremental(estimator) and isinstance(request.front, str):
-        return ""
-    return (
-        " With method='treecv' or n_epochs, the tree takes at most "
-        f"{most_updates(request.cross_validation):,} row updates per epoch; models are then those "
-        "after these passes of partial_fit, and not those of fit."
-    )
-
-
-# What precedes a reason that lies in the splits.
-_TREE_TRAINS = "the tree trains each model on all rows that it does not test, but "
-
-
-def check_incremental_estimator(request: Request) -> None:
-    """Refuse metadata, steps and parameters with which an estimator cannot be trained."""
-    estimator, searched = request.estimator, request.searched
-    if why := request.metadata.why_not_further(estimator):
-        argument = "params" if request.metadata.others else "sample_weight"
-        right = "; method='fit' would use it" if hasattr(estimator, "fit") else ""
-        raise ValueError(f"{argument} must be None for {name_of(estimator)}, since {why}{right}.")
-    parts = split(estimator)
-    # Where all steps stand in a row, the error below says which one cannot be trained.
-    if not searched and (not isinstance(parts, str) or has_branches(estimator)):
-        front = request.front
-        if isinstance(front, str) and front and not is_incremental(estimator):
-            raise ValueError(
-                f"method must be 'fit' or 'auto' for this {name_of(estimator)}, since {front}, "
-                f"got {request.settings.method!r}."
-            )
-    if isinstance(parts, str):
-        try:
-            check_incremental(estimator, request.of_class)
-        except ValueError as error:
-            raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
-        if isinstance(estimator, CompiledEstimator):
-            estimator.check_parameters(but=searched)
-    elif isinstance(parts.last, CompiledEstimator):
-        n_prefix = len(parts.prefix)
-        of_last = [name[n_prefix:] for name in searched if name.startswith(parts.prefix)]
-        parts.last.check_parameters(but=of_last)
-
-
-def free_parameters_of(request: Request) -> Collection[str]:
-    """Return those of lanes, and all where the last step has no ``partial_fit``.
-
-    There are none of a user's own class, which may decide by their values.
-    """
-    estimator, last = request.estimator, last_step(request.estimator)
-    if isinstance(last, CompiledEstimator):
-        return lane_parameters(estimator) if is_ours(type(last)) else ()
-    is_open = hasattr(last, "partial_fit") or is_grown(last)
-    return () if is_open or as_given(last) is not last else estimator.get_params()
-
-
-def n_epochs_of(request: Request, method: str) -> int:
-    """Return the epochs that the settings ask for, or the estimator itself."""
-    estimator = request.estimator
-    of_request = request.given_epochs or 1
-    of_estimator = _epochs_of(estimator, request.searched)
-    if of_request > 1 and of_estimator > 1:
-        raise ValueError(
-            f"n_epochs must be given once, got n_epochs={of_request} and {name_of(estimator)} "
-            f"with n_epochs={of_estimator}."
-        )
-    if of_request > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in request.searched):
-        raise ValueError(f"n_epochs must be None where it is searched, got n_epochs={of_request}.")
-    n_epochs = max(of_request, of_estimator)
-    last, report = last_step(estimator), request.settings.report
-    if n_epochs == 1:
-        return 1
-    if isinstance(last, CompiledEstimator) and not last.has_epochs:
-        raise ValueError(
-            f"n_epochs must be 1 for {name_of(estimator)}, whose model is exact after one "
-            f"pass, got {n_epochs}."
-        )
-    if method == "progressive":
-        raise ValueError(
-            "n_epochs must be 1 with method='progressive', which tests each row before the "
-            f"model has seen it, got {n_epochs}."
-        )
-    if request.settings.is_early:
-        raise ValueError(
-            "report must be 'folds', 'mean' or None with several epochs, since rows that are "
-            f"replayed have been seen before, got report={report!r} with n_epochs={n_epochs}."
-        )
-    return n_epochs
-
-
-def _why_in_memory(request: Request, n_epochs: int) -> str:
-    """Return why rows are not read forwards, a clause; "" if they are."""
-    if request.settings.order == "random":
-        return "order='random' trains on rows in orders of their own"
-    if n_epochs > 1:
-        return "several epochs read rows again in any order"
-    parts, X = split(request.estimator), request.data.X
-    if not isinstance(parts, str) and not {*parts.kinds.values()} <= {COMPILED}:
-        return "its steps are done for all rows at once"
-    are_numbers = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
-    if compiled_part(request.estimator) is None and not are_numbers:
-        return "its partial_fit gets rows in the form in which they are given"
-    return ""
-
-
 def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
     """Refuse weights of classes by which all training rows of a fold have the weight 0."""
     if learner.weights_of_classes is None or all(learner.weights_of_classes):
@@ -649,98 +480,6 @@ def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
             f"the classes of all those of fold {number}; stratified folds, for example, would be "
             "right."
         )
-
-
-def _epochs_of(estimator: Any, searched: Collection[str]) -> int:
-    """Return the ``n_epochs`` of an estimator of this package, also inside of another one."""
-    most = 1
-    for prefix, part in trained_parts(estimator, "", searched):
-        is_open = f"{prefix}n_epochs" in searched
-        if not isinstance(part, CompiledEstimator) or not part.has_epochs or is_open:
-            continue
-        if not is_integer(part.n_epochs) or not 1 <= part.n_epochs <= MOST_EPOCHS:
-            raise ValueError(
-                f"{prefix}n_epochs must be an integer of 1 to {MOST_EPOCHS}, got "
-                f"{part.n_epochs!r}."
-            )
-        most = max(most, int(part.n_epochs))
-    return most
-
-
-def lane_parameters(estimator: Any) -> tuple[str, ...]:
-    """Return the parameters in which estimators on lanes may differ; none: it has no lanes."""
-    if isinstance(estimator, CompiledEstimator):
-        return estimator.lane_parameters
-    parts = split(estimator)
-    if isinstance(parts, str) or not parts.is_compiled:
-        return ()
-    return tuple(parts.prefix + name for name in parts.last.lane_parameters)
-
-
-def why_not_trained_further(request: Request) -> str:
-    """Return why "auto" does not train an estimator further whatever the rows are, a clause."""
-    estimator = request.estimator
-    if is_grown(estimator):
-        return "its nodes are searched anew and not trained further"
-    if request.settings.method == "treecv":
-        return ""
-    if not request.asks_for_passes:
-        # The trials of a search over max_iter are all fitted, those with max_iter=1 too.
-        ends = request.cross_validation.search.ends
-        others = [name for name in ends if name.endswith("max_iter")]
-        if why := why_fit_differs(estimator, request.searched or others):
-            return why
-    if why := why_rows_age(estimator) or why_counts_differ(request):
-        return why
-    front = request.front
-    if not isinstance(front, str) or is_incremental(estimator):
-        return ""
-    if is_grown(last_step(estimator)):
-        return "the trees of all folds are grown together only without steps before them"
-    return front or refused_setting(estimator) or NO_PARTIAL_FIT
-
-
-def why_not_in_tree(request: Request) -> str:
-    """Return why "auto" does not train an estimator further on these rows and weights."""
-    if why := why_not_trained_further(request):
-        return why
-    if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):
-        return ""
-    return request.metadata.why_not_further(request.estimator)
-
-
-def why_no_tree(request: Request) -> str:
-    """Return why the tree does not train an estimator on these folds."""
-    cut, why_not = request.cross_validation.repeats[0].cut, why_not_in_tree(request)
-    if not why_not and not isinstance(cut, Folds):
-        why_not = cut.why_no_tree or "the training sets of its folds grow"
-    return why_not
-
-
-def why_not_in_time(request: Request) -> str:
-    """Return the reason why "auto" does not train one model forward through time; else "".
-
-    ``fit`` of most learners reads the rows in random order, and the last rows in the order of time
-    may count most. Only models that do not depend on the order of the rows are those of ``fit``.
-    """
-    estimator, last = request.estimator, last_step(request.estimator)
-    is_asked = request.settings.method == "treecv" or not hasattr(estimator, "fit")
-    # A search over the n_epochs of the estimator itself asks for no other model than fit.
-    if is_asked or (request.asks_for_passes and not hasattr(estimator, "n_epochs")):
-        return ""
-    if not (isinstance(last, NAIVE_BAYES) or getattr(last, "has_epochs", True) is False):
-        return (
-            f"the model of {name_of(last)} depends on the order of the rows, and a chain trains "
-            "it in the order of time"
-        )
-    if isinstance(estimator, Pipeline):
-        for step in decisions_for(estimator, IN_ROW):
-            if step.kind not in (ONCE, ALIKE):
-                return (
-                    f"a chain fits {name_of(step.step)} to the rows up to each time, and fit to "
-                    "all training rows before the model"
-                )
-    return ""
 
 
 def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> None:
@@ -768,80 +507,3 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
         return True
     can_answer = isinstance(learner, CompiledLearner | SharedLearner) and learner.can_answer
     return metric.is_made and can_answer and is_ours(type(compiled_part(estimator)))
-
-
-def kernel_test(
-    plan: Partition, learner: CompiledLearner | SharedLearner | Lanes, out: np.ndarray
-) -> TestNode:
-    """Return the function that tests all folds of a node in one call of a kernel."""
-
-    def test(node: Node, state: Any, start: int, stop: int) -> int:
-        if node.n_folds == 1:
-            learner.outputs(state, start, stop, out)
-            return 0
-        return learner.walk_subtree(plan, node, state, out)
-
-    return test
-
-
-def node_test(plan: Partition, learner: Learner, leaves: Leaves) -> TestNode:
-    """Return the function that tests all folds of a node, of a compiled learner in one call."""
-    if isinstance(learner, CompiledLearner | SharedLearner) and not leaves.at_leaf:
-        assert leaves.outputs is not None
-        return kernel_test(plan, learner, leaves.outputs.array)
-
-    def test(node: Node, state: Any, start: int, stop: int) -> int:
-        if node.n_folds == 1 and not leaves.at_leaf:
-            assert leaves.outputs is not None
-            learner.outputs(state, start, stop, leaves.outputs.array)
-            return 0
-        if stop < plan.rows(node)[1]:
-            return 0  # what is called with a model takes all rows of its fold
-        return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
-
-    return test
-
-
-def why_counts_differ(request: Request) -> str:
-    """Return why naive Bayes in the tree may be another model than its fit, a clause; else ""."""
-    models = [
-        part for _, part in trained_parts(request.estimator) if isinstance(part, NAIVE_BAYES)
-    ]
-    if not models:
-        return ""
-    cross_validation, weights = request.cross_validation, request.metadata.weights
-    if cross_validation.fewest_trained(of_classes=True)[1] == 0:
-        return "a training set lacks a class, which fit would not know"
-    if any(isinstance(one, CategoricalNB) for one in models):
-        if weights is not None and not np.all(weights):
-            return "CategoricalNB knows the categories of rows whose weight is 0"
-    if any(isinstance(one, GaussianNB) for one in models):
-        if cross_validation.fact("squares overflow", lambda: _squares_overflow(request.data.X)):
-            return "squares of numbers in X overflow"
-    return ""
-
-
-def _squares_overflow(X: Any) -> bool:
-    """Return whether sums of squares may be infinite, if the rows are an array of floats."""
-    if not isinstance(X, np.ndarray) or X.dtype.kind != "f":
-        return False
-    return max(-X.min(), X.max()) > np.sqrt(np.finfo(X.dtype).max / len(X))
-
-
-def cost_of_tree(request: Request, n_epochs: int) -> str:
-    """Return the row updates of a tree at most, and those of k trainings from scratch."""
-    cross_validation = request.cross_validation
-    n_standard = n_epochs * cross_validation.n_updates_standard
-    if cross_validation.n_folds == 1:
-        return f"One model is trained, in {n_standard:,} row updates, and tested on other rows."
-    return (
-        f"A tree over {cross_validation.folds_in_words} of {request.data.n_rows:,} rows takes at "
-        f"most {n_epochs * most_updates(cross_validation):,} row updates; k trainings from "
-        f"scratch take {n_standard:,}."
-    )
-
-
-def most_updates(cross_validation: CrossValidation) -> int:
-    """Return the most row updates that the tree takes for one epoch."""
-    n_rows, n_folds = cross_validation.data.n_rows, cross_validation.n_folds
-    return int(n_rows * log2(2 * n_folds)) * cross_validation.n_repeats
