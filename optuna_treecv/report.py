@@ -3,8 +3,6 @@
 from optuna_treecv.reporting.figures import plot_choice
 from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
-from optuna_treecv.reporting.figures import plot_sharing
-from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.reporting.figures import plot_trees
 from optuna_treecv.reporting.tree_figures import plot_pruning_path
 from optuna_treecv.reporting.tree_figures import plot_tree_agreement
@@ -14,8 +12,6 @@ __all__ = [
     "plot_fold_scores",
     "plot_parameters",
     "plot_pruning_path",
-    "plot_sharing",
-    "plot_time",
     "plot_tree_agreement",
     "plot_trees",
 ]

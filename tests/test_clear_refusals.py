@@ -256,8 +256,7 @@ def test_figures_need_a_study(store):
     report = pytest.importorskip("optuna_treecv.report")
     dashboard = pytest.importorskip("optuna_treecv.dashboard")
     for function in (
-        *(report.plot_parameters, report.plot_fold_scores, report.plot_sharing),
-        *(report.plot_choice, report.plot_time),
+        *(report.plot_parameters, report.plot_fold_scores, report.plot_choice),
         dashboard.publish,
     ):
         with pytest.raises(ValueError, match="^study must be an optuna.Study, got 3"):

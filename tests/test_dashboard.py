@@ -41,6 +41,7 @@ from optuna_treecv.history import load_fold_scores  # noqa: E402
 from optuna_treecv.reporting import dashboard  # noqa: E402
 from optuna_treecv.reporting import figures as report  # noqa: E402
 from optuna_treecv.reporting.evaluations import Evaluations  # noqa: E402
+from optuna_treecv.reporting.note import clock_in_words  # noqa: E402
 from optuna_treecv.reporting.note import METHODS_IN_WORDS  # noqa: E402
 from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE  # noqa: E402
 
@@ -49,8 +50,6 @@ FIGURES = {
     "treecv-parameters": "Value against each hyper-parameter",
     "treecv-choice": "Differences to the best trial",
     "treecv-fold-scores": "Fold scores of the best trials",
-    "treecv-sharing": "Training shared between trials",
-    "treecv-time": "Best value against time and work",
 }
 
 
@@ -171,13 +170,13 @@ def test_optunas_time_is_what_remains():
     said = "of which 4 s (4%) in Optuna and 100 s in pauses"  # 112 - 100 - 3 - 2 - 1 - 1 - 0.5 * 2
     evaluations = Evaluations.__new__(Evaluations)
     evaluations.trials, evaluations.frame = trials, frame
-    assert evaluations.clock == f"{whole}, {said}"
+    assert clock_in_words(evaluations) == f"{whole}, {said}"
     # What the evaluation took is not known of all, or workers ran at the same time.
     evaluations.frame = frame[:2]
-    assert evaluations.clock == whole
+    assert clock_in_words(evaluations) == whole
     evaluations.frame = frame
     trials[1] = trial_with(1, start=4, seconds=4, store=0)
-    assert evaluations.clock == whole
+    assert clock_in_words(evaluations) == whole
 
 
 class StopsAfterOneFold(optuna.pruners.BasePruner):
@@ -387,7 +386,7 @@ def test_a_study_with_nothing_to_say(fill):
     facts = dict(row for row in cells(note) if len(row) == 2)
     assert facts["**data**"] == "1,234 rows × 5 features"
     assert facts["**trials**"] == "2 complete, 1 of them infinite, 1 of 2 in the store"
-    assert set(figures_of(filled.study)) == set(FIGURES) - {"treecv-sharing"}  # none was shared
+    assert set(figures_of(filled.study)) == set(FIGURES)
 
 
 def test_the_note_says_how_far_running_trials_are(filled):
@@ -527,8 +526,6 @@ def test_note_and_figures_are_on_the_pages(fill, tmp_path):
             # In each of two panels: 10 complete, 1 pruned, 1 infinite, and the ring of the best.
             assert len(re.findall(r'class="point\b', card)) == 2 * 13
             assert len(re.findall(r'class="yerror\b', card)) == 2 * 11
-        if name == "treecv-time":
-            assert "k trainings were counted, not run" in text_of(card)
 
     assert "Param alpha" in table
 
@@ -561,8 +558,7 @@ def test_the_example(tmp_path, monkeypatch, capsys):
     study = optuna.load_study(study_name="pegasos", storage="sqlite:///treecv_study.db")
     note = optuna_dashboard.get_note(study)
     assert f"## Best: trial {study.best_trial.number}, error {study.best_value:.4f} ± " in note
-    # Trials with different values of alpha share no training.
-    assert set(figures_of(study)) == set(FIGURES) - {"treecv-sharing"}
+    assert set(figures_of(study)) == set(FIGURES)
     # The dashboard shows the first 1,024 characters of a dict, here the score and its error first.
     for trial in study.trials:
         assert list(trial.user_attrs) == ["treecv"]

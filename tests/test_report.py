@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import sys
 
 from ids import said
@@ -33,7 +32,7 @@ from optuna_treecv.reporting import history  # noqa: E402
 from optuna_treecv.reporting.evaluations import Evaluations  # noqa: E402
 
 LOG = FloatDistribution(1e-6, 1e3, log=True)
-PLOTS = [getattr(report, name) for name in report.__all__]
+PLOTS = [report.plot_choice, report.plot_fold_scores, report.plot_parameters]
 
 
 def trace_of(figure, name, axis="x"):
@@ -357,31 +356,15 @@ def test_figures_of_attributes_are_those_of_the_store(tmp_path):
     study = optuna.create_study(sampler=objective.grid_sampler(seed=0), pruner=PruneThird())
     study.optimize(objective)
     assert [trial.state.name for trial in study.trials].count("PRUNED") == 1
-    for plot in (report.plot_parameters, report.plot_sharing, report.plot_time):
-        with_store, without = plot(study, store), plot(study)
-        if plot is report.plot_sharing:
-            assert "saved by sharing" in [trace.name for trace in with_store.data]
-        else:
-            assert without_seconds(title_of(without)) == without_seconds(title_of(with_store))
-        # Only the store knows what sharing saved.
-        assert "saved" not in str(without) and "without sharing" not in str(without)
-        traces = [
-            trace
-            for trace in with_store.data
-            if trace.name not in ("saved by sharing", "without sharing")
-        ]
-        assert len(without.data) == len(traces) > 0
-        for one, other in zip(without.data, traces, strict=True):
-            assert one.name == other.name
-            np.testing.assert_allclose(one.x, other.x, rtol=1e-5, atol=1e-5)  # seconds
-            np.testing.assert_allclose(one.y, other.y, rtol=1e-5)
-            if one.type == "scatter" and one.error_y.array is not None:
-                np.testing.assert_allclose(one.error_y.array, other.error_y.array, rtol=1e-5)
-
-
-def without_seconds(title):
-    """Return a title without its time, whose last digit may differ: the store has more digits."""
-    return re.sub(r"[\d.]+ s of evaluation", "", title)
+    with_store, without = report.plot_parameters(study, store), report.plot_parameters(study)
+    assert title_of(without) == title_of(with_store)
+    assert len(without.data) == len(with_store.data) > 0
+    for one, other in zip(without.data, with_store.data, strict=True):
+        assert one.name == other.name
+        np.testing.assert_allclose(one.x, other.x, rtol=1e-5)
+        np.testing.assert_allclose(one.y, other.y, rtol=1e-5)
+        if one.error_y.array is not None:
+            np.testing.assert_allclose(one.error_y.array, other.error_y.array, rtol=1e-5)
 
 
 class PruneThird(optuna.pruners.BasePruner):
@@ -389,12 +372,11 @@ class PruneThird(optuna.pruners.BasePruner):
         return trial.number == 2 and len(trial.intermediate_values) > 3
 
 
-@pytest.mark.parametrize("plot", [report.plot_parameters, report.plot_sharing, report.plot_time])
-def test_a_study_of_something_else_has_no_attributes(plot):
+def test_a_study_of_something_else_has_no_attributes():
     study = optuna.create_study()
     study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=2)
     text = "None of the 2 finished trials was evaluated by a treecv_objective."
-    assert spoken(plot(study)) == [text]
+    assert spoken(report.plot_parameters(study)) == [text]
 
 
 def test_many_folds_are_a_curve_of_few_numbers(fill):
@@ -440,74 +422,6 @@ def test_n_best_must_be_a_number_of_trials(fill, n_best):
         report.plot_fold_scores(fill().study, "any", n_best)
 
 
-def test_sharing_by_trial_and_in_all(fill):
-    filled = fill()
-    for done, saved in ((100, 0), (60, 40), (0, 100)):
-        one_parameter(filled, [[0.1, 0.2]], n_updates=done, n_updates_saved=saved)
-    figure = report.plot_sharing(filled.study, filled.store)
-    bars = {trace.name: trace for trace in figure.data if trace.type == "bar"}
-    sums = {trace.name: trace for trace in figure.data if trace.type == "scatter"}
-    assert list(bars["done"].x) == list(sums["done"].x) == [0, 1, 2]
-    assert list(bars["done"].y) == [100, 60, 0]
-    assert list(bars["saved by sharing"].y) == [0, 40, 100]
-    assert list(sums["done"].y) == [100, 160, 160]
-    assert list(sums["saved by sharing"].y) == [0, 40, 140]
-    assert len({trace.stackgroup for trace in sums.values()}) == 1
-    assert figure.layout.barmode == "stack"
-    text = "160 done, 140 saved by sharing (47%), 27,000 in k trainings from scratch"
-    assert text in title_of(figure)
-
-
-def lines_of(figure):
-    return {(trace.name, trace.xaxis): trace for trace in figure.data}
-
-
-def test_time_and_work(fill):
-    filled = fill()
-    values, seconds = [0.5, 0.3, 0.4, 0.1], [1.0, 2.0, 3.0, 4.0]
-    for value, second, n in zip(values, seconds, [1000, 500, 1000, 0], strict=True):
-        one_parameter(
-            filled, [[value, value]], seconds=second, n_updates=n, n_updates_saved=1000 - n
-        )
-    figure = report.plot_time(filled.study, filled.store)
-    lines = lines_of(figure)
-    np.testing.assert_allclose(lines["this study", "x"].x, [1, 3, 6, 10])
-    np.testing.assert_allclose(lines["this study", "x2"].x, [1000, 1500, 2500, 2500])
-    np.testing.assert_allclose(lines["without sharing", "x2"].x, [1000, 2000, 3000, 4000])
-    scratch = lines["k trainings from scratch", "x2"]
-    np.testing.assert_allclose(scratch.x, [9000, 18000, 27000, 36000])
-    for line in figure.data:
-        np.testing.assert_allclose(line.y, [0.5, 0.3, 0.3, 0.1])
-        assert line.line.shape == "hv"
-    assert len(figure.data) == 4
-    assert figure.layout.xaxis.type is None
-    assert figure.layout.xaxis2.type == "log"
-    assert figure.layout.xaxis.title.text == "seconds of evaluation"
-    assert figure.layout.xaxis2.title.text == "row updates"
-    assert "10 s of evaluation; k trainings were counted, not run" in title_of(figure)
-
-
-def test_time_and_work_where_trials_are_pruned_or_infinite(fill):
-    filled = fill(direction="maximize", n_folds=10)
-    one_parameter(filled, [np.full(10, -np.inf)], seconds=1.0)
-    one_parameter(filled, [np.full(10, 0.5)], seconds=1.0)
-    filled.add(np.full(5, 0.9), {}, {}, state="pruned", seconds=2.0)
-    one_parameter(filled, [np.full(10, 0.7)], seconds=0.5)
-    lines = lines_of(report.plot_time(filled.study, filled.store))
-    ours = lines["this study", "x"]
-    assert list(ours.customdata) == [1, 2, 3]  # trial 0 has no finite value
-    np.testing.assert_allclose(ours.x, [2, 4, 4.5])
-    np.testing.assert_allclose(ours.y, [0.5, 0.5, 0.7])  # 0.9 is from a pruned trial
-    np.testing.assert_allclose(lines["k trainings from scratch", "x2"].x, [18000, 22500, 31500])
-
-
-def test_a_best_value_that_never_changes(fill):
-    filled = fill()
-    one_parameter(filled, [[0.5, 0.5], [0.7, 0.7]], n_updates=0, n_updates_saved=4000)
-    figure = report.plot_time(filled.study, filled.store)
-    assert list(figure.layout.yaxis.range) == pytest.approx([0.45, 0.55])
-
-
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
 def test_a_study_without_finished_trials_says_so(fill, plot):
     filled = fill()
@@ -532,12 +446,12 @@ def test_trials_that_are_missing_in_the_store_are_counted(fill, plot):
     assert "1 of 3 finished trials are not in the store" in title_of(figure)
 
 
-@pytest.mark.parametrize("plot", [report.plot_fold_scores, report.plot_time])
-def test_only_infinite_or_pruned_trials(fill, plot):
+def test_only_infinite_or_pruned_trials(fill):
     filled = fill()
     one_parameter(filled, [[0.1, np.inf]])
     one_parameter(filled, [[0.1, 0.2]], state="pruned")
-    assert spoken(plot(filled.study, filled.store)) == ["No finished trial has a finite value."]
+    figure = report.plot_fold_scores(filled.study, filled.store)
+    assert spoken(figure) == ["No finished trial has a finite value."]
     assert len(report.plot_parameters(filled.study, filled.store).data) == 2
     filled = fill()
     one_parameter(filled, [[0.1, np.inf]])

@@ -27,13 +27,18 @@ from optuna_treecv import pooled
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.dashboard import publish
+from optuna_treecv.history import forget
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
+from optuna_treecv.report import plot_choice
+from optuna_treecv.report import plot_fold_scores
+from optuna_treecv.report import plot_parameters
 from optuna_treecv.reporting.cli import main
 from optuna_treecv.reporting.dashboard import publish
 from optuna_treecv.reporting.figures import plot_choice
 from optuna_treecv.reporting.figures import plot_fold_scores
 from optuna_treecv.reporting.figures import plot_parameters
-from optuna_treecv.reporting.figures import plot_sharing
-from optuna_treecv.reporting.figures import plot_time
 from optuna_treecv.reporting.history import forget
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
@@ -327,7 +332,7 @@ def test_the_note_lists_the_front(data, tmp_path):
     best = study.trials[int(note.partition("best_estimator(study.trials[")[2].partition("]")[0])]
     assert best.number in front
     assert best.values[0] == min(trial.values[0] for trial in study.trials)
-    for plot in (plot_choice, plot_parameters, plot_fold_scores, plot_sharing, plot_time):
+    for plot in (plot_choice, plot_parameters, plot_fold_scores):
         plot(study, store)
 
 

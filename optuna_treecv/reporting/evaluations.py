@@ -42,9 +42,6 @@ _ALIKE_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state",
 # does not apply.
 _OTHER_METHODS = ("chain", "holdout", "progressive")
 
-# More seconds than this between two trials are a pause.
-_PAUSE = 60.0
-
 
 class Evaluations:
     """The complete and pruned trials of a study, and their evaluations in that order.
@@ -55,8 +52,7 @@ class Evaluations:
     ----------
     study : optuna.Study
     store : Any
-        None: evaluations are what the trials' attributes say of them, which is nothing of the row
-        updates that sharing saved.
+        None: evaluations are what the attributes of the trials have of them.
 
     Attributes
     ----------
@@ -72,12 +68,6 @@ class Evaluations:
         The name of the score.
     has_value : Series of bool
         Which evaluations are complete with a finite mean.
-    saved_updates : ndarray or None
-        The row updates that sharing saved; None without a store, which alone knows them.
-    updates_from_scratch : ndarray
-        The row updates of k trainings from scratch, for the folds that were scored.
-    time : str
-        The seconds of evaluation.
     """
 
     def __init__(self, study: optuna.Study, store: Any) -> None:
@@ -106,11 +96,6 @@ class Evaluations:
         self.frame = frame.assign(standard_error=errors.where(errors.notna(), pooled))
         self.metric = ", ".join(frame["scoring"].unique())
         self.has_value = (frame["state"] == "complete") & np.isfinite(frame["mean"])
-        share = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
-        self.updates_from_scratch = (frame["n_updates_standard"] * share).to_numpy(float)
-        self.time = f"{_duration(frame['seconds'].sum())} of evaluation"
-        saved = "n_updates_saved"
-        self.saved_updates = frame[saved].to_numpy() if saved in frame else None
 
     def _from_attributes(self) -> Frame:
         """Return one row per trial of a ``treecv_objective``, as far as attributes know them."""
@@ -122,16 +107,11 @@ class Evaluations:
                 is_complete = trial.state == TrialState.COMPLETE
                 mean = trial.values[0] if is_complete else record.get("mean_test_score")
                 state, std = trial.state.name.lower(), record.get("std_test_score")
-                own = {"trial_number": number, "state": state, "mean": mean, "std": std}
-                rows.append({**record, **own})
-        columns = ["trial_number", "state", "mean", "std", "folds_scored", "n_updates", "seconds"]
+                rows.append((number, state, mean, std, record["folds_scored"]))
+        columns = ["trial_number", "state", "mean", "std", "folds_scored"]
         frame = pandas.DataFrame(rows, columns=columns)
-        return frame.assign(
-            scoring=facts.get("scoring", "value"),
-            n_folds=facts.get("n_folds", frame["folds_scored"]),
-            n_repeats=facts.get("n_repeats", 1),
-            n_updates_standard=facts.get("n_updates_standard", np.nan),
-        )
+        n_folds = facts.get("n_folds", frame["folds_scored"])
+        return frame.assign(scoring=facts.get("scoring", "value"), n_folds=n_folds)
 
     @property
     def how_sure(self) -> str:
@@ -197,51 +177,6 @@ class Evaluations:
             score_range=range_by_name(str(first["scoring"])),
             overlap=None if are_folds or not 0 < n_trained else n_rows / n_trained - 1,
         )
-
-    # Work and time.
-
-    @property
-    def work(self) -> str:
-        """The row updates done, those saved and those of k trainings from scratch."""
-        frame = self.frame
-        done, saved = int(frame["n_updates"].sum()), self.saved_updates
-        work = [f"{amount(done)} done"]
-        if saved is not None:
-            n_saved = int(saved.sum())
-            share = f" ({n_saved / (done + n_saved):.0%})" if n_saved else ""
-            work.append(f"{amount(n_saved)} saved by sharing{share}")
-        scratch = self.updates_from_scratch.sum()
-        if "method" in frame and set(frame["method"]) == {"fit"}:  # k trainings anyway
-            every = amount(frame["n_updates_standard"].sum())
-            work.append(f"{every} without pruning and sharing")
-        elif np.isfinite(scratch):
-            work.append(f"{amount(scratch)} in k trainings from scratch")
-        return ", ".join(work)
-
-    @property
-    def clock(self) -> str:
-        """The time from the first start to the last end, and Optuna's part of it.
-
-        Optuna's part is what remains of trials, and between them, without the evaluation and the
-        store; callbacks are in it. It is left out if trials overlap, failed or are not in the
-        store.
-        """
-        spans: list[tuple[Any, Any]] = sorted(  # all finished trials have both
-            (trial.datetime_start, trial.datetime_complete) for trial in self.trials.values()
-        )
-        seconds = (max(end for _, end in spans) - spans[0][0]).total_seconds()
-        clock = f"{_duration(seconds)} from the first start to the last end"
-        gaps = [(b[0] - a[1]).total_seconds() for a, b in zip(spans, spans[1:], strict=False)]
-        records = [facts_of_trial(trial.user_attrs) for trial in self.trials.values()]
-        seconds_of_store = sum(one.get("seconds_store", 0.0) for one in records)
-        ours = self.frame["seconds"].sum() + self.frame["seconds_prepare"].sum() + seconds_of_store
-        pauses = sum(gap for gap in gaps if gap > _PAUSE)
-        optunas = seconds - pauses - ours
-        is_whole = len(self.frame) > max(self.trials) and min(gaps, default=0.0) >= 0
-        if not is_whole or not 0 < optunas:
-            return clock
-        clock += f", of which {_duration(optunas)} ({optunas / seconds:.0%}) in Optuna"
-        return f"{clock} and {_duration(pauses)} in pauses" if pauses else clock
 
 
 class Compared(NamedTuple):
@@ -342,18 +277,3 @@ def interval_in_words(interval: Interval) -> str:
 def _digits(spread: float) -> int:
     """Return how many decimals show two digits of a spread."""
     return max(0, 1 - math.floor(math.log10(spread)))
-
-
-def amount(count: float) -> str:
-    """Return a count as text, such as 56,232 or 12.3 million."""
-    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if count >= size:
-            return f"{count / size:,.3g} {name}"
-    return f"{count:,.0f}"
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"

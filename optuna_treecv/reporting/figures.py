@@ -34,8 +34,6 @@ except ImportError as error:
         "optuna_treecv.report needs plotly: pip install 'optuna-treecv[dashboard]'."
     ) from error
 
-__all__ = ["plot_choice", "plot_fold_scores", "plot_parameters", "plot_sharing", "plot_time"]
-
 # Colours that colour-blind readers can distinguish (Okabe & Ito).
 BLUE, GREEN, ORANGE, GREY = "#0072B2", "#009E73", "#D55E00", "#8C8C8C"
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
@@ -293,142 +291,6 @@ def plot_choice(
     return _finish(figure, title, subtitle, of)
 
 
-def plot_sharing(study: optuna.Study, store: Any = None) -> go.Figure:
-    """Plot the row updates of trials, and with a store those that sharing saved.
-
-    Parameters
-    ----------
-    study : optuna.Study
-        A study of a ``treecv_objective``.
-    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
-        The store of the study's objective; None: use the attributes of the trials.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        The upper panel shows one bar per trial, the lower panel the running sums.
-
-    Examples
-    --------
-    >>> import optuna
-    >>> from optuna_treecv.report import plot_sharing
-    >>> plot_sharing(optuna.create_study()).layout.annotations[0].text
-    'The study has no finished trial yet.'
-    """
-    of = Evaluations(study, store)
-    frame, saved = of.frame, of.saved_updates
-    title = "Row updates of each trial" if saved is None else "Training shared between trials"
-    if frame.empty:
-        return _message(title, of)
-    figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08)
-    numbers = frame["trial_number"].to_numpy()
-    groups = [("done", BLUE, frame["n_updates"].to_numpy())]
-    groups += [] if saved is None else [("saved by sharing", GREEN, saved)]
-    for label, colour, updates in groups:
-        figure.add_bar(
-            x=numbers,
-            y=updates,
-            name=label,
-            marker={"color": colour, "line_width": 0},
-            hovertemplate=f"trial %{{x}}: %{{y:,}} row updates {label}<extra></extra>",
-            row=1,
-            col=1,
-        )
-        figure.add_scatter(
-            x=numbers,
-            y=np.cumsum(updates),
-            name=label,
-            stackgroup="all",
-            mode="lines",
-            line={"color": colour, "shape": "hv"},
-            hovertemplate=f"up to trial %{{x}}: %{{y:,}} row updates {label}<extra></extra>",
-            showlegend=False,
-            row=2,
-            col=1,
-        )
-    figure.update_layout(barmode="stack")
-    figure.update_yaxes(tickformat="~s", rangemode="tozero")
-    figure.update_yaxes(title_text="row updates<br>of the trial", row=1)
-    figure.update_yaxes(title_text="running sum", row=2)
-    figure.update_xaxes({"dtick": 1} if len(of.trials) <= 10 else {})
-    figure.update_xaxes(title_text="trial", row=2)
-    return _finish(figure, title, f"row updates: {of.work}", of)
-
-
-def plot_time(study: optuna.Study, store: Any = None) -> go.Figure:
-    """Plot the best value so far against time and against work.
-
-    Parameters
-    ----------
-    study : optuna.Study
-        A study of a ``treecv_objective``.
-    store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
-        The store of the study's objective; None: use the attributes of the trials.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        On the left, the best value against the seconds of evaluation. On the right, the best value
-        against row updates: those done; with a store, those of the same trials without sharing;
-        and those of k trainings from scratch, for pruned trials only of the folds that they
-        reached. The seconds of k trainings are not shown, because they do not follow from those of
-        the tree.
-
-    Examples
-    --------
-    >>> import optuna
-    >>> from optuna_treecv.report import plot_time
-    >>> plot_time(optuna.create_study()).layout.annotations[0].text
-    'The study has no finished trial yet.'
-    """
-    title = "Best value against time and work"
-    of = Evaluations(study, store)
-    frame, sign = of.frame, of.sign
-    best = sign * np.minimum.accumulate(np.where(of.has_value, sign * frame["mean"], np.inf))
-    begun = np.isfinite(best)
-    if not begun.any():
-        return _message(title, of, "No finished trial has a finite value.")
-    done, saved = frame["n_updates"].to_numpy(), of.saved_updates
-    this, alone = {"color": BLUE}, {"color": GREEN, "dash": "dash"}
-    scratch = {"color": ORANGE, "dash": "dot"}
-    seconds = frame["seconds"].to_numpy(float)
-    lines = [(1, "this study", this, "s", seconds), (2, "this study", this, "row updates", done)]
-    if saved is not None and saved.any():
-        lines.append((2, "without sharing", alone, "row updates", done + saved))
-    lines.append((2, "k trainings from scratch", scratch, "row updates", of.updates_from_scratch))
-    lines = [line for line in lines if np.isfinite(line[-1]).all()]
-    figure = make_subplots(1, 2, shared_yaxes=True, horizontal_spacing=0.06)
-    for column, label, line, unit, cost in lines:
-        figure.add_scatter(
-            x=np.cumsum(cost)[begun],
-            y=best[begun],
-            customdata=frame["trial_number"].to_numpy()[begun],
-            hovertemplate=f"after trial %{{customdata}}: %{{x:,.4~g}} {unit}<br>"
-            f"best {of.metric} %{{y:.4g}}<extra>{label}</extra>",
-            mode="lines+markers",
-            marker_size=4,
-            line=line | {"shape": "hv"},
-            name=label,
-            showlegend=unit != "s",
-            row=1,
-            col=column,
-        )
-    works = np.concatenate([trace.x for trace in figure.data[1:]])
-    figure.update_xaxes(title_text="seconds of evaluation", rangemode="tozero", nticks=5, col=1)
-    figure.update_xaxes(_log_axis(works, n_ticks=4) | {"title_text": "row updates"}, col=2)
-    if (best[begun] == best[-1]).all():  # for a constant, plotly's axis would be -1 to 1
-        room = 0.1 * abs(best[-1]) or 0.1
-        figure.update_yaxes(range=[best[-1] - room, best[-1] + room])
-    figure.update_yaxes(title_text=f"best {of.metric} so far", col=1)
-    subtitle = of.time
-    if lines[-1][1] == "k trainings from scratch":
-        subtitle += "; k trainings were counted, not run"
-    return _finish(figure, title, subtitle, of)
-
-
-# Drawing.
-
-
 def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
     """Plot the mean score of the folds against the number of trees, for the best trial.
 
@@ -483,6 +345,9 @@ def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
     figure.update_yaxes(title_text="mean score of the folds")
     number, value = study.best_trial.number, study.best_value
     return finish(figure, title, f"trial {number}: {value:.6g} with {best} trees")
+
+
+# Drawing.
 
 
 def _groups(
@@ -771,15 +636,13 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "parameters": plot_parameters,
     "choice": plot_choice,
     "fold-scores": plot_fold_scores,
-    "sharing": plot_sharing,
-    "time": plot_time,
     "trees": plot_trees,
 }
 
 
 def figures_of(study: optuna.Study, store: Any, of: Evaluations) -> dict[str, go.Figure]:
     """Return the figures that say something about a study, by name."""
-    left_out = set() if of.frame["n_updates_saved"].any() else {"sharing"}
-    if not any("curve" in facts_of_trial(trial.user_attrs) for trial in of.trials.values()):
-        left_out.add("trees")
-    return {name: plot(study, store) for name, plot in FIGURES.items() if name not in left_out}
+    has_curve = any("curve" in facts_of_trial(trial.user_attrs) for trial in of.trials.values())
+    return {
+        name: plot(study, store) for name, plot in FIGURES.items() if name != "trees" or has_curve
+    }

@@ -18,6 +18,7 @@ from optuna_treecv.reporting.evaluations import Frame
 from optuna_treecv.reporting.evaluations import interval_in_words
 from optuna_treecv.reporting.evaluations import plus_minus
 from optuna_treecv.study.advice import advice_of
+from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.attributes import scores_of_trial
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import edges_of
@@ -44,6 +45,9 @@ METHODS_IN_WORDS = {
 
 # The trials in the table of the best ones.
 _MOST_IN_TABLE = 5
+
+# More seconds than this between two trials are a pause.
+_PAUSE = 60.0
 
 # The most rows in the table of the Pareto front.
 _MOST_ON_FRONT = 10
@@ -234,10 +238,62 @@ def _facts(of: Evaluations) -> str:
         "score": _scores(of) or _each(frame, "{scoring}, {direction}"),
         "baseline": _baseline(of),
         "trials": ", ".join(counts),
-        "row updates": of.work,
-        "time": f"{of.time}; {of.clock}",
+        "row updates": _work(of.frame),
+        "time": f"{_duration(frame['seconds'].sum())} of evaluation; {clock_in_words(of)}",
     }
     return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items() if value])
+
+
+def _work(frame: Frame) -> str:
+    """Return the row updates done, those saved and those of k trainings from scratch."""
+    done, n_saved = int(frame["n_updates"].sum()), int(frame["n_updates_saved"].sum())
+    share = f" ({n_saved / (done + n_saved):.0%})" if n_saved else ""
+    work = f"{_amount(done)} done, {_amount(n_saved)} saved by sharing{share}"
+    n_standard = frame["n_updates_standard"]
+    if set(frame["method"]) == {"fit"}:  # k trainings anyway
+        return f"{work}, {_amount(n_standard.sum())} without pruning and sharing"
+    scored = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
+    return f"{work}, {_amount((n_standard * scored).sum())} in k trainings from scratch"
+
+
+def clock_in_words(of: Evaluations) -> str:
+    """Return the time from the first start to the last end, and Optuna's part of it.
+
+    Optuna's part is what remains of trials, and between them, without the evaluation and the
+    store; callbacks are in it. It is left out if trials overlap, failed or are not in the
+    store.
+    """
+    spans: list[tuple[Any, Any]] = sorted(  # all finished trials have both
+        (trial.datetime_start, trial.datetime_complete) for trial in of.trials.values()
+    )
+    seconds = (max(end for _, end in spans) - spans[0][0]).total_seconds()
+    clock = f"{_duration(seconds)} from the first start to the last end"
+    gaps = [(b[0] - a[1]).total_seconds() for a, b in zip(spans, spans[1:], strict=False)]
+    records = [facts_of_trial(trial.user_attrs) for trial in of.trials.values()]
+    seconds_of_store = sum(one.get("seconds_store", 0.0) for one in records)
+    ours = of.frame["seconds"].sum() + of.frame["seconds_prepare"].sum() + seconds_of_store
+    pauses = sum(gap for gap in gaps if gap > _PAUSE)
+    optunas = seconds - pauses - ours
+    is_whole = len(of.frame) > max(of.trials) and min(gaps, default=0.0) >= 0
+    if not is_whole or not 0 < optunas:
+        return clock
+    clock += f", of which {_duration(optunas)} ({optunas / seconds:.0%}) in Optuna"
+    return f"{clock} and {_duration(pauses)} in pauses" if pauses else clock
+
+
+def _amount(count: float) -> str:
+    """Return a count as text, such as 56,232 or 12.3 million."""
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if count >= size:
+            return f"{count / size:,.3g} {name}"
+    return f"{count:,.0f}"
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def _baseline(of: Evaluations) -> str:

@@ -503,8 +503,7 @@ def call_of_a_store(rng: np.random.Generator) -> Call:
         "read": (history.load_evaluations, history.load_fold_scores),
         "forget": (history.forget,),
         "figure": (
-            *(report.plot_parameters, report.plot_fold_scores, report.plot_sharing),
-            *(report.plot_choice, report.plot_time, publish),
+            *(report.plot_parameters, report.plot_fold_scores, report.plot_choice, publish),
         ),
     }
     function = pick(rng, functions[kind])
