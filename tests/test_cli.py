@@ -314,7 +314,7 @@ def test_report_is_a_small_page_with_all_figures(studied, tmp_path, capsys):
     page = path.read_text()
     assert path.stat().st_size < 1_500_000
     assert re.findall(r'src="([^"]*)"', page) == ["plotly.min.js"]  # works offline
-    assert page.count('class="plotly-graph-div"') == 5  # all but the trees of ensembles
+    assert page.count('class="plotly-graph-div"') == 3  # all but the trees of ensembles
     assert not re.search(r"\|--|\*\*|^##|^\*|`|emsp", _text_of(page), re.MULTILINE)
     for element in (
         "<h1>ridges</h1>",

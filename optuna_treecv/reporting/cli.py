@@ -16,11 +16,11 @@ import optuna
 from optuna.exceptions import OptunaError
 from optuna.storages import RDBStorage
 
-from optuna_treecv.reporting.explain import explained
-from optuna_treecv.reporting.explain import study_of
 from optuna_treecv.reporting.history import forget
 from optuna_treecv.reporting.history import runs_of
-from optuna_treecv.reporting.html_page import write_html
+from optuna_treecv.reporting.render import align
+from optuna_treecv.reporting.render import explained
+from optuna_treecv.reporting.render import write_html
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import DatabaseError
 from optuna_treecv.storage.database import FAILURES
@@ -122,13 +122,24 @@ def _bytes(text: str) -> int:
 
 def _explain(options: argparse.Namespace) -> None:
     with _opened(options.storage) as storage:
-        study = study_of(storage, options.study_name)
+        study = _study_of(storage, options.study_name)
     with closing(Database(_url(options.store), create=False)) as store:
         if options.html is None:
             text = explained(study, store)
         else:
             text = f"written: {', '.join(map(str, write_html(study, store, options.html)))}"
     print(text)
+
+
+def _study_of(storage: RDBStorage, name: str | None) -> optuna.Study:
+    """Return the study of this name in an Optuna storage, or its only one."""
+    names = optuna.get_all_study_names(storage)
+    if name is None and len(names) == 1:
+        (name,) = names
+    if name not in names:
+        which = ", ".join(map(repr, names)) or "none, since the storage is empty"
+        raise ValueError(f"--study-name must be the name of a study: {which}, got {name!r}")
+    return optuna.load_study(study_name=name, storage=storage)
 
 
 def _url(text: str) -> str:
@@ -204,7 +215,4 @@ def _show(database: Database) -> None:
 
 def _print_table(head: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
     cells = [head, *(tuple(map(str, row)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    print()
-    for name, *numbers in cells:
-        print(name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:]), sep="  ")
+    print("", *align(cells, str.rjust), sep="\n")

@@ -1,6 +1,9 @@
-"""A study's note and figures as an HTML page."""
+"""A study's note as plain text, and with its figures as an HTML page."""
 
+from collections.abc import Callable
+from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
 import re
 from typing import Any
@@ -27,6 +30,45 @@ pre { padding: .75rem 1rem; overflow-x: auto; }
 
 # A code span: as many backticks at its end as at its beginning.
 _CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+
+
+def explained(study: optuna.Study, store: Any) -> str:
+    """Return what a study has found, as text: its note with columns one below the other."""
+    lines: list[str] = []
+    note = _plain_lines(note_of(Evaluations(study, store)))
+    for is_table, block in groupby(note, key=lambda line: line.startswith("|")):
+        block_lines = list(block)
+        lines += _align_table(block_lines) if is_table else block_lines
+    return re.sub("\n{3,}", "\n\n", "\n".join(lines))
+
+
+def _align_table(table: list[str]) -> list[str]:
+    """Return the lines of a Markdown table with columns of equal width; its head may be empty."""
+    rows = [cells_of(line) for line in table]
+    rows[1] = ["-" * max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = align(rows)
+    return lines if lines[0] else ["", "", *lines[2:]]
+
+
+def align(
+    rows: Sequence[Sequence[str]], justify: Callable[[str, int], str] = str.ljust
+) -> list[str]:
+    """Return the rows of a table as lines; ``justify`` acts on all columns but the first."""
+    first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(first), *map(justify, row[1:], widths)]).rstrip() for row in rows
+    ]
+
+
+def _plain_lines(note: str) -> list[str]:
+    """Return the lines of a note without marks of bold text, but for those in code."""
+    lines, is_code = [], False
+    for line in note.splitlines():
+        is_code ^= line.startswith("```")
+        parts: list[str] = re.split(r"(`+[^`].*?`+)", line)
+        parts[::2] = [re.sub(r"\*\*([^*]+)\*\*", r"\1", one) for one in parts[::2]]
+        lines.append(line if is_code else "".join(parts))
+    return lines
 
 
 def write_html(study: optuna.Study, store: Any, path: str) -> list[Path]:
