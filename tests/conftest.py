@@ -37,7 +37,7 @@ from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.model_store import WriteQueue
-from optuna_treecv.study.known_scores import record_trial
+from optuna_treecv.study.records import record_trial
 from optuna_treecv.testing import treecv
 
 PUT = WriteQueue.put

@@ -26,7 +26,7 @@ from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import order_of
-from optuna_treecv.study.known_scores import KnownScores
+from optuna_treecv.study.records import KnownScores
 
 ALPHA = FloatDistribution(1e-5, 10.0, log=True)
 GRID = {"alpha": np.geomspace(1e-5, 10, 13).tolist()}

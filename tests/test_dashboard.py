@@ -43,7 +43,7 @@ from optuna_treecv.reporting import figures as report  # noqa: E402
 from optuna_treecv.reporting.evaluations import Evaluations  # noqa: E402
 from optuna_treecv.reporting.note import clock_in_words  # noqa: E402
 from optuna_treecv.reporting.note import METHODS_IN_WORDS  # noqa: E402
-from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE  # noqa: E402
+from optuna_treecv.study.records import PROGRESS_ATTRIBUTE  # noqa: E402
 
 STORE = "the store"
 FIGURES = {

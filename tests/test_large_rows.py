@@ -57,7 +57,7 @@ from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
 from optuna_treecv.rows.sparse_rows import SparseRows
-from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
+from optuna_treecv.study.records import PROGRESS_ATTRIBUTE
 
 LITTLE = LEAST_BYTES  # the rows below take 3 to 6 times as much
 PEGASOS = PegasosClassifier(alpha=1e-3)

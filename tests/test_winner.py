@@ -53,7 +53,7 @@ from optuna_treecv.study.honest import Losses
 from optuna_treecv.study.honest import losses_by_units
 from optuna_treecv.study.honest import mean_elsewhere
 from optuna_treecv.study.honest import standard_error
-from optuna_treecv.study.known_scores import KnownScores
+from optuna_treecv.study.records import KnownScores
 
 X, Y = load_breast_cancer(return_X_y=True)
 X, LABELS = scale(X)[:240], np.array(["benign", "malignant"])[Y[:240]]

@@ -12,7 +12,7 @@ from optuna_treecv.reporting.evaluations import number_of_trials
 from optuna_treecv.reporting.figures import figures_of
 from optuna_treecv.reporting.note import note_of
 from optuna_treecv.reporting.note import plain
-from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
+from optuna_treecv.study.records import PROGRESS_ATTRIBUTE
 
 try:
     from optuna_dashboard import get_note

@@ -20,9 +20,6 @@ from optuna_treecv.reporting.history import import_pandas
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
 from optuna_treecv.scoring.metrics import range_by_name
-from optuna_treecv.study.attributes import facts_of_study
-from optuna_treecv.study.attributes import facts_of_trial
-from optuna_treecv.study.attributes import runs_of_trial
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
@@ -30,6 +27,9 @@ from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import differences_from_best
 from optuna_treecv.study.choice import is_feasible
 from optuna_treecv.study.choice import known_direction
+from optuna_treecv.study.records import facts_of_study
+from optuna_treecv.study.records import facts_of_trial
+from optuna_treecv.study.records import runs_of_trial
 
 #: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
 Frame = Any

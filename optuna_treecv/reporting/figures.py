@@ -23,8 +23,8 @@ from optuna_treecv.reporting.evaluations import interval_in_words
 from optuna_treecv.reporting.evaluations import number_of_trials
 from optuna_treecv.reporting.evaluations import paired_differences
 from optuna_treecv.reporting.evaluations import plus_minus
-from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.study.records import facts_of_trial
 
 try:
     import plotly.graph_objects as go

@@ -21,7 +21,7 @@ from optuna_treecv.storage.evaluations import COLUMNS
 from optuna_treecv.storage.evaluations import delete_evaluations
 from optuna_treecv.storage.evaluations import read_evaluations
 from optuna_treecv.storage.evaluations import read_scores
-from optuna_treecv.study.attributes import runs_of_trial
+from optuna_treecv.study.records import runs_of_trial
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -18,11 +18,11 @@ from optuna_treecv.reporting.evaluations import Frame
 from optuna_treecv.reporting.evaluations import interval_in_words
 from optuna_treecv.reporting.evaluations import plus_minus
 from optuna_treecv.study.advice import advice_of
-from optuna_treecv.study.attributes import facts_of_trial
-from optuna_treecv.study.attributes import scores_of_trial
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import edges_of
 from optuna_treecv.study.honest import corrected_by_folds
+from optuna_treecv.study.records import facts_of_trial
+from optuna_treecv.study.records import scores_of_trial
 
 # Text that means nothing in Markdown. Addresses need a point or a colon to become links.
 _WORDS = re.compile(r"(?:[^\W_]|(?<=[^\W_])_+(?=[^\W_])|[ ,()=+%/|-])*")

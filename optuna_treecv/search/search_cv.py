@@ -60,8 +60,6 @@ from optuna_treecv.search.trials import quiet
 from optuna_treecv.search.trials import Row
 from optuna_treecv.search.trials import table
 from optuna_treecv.search.trials import Trials
-from optuna_treecv.study.attributes import runs_of_trial
-from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.choice import known_direction
 from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.choice import Simpler
@@ -69,6 +67,8 @@ from optuna_treecv.study.ensemble import MOST_MEMBERS
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.study.records import runs_of_trial
+from optuna_treecv.study.records import STUDY_ATTRIBUTE
 from optuna_treecv.study.space import Space
 
 _OTHER_SPACES = "for other spaces, pass simpler or a callable as refit"

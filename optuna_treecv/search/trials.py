@@ -39,9 +39,9 @@ from optuna_treecv.scoring.metrics import are_failed
 from optuna_treecv.scoring.metrics import NoNumber
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.scores import ranks_of
-from optuna_treecv.study.attributes import facts_of_trial
-from optuna_treecv.study.attributes import scores_of_trial
 from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.study.records import facts_of_trial
+from optuna_treecv.study.records import scores_of_trial
 from optuna_treecv.study.space import Axis
 
 try:

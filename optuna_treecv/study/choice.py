@@ -34,9 +34,9 @@ from optuna_treecv.core.intervals import student_quantile
 from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import is_number
-from optuna_treecv.study.attributes import facts_of_study
-from optuna_treecv.study.attributes import facts_of_trial
-from optuna_treecv.study.known_scores import KnownScores
+from optuna_treecv.study.records import facts_of_study
+from optuna_treecv.study.records import facts_of_trial
+from optuna_treecv.study.records import KnownScores
 
 #: Which direction of a parameter makes a model simpler: see ``select``.
 Simpler = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, Any]], float]

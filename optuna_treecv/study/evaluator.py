@@ -12,7 +12,6 @@ from optuna_treecv.core.run import Run
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.crossval.outputs import computed_outputs
 from optuna_treecv.storage.database import Database
-from optuna_treecv.study.attributes import facts_of_trial
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
@@ -20,7 +19,8 @@ from optuna_treecv.study.choice import contest_of
 from optuna_treecv.study.honest import Correction
 from optuna_treecv.study.honest import correction_of
 from optuna_treecv.study.honest import Found
-from optuna_treecv.study.known_scores import KnownScores
+from optuna_treecv.study.records import facts_of_trial
+from optuna_treecv.study.records import KnownScores
 from optuna_treecv.study.space import Candidate
 from optuna_treecv.study.space import check_given
 from optuna_treecv.study.space import Space

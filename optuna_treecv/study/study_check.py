@@ -21,10 +21,10 @@ from optuna_treecv.core.settings import Report
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.estimators.incremental import why_fit_differs
 from optuna_treecv.estimators.traits import name_of
-from optuna_treecv.study.attributes import facts_of_study
-from optuna_treecv.study.attributes import facts_of_trial
-from optuna_treecv.study.attributes import STUDY_ATTRIBUTE
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.study.records import facts_of_study
+from optuna_treecv.study.records import facts_of_trial
+from optuna_treecv.study.records import STUDY_ATTRIBUTE
 from optuna_treecv.study.space import Grid
 from optuna_treecv.study.space import is_point_of
 

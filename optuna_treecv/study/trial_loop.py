@@ -18,14 +18,14 @@ from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.rows.row_file import heard_by
 from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.outages import advice_on
-from optuna_treecv.study.attributes import PROGRESS_ATTRIBUTE
 from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.evaluator import Evaluator
-from optuna_treecv.study.known_scores import record_trial
 from optuna_treecv.study.race import evaluate_reporting
 from optuna_treecv.study.race import Incumbents
 from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.study.records import PROGRESS_ATTRIBUTE
+from optuna_treecv.study.records import record_trial
 from optuna_treecv.study.space import points_beside
 
 
