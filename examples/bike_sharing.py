@@ -26,7 +26,7 @@ import pandas as pd
 from sklearn.model_selection import TimeSeriesSplit
 
 from optuna_treecv import treecv_objective
-from optuna_treecv.reporting.dashboard import publish
+from optuna_treecv.dashboard import publish
 
 STUDY = "sqlite:///bike_study.db"  # Optuna's storage: trials, the note and the figures
 STORE = "sqlite:///bike_store.db"  # the store of optuna_treecv: the score of every fold

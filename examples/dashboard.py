@@ -22,8 +22,8 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
-from optuna_treecv.reporting.dashboard import DashboardCallback
-from optuna_treecv.reporting.dashboard import publish
+from optuna_treecv.dashboard import DashboardCallback
+from optuna_treecv.dashboard import publish
 
 STUDY = "sqlite:///treecv_study.db"  # Optuna's storage: trials, the note and the figures
 STORE = "sqlite:///treecv_models.db"  # the store of optuna_treecv: fold scores and shared models

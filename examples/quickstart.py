@@ -61,7 +61,7 @@ warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 if optuna.visualization.matplotlib.is_available():  # needs matplotlib
     optuna.visualization.matplotlib.plot_slice(study).figure.savefig("treecv.svg")
 try:
-    from optuna_treecv.reporting.dashboard import publish
+    from optuna_treecv.dashboard import publish
 
     publish(study, STORE)  # a note and figures
     print("\nTo see the study in a browser, run")

@@ -49,8 +49,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import StreamingKMeans
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is evaluated after one pass over")
 

@@ -10,7 +10,7 @@ from sklearn import metrics
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import treecv_objective
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
+from optuna_treecv.paper import StreamingKMeans
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 3))

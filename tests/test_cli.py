@@ -24,8 +24,8 @@ from sqlalchemy import create_engine
 from sqlalchemy import inspect
 
 from optuna_treecv import treecv_objective
+from optuna_treecv.history import load_evaluations
 from optuna_treecv.reporting.cli import main
-from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.model_store import Kept

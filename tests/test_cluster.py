@@ -18,7 +18,7 @@ from postgres_server import postgres_binaries
 from postgres_server import PostgresServer
 import pytest
 
-from optuna_treecv.reporting.history import load_evaluations
+from optuna_treecv.history import load_evaluations
 
 yaml = pytest.importorskip("yaml")
 

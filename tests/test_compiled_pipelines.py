@@ -50,7 +50,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.preprocessing.decisions import compiled_part
 from optuna_treecv.preprocessing.decisions import split
 

@@ -53,9 +53,9 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.memory import padded_width
 from optuna_treecv.testing import treecv
 

@@ -42,8 +42,8 @@ from sqlalchemy.pool import StaticPool
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
-from optuna_treecv.reporting.history import load_evaluations
-from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
 from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import outages
 from optuna_treecv.storage.database import Database

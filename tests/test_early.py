@@ -41,9 +41,9 @@ from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.engines.treecv.walk import phases_of_spine
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.partition import Partition
 

@@ -49,10 +49,10 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv._kernels.order import order_with_replays
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition

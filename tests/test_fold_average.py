@@ -32,9 +32,9 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.kernels.kernel import Memory
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.memory import aligned_bytes
 from optuna_treecv.rows.memory import aligned_empty
 

@@ -24,10 +24,10 @@ from sqlalchemy import select
 from sqlalchemy import text
 from sqlalchemy import update
 
-from optuna_treecv.reporting.history import forget
-from optuna_treecv.reporting.history import iter_fold_scores
-from optuna_treecv.reporting.history import load_evaluations
-from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.history import forget
+from optuna_treecv.history import iter_fold_scores
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import MAX_SCORE_ROWS
 from optuna_treecv.storage.evaluations import record

@@ -22,8 +22,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
 
 rng = np.random.default_rng(0)
 X = np.where(rng.random((40, 6)) < 0.5, rng.normal(size=(40, 6)), 0)

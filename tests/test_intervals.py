@@ -30,7 +30,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
+from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.scoring import metrics
 
 ONE_PASS = SGDClassifier(max_iter=1, tol=None, random_state=0)

@@ -27,9 +27,9 @@ from optuna_treecv.engines.treecv.kernels.lanes import VECTOR_BYTES
 from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.estimators.base import layout_for
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.partition import Partition
 

@@ -31,12 +31,12 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.base import layout_for
 import optuna_treecv.paper
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 
 COMPILED = [

@@ -39,7 +39,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv import engine as treecv
-from optuna_treecv.reporting.history import load_evaluations
+from optuna_treecv.history import load_evaluations
 from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import model_store
 from optuna_treecv.storage.database import Database

@@ -14,8 +14,8 @@ import pytest
 
 from optuna_treecv import CVResult
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.reporting.history import load_evaluations
-from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
 
 VERSIONS = sorted(path for path in (Path(__file__).parent / "data").iterdir() if path.is_dir())
 

@@ -53,7 +53,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import split
 

@@ -23,7 +23,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
+from optuna_treecv.paper import LSQSGDRegressor
 
 ONE_PASS = SGDClassifier(max_iter=1, tol=None, random_state=0)
 CLASSIFIERS = [

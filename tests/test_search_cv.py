@@ -63,8 +63,8 @@ from optuna_treecv import pooled
 from optuna_treecv import RacingPruner
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 from optuna_treecv.search import stand_ins
 from optuna_treecv.search.scores import ranks_of

@@ -47,7 +47,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.estimators.checks import check_targets
-from optuna_treecv.reporting.history import load_evaluations
+from optuna_treecv.history import load_evaluations
 from optuna_treecv.rows.data import Data
 from optuna_treecv.scoring.fold_metrics import METRICS
 from optuna_treecv.scoring.metrics import LOSSES

@@ -35,13 +35,6 @@ from optuna_treecv.report import plot_choice
 from optuna_treecv.report import plot_fold_scores
 from optuna_treecv.report import plot_parameters
 from optuna_treecv.reporting.cli import main
-from optuna_treecv.reporting.dashboard import publish
-from optuna_treecv.reporting.figures import plot_choice
-from optuna_treecv.reporting.figures import plot_fold_scores
-from optuna_treecv.reporting.figures import plot_parameters
-from optuna_treecv.reporting.history import forget
-from optuna_treecv.reporting.history import load_evaluations
-from optuna_treecv.reporting.history import load_fold_scores
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 1e1, log=True)}
 SCORES = ["error", "roc_auc", "hinge", "balanced_accuracy", "f1_macro"]

@@ -37,10 +37,10 @@ from optuna_treecv.caching.prefix import Prefix
 from optuna_treecv.caching.results import SharedBetweenRuns
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.engines.treecv.shared_learner import SharedLearner
 from optuna_treecv.estimators.base import layout_for
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.partition import Phase
 

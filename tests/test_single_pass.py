@@ -26,10 +26,10 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.estimators.base import layout_for
+from optuna_treecv.paper import LSQSGDRegressor
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 
 PLAIN = {"alpha": 0.0, "fit_intercept": False, "shuffle": False}

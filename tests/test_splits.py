@@ -41,7 +41,7 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingGaussianDensity
 
 pytestmark = pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
 

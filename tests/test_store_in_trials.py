@@ -30,8 +30,8 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv._kernels import FORMAT
 import optuna_treecv.caching.keys
-from optuna_treecv.reporting.history import load_evaluations
-from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import MAX_SCORE_ROWS
 from optuna_treecv.storage.model_store import Kept

@@ -21,9 +21,9 @@ from optuna_treecv import RacingPruner
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.core.result import Curve
+from optuna_treecv.dashboard import publish
 from optuna_treecv.engines.ensembles import sklearn as growing
-from optuna_treecv.reporting.dashboard import publish
-from optuna_treecv.reporting.figures import plot_trees
+from optuna_treecv.report import plot_trees
 from optuna_treecv.study.racing import chance_to_win
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import early_and_final

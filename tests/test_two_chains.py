@@ -12,10 +12,10 @@ from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
-from optuna_treecv.engines.treecv.learners.sgd import LSQSGDRegressor
 from optuna_treecv.engines.treecv.walk import trains_pairs
 from optuna_treecv.engines.treecv.walk import walk_tree
 from optuna_treecv.estimators.base import layout_for
+from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.partition import Partition

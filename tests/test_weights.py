@@ -42,8 +42,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
+from optuna_treecv.paper import StreamingGaussianDensity
+from optuna_treecv.paper import StreamingKMeans
 
 FOLDS = KFold(5, shuffle=True, random_state=0)
 TRIAL = optuna.trial.create_trial(value=0.0)

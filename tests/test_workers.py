@@ -14,8 +14,8 @@ from processes import Script
 import pytest
 from sqlalchemy import text
 
-from optuna_treecv.reporting.history import load_evaluations
-from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
 
 WORKER = Path(__file__).with_name("worker.py")
 make_objective = runpy.run_path(str(WORKER))["make_objective"]

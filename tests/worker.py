@@ -17,7 +17,7 @@ from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
 from optuna_treecv.caching import caches
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.model_store import WriteQueue
 

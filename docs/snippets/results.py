@@ -7,8 +7,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import treecv_objective
-from optuna_treecv.reporting.history import load_evaluations
-from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 STORE = "sqlite:///treecv_store.db"  # the store of optuna_treecv: the score of every fold

@@ -33,9 +33,9 @@ from sqlalchemy.exc import DBAPIError
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
 from optuna_treecv.reporting.cli import main as command
-from optuna_treecv.reporting.history import load_evaluations
-from optuna_treecv.reporting.history import load_fold_scores
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -461,7 +461,7 @@ def call_of_a_store(rng: np.random.Generator) -> Call:
     import optuna_treecv as ot
     from optuna_treecv import history
     from optuna_treecv import report
-    from optuna_treecv.reporting.dashboard import publish
+    from optuna_treecv.dashboard import publish
 
     folder = Path(tempfile.mkdtemp(dir=os.environ["HOSTILE_FOLDER"]))
     file = folder / "store.db"

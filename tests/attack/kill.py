@@ -30,8 +30,8 @@ from sqlalchemy import make_url
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
-from optuna_treecv.reporting.history import load_evaluations
-from optuna_treecv.reporting.history import load_fold_scores
+from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
 from optuna_treecv.storage import model_store
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import Leases

@@ -32,8 +32,8 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
-from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans
 from optuna_treecv.estimators.base import layout_for
+from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 5

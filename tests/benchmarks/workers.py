@@ -35,7 +35,7 @@ from sqlalchemy import create_engine
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
-from optuna_treecv.reporting.history import load_evaluations
+from optuna_treecv.history import load_evaluations
 from optuna_treecv.study.objective import TreeCVObjective
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -14,8 +14,8 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.reporting.dashboard import publish
-from optuna_treecv.reporting.history import load_evaluations
+from optuna_treecv.dashboard import publish
+from optuna_treecv.history import load_evaluations
 
 sys.path.append(str(Path(__file__).parents[1]))
 from browser import BROWSER  # noqa: E402

@@ -1,5 +1,5 @@
-from optuna_treecv.reporting.figures import plot_choice
-from optuna_treecv.reporting.figures import plot_fold_scores
+from optuna_treecv.report import plot_choice
+from optuna_treecv.report import plot_fold_scores
 
 
 __all__ = ["plot_choice", "plot_fold_scores"]
