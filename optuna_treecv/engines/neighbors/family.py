@@ -443,6 +443,8 @@ class NeighborFolds(Family):
         order = np.argsort(places)  # in the order of the splitter
         known = lists.distances[order, : int(lists.n_known[0]) + 1]
         search, is_tree = _part_search(model, X), _is_tree(model)
+        if not is_tree and len(places) < _TILE:  # rounded in another way than a whole tile
+            search = None
         if search is not None and not is_tree:
             at = _whole_tiles(places[doubts[asked].any(axis=0)])
             if not np.array_equal(search(take_rows(X, at), known.shape[1])[0], known[at]):
