@@ -22,7 +22,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.core.run import Run
 import optuna_treecv.study.batches
-from optuna_treecv.study.space import GridSampler
+from optuna_treecv.study.grids import GridSampler
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 4))

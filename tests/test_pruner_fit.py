@@ -27,6 +27,7 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.study import study_check
+from optuna_treecv.study.space import Space
 
 ALPHA = {"alpha": FloatDistribution(1e-6, 1e2, log=True)}
 DEPTH = {"max_depth": IntDistribution(1, 6)}
@@ -251,7 +252,7 @@ def test_a_pruner_that_takes_longer_than_the_evaluations_is_named(monkeypatch):
 
 
 def test_a_pruner_that_takes_less_is_not_named(monkeypatch):
-    check = study_check.StudyCheck(None, None)
+    check = study_check.StudyCheck(None, Space(None))
     monkeypatch.setattr(study_check, "perf_counter", lambda: Slow.now)
     Slow.now = 0.0
     study = optuna.create_study(pruner=Slow())

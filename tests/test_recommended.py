@@ -33,9 +33,9 @@ from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import paper
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.study.recommended import recommended_space
+from optuna_treecv.study.recommended import TABLE
 from optuna_treecv.study.space import as_space
-from optuna_treecv.study.space import recommended_space
-from optuna_treecv.study.space import TABLE
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "spaces.rst"
 ENTRIES = [(package, name) for package, names, _ in TABLE for name in names.split()]
@@ -197,7 +197,7 @@ def test_a_stored_study_goes_on(tmp_path):
 def test_libraries_of_other_learners_are_imported_by_their_users_alone(tmp_path):
     code = (
         "import sys, numpy as np, optuna_treecv\n"
-        "from optuna_treecv.study.space import recommended_space\n"
+        "from optuna_treecv.study.recommended import recommended_space\n"
         "from sklearn.linear_model import SGDClassifier\n"
         "recommended_space(SGDClassifier())\n"
         "optuna_treecv.tree_cross_validate(SGDClassifier(), np.eye(20), np.arange(20) % 2)\n"

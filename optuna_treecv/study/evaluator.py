@@ -99,7 +99,7 @@ class Evaluator:
         self.cross_validation = cross_validation
         self.report = report
         self.database = database
-        self.study_check = StudyCheck(cross_validation, space.grids)
+        self.study_check = StudyCheck(cross_validation, space)
         self.known_scores = KnownScores(database)
         self._planned: _Planned | None = None  # the last one
 

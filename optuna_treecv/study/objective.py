@@ -49,13 +49,13 @@ from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.evaluator import Evaluator
+from optuna_treecv.study.grids import GridSampler
 from optuna_treecv.study.honest import Honest
 from optuna_treecv.study.honest import honest_of
 from optuna_treecv.study.nested import Nested
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import as_space
 from optuna_treecv.study.space import check_given
-from optuna_treecv.study.space import GridSampler
 from optuna_treecv.study.space import Space
 from optuna_treecv.study.trial_loop import TrialLoop
 

@@ -21,10 +21,8 @@ from math import sqrt
 import os
 import re
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
-import optuna
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
@@ -32,7 +30,6 @@ from optuna.distributions import IntDistribution
 from optuna.trial import FixedTrial
 from optuna.trial import FrozenTrial
 from optuna.trial import Trial
-from optuna.trial import TrialState
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
@@ -40,8 +37,9 @@ from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
-from optuna_treecv.core.settings import is_number
 from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.study.recommended import recommended_space
+from optuna_treecv.study.recommended import suggest_parameter
 
 #: A grid: the values of each parameter, or their codes (``Axis``).
 Grid = dict[str, list[Any]]
@@ -330,6 +328,19 @@ class Space:
                 )
         return self._at_values(trial.params, argument, not self.axes, n_epochs)
 
+    def has_point(self, values: Mapping[str, Any]) -> bool:
+        """Return whether params are a point of a grid."""
+        return any(_is_point_of(grid, values) for grid in self.grids or ())
+
+    def points_beside(
+        self, values: Mapping[str, Any], lanes: Collection[str]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the points of the grids that differ from one of them only in ``lanes``."""
+        for grid in self.grids or () if self.has_point(values) else ():
+            axes = {name: axis if name in lanes else [values[name]] for name, axis in grid.items()}
+            if _is_point_of({name: grid[name] for name in grid if name not in lanes}, values):
+                yield from product(*axes.values())
+
     def _at_values(
         self, values: Mapping[str, Any], argument: str, may_have_more: bool, n_epochs: int | None
     ) -> Candidate:
@@ -364,6 +375,10 @@ class Space:
                 f"parameters of {name_of(self.estimator)}, got {values!r}."
             )
         return dict(values)
+
+
+def _is_point_of(grid: Grid, values: Mapping[str, Any]) -> bool:
+    return all(values[name] in codes for name, codes in grid.items())
 
 
 def as_space(estimator: Any, param_distributions: Any, param_grid: Any) -> Space:
@@ -411,13 +426,13 @@ def _axes_of(distributions: Any, estimator: Any) -> dict[str, Axis]:
     if distributions is not None and not isinstance(distributions, Mapping):
         raise ValueError(
             "param_distributions must be a dict such as "
-            f"{{{_suggest_parameter(estimator)!r}: loguniform(...)}} or 'auto', got "
+            f"{{{suggest_parameter(estimator)!r}: loguniform(...)}} or 'auto', got "
             f"{distributions!r}."
         )
     if not distributions:
         raise ValueError(
             "param_distributions must name at least one parameter to search, such as "
-            f"{{{_suggest_parameter(estimator)!r}: ...}}, if there is no param_grid."
+            f"{{{suggest_parameter(estimator)!r}: ...}}, if there is no param_grid."
         )
     axes = {name: _axis_from(name, one) for name, one in distributions.items()}
     lists = {name: axis.values for name, axis in axes.items()}
@@ -465,7 +480,7 @@ def _full_grids(param_grid: Any, estimator: Any) -> list[Grid]:
     for grid in param_grid if is_list else [param_grid]:
         if not isinstance(grid, Mapping):
             raise ValueError(
-                f"param_grid must be a dict such as {{{_suggest_parameter(estimator)!r}: [...]}}, "
+                f"param_grid must be a dict such as {{{suggest_parameter(estimator)!r}: [...]}}, "
                 f"or a list of such dicts, got {grid!r}."
             )
         for name, values in grid.items():
@@ -603,272 +618,3 @@ def _code(trial: Any, name: str, axis: Axis) -> Any:
     value = suggest(name, one.low, one.high, step=one.step, log=one.log)
     # A FixedTrial may have any other one.
     return value if isinstance(trial, Trial) else axis.code_of(value)
-
-
-# Grids: their points, and a sampler of them.
-
-# How often points have failed; of the first trials, as far as all of them are over, the point if
-# it failed, else None; and the points that none of these has completed.
-_Seen = tuple[Counter[int | None], list[int | None], set[int | None]]
-
-
-class GridSampler(optuna.samplers.GridSampler):
-    """Optuna's grid sampler, for grids of hundreds of points and for unions of grids.
-
-    After each trial, Optuna's sampler compares the grid of every trial with its own, value by
-    value: n points cost n^3 comparisons per study, which can outlast the training. Two grids that
-    are equal as a whole need none of these. A point whose trial failed, or was interrupted, is
-    evaluated again after all others, where Optuna's sampler counts it as visited.
-
-    Parameters
-    ----------
-    grids : list of dict of str to list
-        Grids of the same parameters. A point of several grids is visited once.
-    seed : int, default=None
-        The seed of the order in which the points come.
-    """
-
-    def __init__(self, grids: Sequence[Grid], seed: int | None = None) -> None:
-        self._seen: WeakKeyDictionary[optuna.Study, _Seen] = WeakKeyDictionary()
-        if len(grids) == 1:
-            super().__init__(grids[0], seed)
-            self._as_text = repr(self._search_space)
-            return
-        super().__init__({}, seed)
-        self._param_names = sorted(grids[0])
-        # By this, trials are known to be of the same grid; a list of all points would be long.
-        self._search_space = {
-            name: [grid[name] for grid in grids]  # type: ignore[misc]  # lists of values
-            for name in self._param_names
-        }
-        self._as_text = repr(self._search_space)
-        points = (product(*(grid[name] for name in self._param_names)) for grid in grids)
-        self._all_grids = list(dict.fromkeys(chain(*points)))  # codes that differ are not equal
-        self._n_min_trials = len(self._all_grids)
-        self._rng.rng.shuffle(self._all_grids)  # type: ignore[arg-type]  # as Optuna does
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_seen": None}  # weak references cannot be pickled
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _seen=WeakKeyDictionary())
-
-    def after_trial(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
-        """Stop the study after the last point; Optuna's sampler fails after enqueued trials."""
-        point = trial.system_attrs.get("grid_id")
-        failures, _, _ = self._seen_in(study)
-        if state == TrialState.FAIL:
-            failures[point] += 1
-        remaining_points = set(chain(*self._open(study)))
-        if state != TrialState.FAIL:
-            remaining_points.discard(point)  # its trial is still a running one
-        if not remaining_points:
-            failures.clear()  # a later call tries these points again
-            study.stop()
-
-    def _get_unvisited_grid_ids(self, study: optuna.Study) -> list[int]:
-        """Return points without a trial, or else failed ones, or else running ones."""
-        return [one for one in next(filter(None, self._open(study)), ()) if one is not None]
-
-    def _open(self, study: optuna.Study) -> tuple[set[int | None], ...]:
-        """Return the points to evaluate: without a trial, those that failed, and running ones.
-
-        A point that has failed twice is none of them, so that the study ends.
-        """
-        failures, over, left = self._seen_in(study)
-        trials = study._storage.get_all_trials(study._study_id, deepcopy=False)
-        while len(over) < len(trials) and trials[len(over)].state.is_finished():
-            trial = trials[len(over)]
-            point, has_failed = self._point_of(trial), trial.state == TrialState.FAIL
-            over.append(point if has_failed else None)
-            if not has_failed:
-                left.discard(point)
-        points: dict[TrialState, set[int | None]] = {state: set() for state in TrialState}
-        for trial in trials[len(over) :]:
-            points[trial.state].add(self._point_of(trial))
-        open_points = left - points[TrialState.COMPLETE] - points[TrialState.PRUNED]
-        open_points -= {point for point, times in list(failures.items()) if times > 1}
-        running = open_points & points[TrialState.RUNNING]
-        failed = open_points & points[TrialState.FAIL].union(over) - running
-        return open_points - failed - running, failed, running
-
-    def _seen_in(self, study: optuna.Study) -> _Seen:
-        """Return what was seen of a study so far."""
-        seen = self._seen.get(study)
-        if seen is None:  # another thread must not see the set before it is full
-            every = set[int | None](range(self._n_min_trials))
-            seen = self._seen.setdefault(study, (Counter(), [], every))
-        return seen
-
-    def _point_of(self, trial: FrozenTrial) -> int | None:
-        """Return the number of a trial's point; None if it is of another grid, or enqueued."""
-        point: int | None = trial.system_attrs.get("grid_id")
-        is_ours = point is not None and self._same_search_space(trial.system_attrs["search_space"])
-        return point if is_ours else None
-
-    def _same_search_space(self, search_space: Mapping[str, Sequence[Any]]) -> bool:
-        # As texts, in which 1, 1.0 and True differ.
-        return search_space is self._search_space or repr(search_space) == self._as_text
-
-
-def points_beside(
-    grids: Sequence[Grid], values: Mapping[str, Any], lanes: Collection[str]
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the points of the grids that differ from one of their points only in ``lanes``."""
-    if not any(is_point_of(grid, values) for grid in grids):
-        return
-    for grid in grids:
-        axes = {name: axis if name in lanes else [values[name]] for name, axis in grid.items()}
-        if is_point_of({name: grid[name] for name in grid if name not in lanes}, values):
-            yield from product(*axes.values())
-
-
-def is_point_of(grid: Grid, values: Mapping[str, Any]) -> bool:
-    """Return whether values are a point of a grid."""
-    return all(values[name] in codes for name, codes in grid.items())
-
-
-# The recommended spaces.
-
-
-def _log(low: float, high: float) -> BaseDistribution:
-    """Return a range of floats, or of integers where both ends are, on a log scale."""
-    if isinstance(low, int) and isinstance(high, int):
-        return IntDistribution(low, high, log=True)
-    return FloatDistribution(low, high, log=True)
-
-
-_OF_TREES: dict[str, BaseDistribution] = {
-    "max_depth": _log(2, 32),
-    "min_samples_leaf": _log(1, 100),
-}
-
-# The search spaces of ``param_distributions="auto"``: (package, classes, space);
-# docs/reference/spaces.rst shows the same.
-TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
-    (
-        "optuna_treecv",
-        "AveragedSGDClassifier AveragedSGDRegressor PegasosClassifier "
-        "StreamingSVRGClassifier StreamingSVRGRegressor",
-        {"alpha": _log(1e-8, 1.0)},
-    ),
-    ("optuna_treecv", "LSQSGDRegressor", {"step_size": _log(1e-4, 1.0), "radius": _log(0.1, 1e3)}),
-    ("optuna_treecv", "StreamingGaussianDensity", {"reg_covar": _log(1e-8, 1.0)}),
-    ("optuna_treecv", "HistTreeClassifier HistTreeRegressor", _OF_TREES),
-    ("sklearn", "Ridge RidgeClassifier", {"alpha": _log(1e-4, 1e6)}),
-    ("sklearn", "Lasso", {"alpha": _log(1e-5, 1e2)}),
-    ("sklearn", "ElasticNet", {"alpha": _log(1e-5, 1e2), "l1_ratio": FloatDistribution(0.05, 1)}),
-    ("sklearn", "LogisticRegression LinearSVC", {"C": _log(1e-4, 1e4)}),
-    ("sklearn", "SGDClassifier SGDRegressor", {"alpha": _log(1e-7, 0.1)}),
-    (
-        "sklearn",
-        "KNeighborsClassifier KNeighborsRegressor",
-        {
-            "n_neighbors": _log(1, 50),
-            "weights": CategoricalDistribution(["uniform", "distance"]),
-            "p": CategoricalDistribution([1, 2]),
-        },
-    ),
-    (
-        "sklearn",
-        "DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier ExtraTreeRegressor",
-        _OF_TREES,
-    ),
-    (
-        "sklearn",
-        "RandomForestClassifier RandomForestRegressor ExtraTreesClassifier ExtraTreesRegressor",
-        {"max_features": FloatDistribution(0.1, 1), "min_samples_leaf": _log(1, 50)},
-    ),
-    (
-        "sklearn",
-        "HistGradientBoostingClassifier HistGradientBoostingRegressor",
-        {
-            "learning_rate": _log(0.01, 0.5),
-            "max_iter": _log(50, 500),
-            "max_leaf_nodes": _log(8, 128),
-            "min_samples_leaf": _log(5, 100),
-            "l2_regularization": _log(1e-6, 10.0),
-            "max_features": FloatDistribution(0.3, 1),
-        },
-    ),
-    (
-        "lightgbm",
-        "LGBMClassifier LGBMRegressor",
-        {
-            "learning_rate": _log(0.01, 0.5),
-            "n_estimators": _log(50, 500),
-            "num_leaves": _log(8, 128),
-            "min_child_samples": _log(5, 100),
-            "reg_lambda": _log(1e-6, 10.0),
-            "colsample_bytree": FloatDistribution(0.3, 1),
-        },
-    ),
-    (
-        "xgboost",
-        "XGBClassifier XGBRegressor",
-        {
-            "learning_rate": _log(0.01, 0.5),
-            "n_estimators": _log(50, 500),
-            "max_depth": IntDistribution(2, 10),
-            "min_child_weight": _log(1, 30),
-            "reg_lambda": _log(1e-3, 10.0),
-            "subsample": FloatDistribution(0.5, 1),
-            "colsample_bytree": FloatDistribution(0.3, 1),
-        },
-    ),
-]
-
-
-def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
-    """Return the recommended distributions of an estimator's parameters.
-
-    Those of a Pipeline are the ones of its last step. A parameter that has another value than its
-    default keeps that value, and is not searched.
-
-    Raises
-    ------
-    ValueError
-        If none is known, or no parameter is left to search.
-    """
-    prefix, last, space = _find_last_step(estimator)
-    if space is None:
-        raise ValueError(
-            f"param_distributions='auto' knows no space for {name_of(last)}; use a dict such as "
-            f"{{{_suggest_parameter(estimator)!r}: FloatDistribution(...)}} instead. The user "
-            "guide lists the estimators that it knows (Search spaces)."
-        )
-    params, default = last.get_params(deep=False), type(last)().get_params(deep=False)
-    names_to_search = [name for name in space if np.array_equal(params[name], default[name])]
-    if not names_to_search:
-        raise ValueError(
-            f"param_distributions='auto' searches {', '.join(space)} of {name_of(last)}, which "
-            "must have the default value to be searched, got "
-            f"{', '.join(f'{name}={params[name]!r}' for name in space)}."
-        )
-    return {prefix + name: space[name] for name in names_to_search}
-
-
-def _find_last_step(estimator: Any) -> tuple[str, Any, dict[str, BaseDistribution] | None]:
-    """Return the prefix of the last step's parameters, the step, and its recommended space."""
-    prefix, last = "", estimator
-    while isinstance(last, Pipeline):
-        name, last = last.steps[-1]
-        prefix = f"{prefix}{name}__"
-    kind = type(last)
-    package = kind.__module__.partition(".")[0]
-    spaces = (one for of, names, one in TABLE if of == package and kind.__name__ in names.split())
-    return prefix, last, next(spaces, None)
-
-
-def _suggest_parameter(estimator: Any) -> str:
-    """Return the name of a parameter that could be searched, for error messages."""
-    prefix, last, space = _find_last_step(estimator)
-    params = last.get_params()
-    numbers = [name for name, value in params.items() if is_number(value)]
-    return prefix + next(iter(space or numbers or params), "...")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -25,8 +24,7 @@ from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.records import facts_of_study
 from optuna_treecv.study.records import facts_of_trial
 from optuna_treecv.study.records import STUDY_ATTRIBUTE
-from optuna_treecv.study.space import Grid
-from optuna_treecv.study.space import is_point_of
+from optuna_treecv.study.space import Space
 
 # The methods that train models by passes of partial_fit, as trials name them.
 _ONE_PASS = ("treecv", "chain", "standard", "progressive")
@@ -50,14 +48,13 @@ class StudyCheck:
     ----------
     cross_validation : CrossValidation
         That of the objective.
-    grids : list of dict or None
-        The grids of its ``param_grid``.
+    space : Space
     """
 
-    def __init__(self, cross_validation: CrossValidation, grids: Sequence[Grid] | None) -> None:
+    def __init__(self, cross_validation: CrossValidation, space: Space) -> None:
         self.cross_validation = cross_validation
-        self._grids = grids
-        self._keeps_to_grid = True
+        self._space = space
+        self._keeps_to_grid = space.grids is not None
         self._visited: set[bytes] = set()  # points of the grid; no more than these
         # Attributes as compared.
         self._known: WeakKeyDictionary[optuna.Study, Mapping[str, Any]] = WeakKeyDictionary()
@@ -114,7 +111,7 @@ class StudyCheck:
                 self._mixed.add(study)
             if is_first:
                 warn_caller(_why_mixed(study, trial, run))
-        if self._grids is not None and self._keeps_to_grid:
+        if self._keeps_to_grid:
             self._check_sampler(study, trial)
 
     def epochs_in(self, study: optuna.Study | None) -> int | None:
@@ -209,11 +206,10 @@ class StudyCheck:
             )
 
     def _check_sampler(self, study: optuna.Study, trial: Any) -> None:
-        assert self._grids is not None
         if isinstance(study.sampler, optuna.samplers.GridSampler):
             return
         name = first_key(trial.params, encode)
-        is_on_grid = any(is_point_of(grid, trial.params) for grid in self._grids)
+        is_on_grid = self._space.has_point(trial.params)
         with self._lock:
             if is_on_grid and name not in self._visited:
                 self._visited |= set() if name is None else {name}

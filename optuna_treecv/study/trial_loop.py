@@ -26,7 +26,6 @@ from optuna_treecv.study.race import Race
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.records import PROGRESS_ATTRIBUTE
 from optuna_treecv.study.records import record_trial
-from optuna_treecv.study.space import points_beside
 
 
 class TrialLoop:
@@ -96,16 +95,14 @@ class TrialLoop:
         They can all be evaluated side by side with the given trial, whose run is ``run``. If the
         trial is not at a point of the grid, there are none.
         """
-        evaluator, grids = self.evaluator, self.evaluator.space.grids
-        assert grids is not None
-        names = list(grids[0])
+        evaluator, names = self.evaluator, list(self.evaluator.space.axes)
         mine = {name: trial.params[name] for name in names}
         lanes = run.plan.capabilities.shared_parameters
         trials = trial.study.get_trials(deepcopy=False)
         seen = {tuple(one.params.get(name) for name in names) for one in trials}
         ahead = self.batches.ahead.setdefault(trial.study, {})
         n_epochs = evaluator.study_check.epochs_in(trial.study)
-        for point in points_beside(grids, mine, lanes):
+        for point in evaluator.space.points_beside(mine, lanes):
             if point in seen:
                 continue
             seen.add(point)

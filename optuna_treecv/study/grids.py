@@ -1,0 +1,122 @@
+"""A sampler of grids of hundreds of points, and of unions of grids."""
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Sequence
+from itertools import chain
+from itertools import product
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import optuna
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
+
+# How often points have failed; of the first trials, as far as all of them are over, the point if
+# it failed, else None; and the points that none of these has completed.
+_Seen = tuple[Counter[int | None], list[int | None], set[int | None]]
+
+
+class GridSampler(optuna.samplers.GridSampler):
+    """Optuna's grid sampler, for grids of hundreds of points and for unions of grids.
+
+    After each trial, Optuna's sampler compares the grid of every trial with its own, value by
+    value: n points cost n^3 comparisons per study, which can outlast the training. Two grids that
+    are equal as a whole need none of these. A point whose trial failed, or was interrupted, is
+    evaluated again after all others, where Optuna's sampler counts it as visited.
+
+    Parameters
+    ----------
+    grids : list of dict of str to list
+        Grids of the same parameters. A point of several grids is visited once.
+    seed : int, default=None
+        The seed of the order in which the points come.
+    """
+
+    def __init__(self, grids: Sequence[Mapping[str, list[Any]]], seed: int | None = None) -> None:
+        self._seen: WeakKeyDictionary[optuna.Study, _Seen] = WeakKeyDictionary()
+        if len(grids) == 1:
+            super().__init__(grids[0], seed)
+            self._as_text = repr(self._search_space)
+            return
+        super().__init__({}, seed)
+        self._param_names = sorted(grids[0])
+        # By this, trials are known to be of the same grid; a list of all points would be long.
+        self._search_space = {
+            name: [grid[name] for grid in grids]  # type: ignore[misc]  # lists of values
+            for name in self._param_names
+        }
+        self._as_text = repr(self._search_space)
+        points = (product(*(grid[name] for name in self._param_names)) for grid in grids)
+        self._all_grids = list(dict.fromkeys(chain(*points)))  # codes that differ are not equal
+        self._n_min_trials = len(self._all_grids)
+        self._rng.rng.shuffle(self._all_grids)  # type: ignore[arg-type]  # as Optuna does
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_seen": None}  # weak references cannot be pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _seen=WeakKeyDictionary())
+
+    def after_trial(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Stop the study after the last point; Optuna's sampler fails after enqueued trials."""
+        point = trial.system_attrs.get("grid_id")
+        failures, _, _ = self._seen_in(study)
+        if state == TrialState.FAIL:
+            failures[point] += 1
+        remaining_points = set(chain(*self._open(study)))
+        if state != TrialState.FAIL:
+            remaining_points.discard(point)  # its trial is still a running one
+        if not remaining_points:
+            failures.clear()  # a later call tries these points again
+            study.stop()
+
+    def _get_unvisited_grid_ids(self, study: optuna.Study) -> list[int]:
+        """Return points without a trial, or else failed ones, or else running ones."""
+        return [one for one in next(filter(None, self._open(study)), ()) if one is not None]
+
+    def _open(self, study: optuna.Study) -> tuple[set[int | None], ...]:
+        """Return the points to evaluate: without a trial, those that failed, and running ones.
+
+        A point that has failed twice is none of them, so that the study ends.
+        """
+        failures, over, left = self._seen_in(study)
+        trials = study._storage.get_all_trials(study._study_id, deepcopy=False)
+        while len(over) < len(trials) and trials[len(over)].state.is_finished():
+            trial = trials[len(over)]
+            point, has_failed = self._point_of(trial), trial.state == TrialState.FAIL
+            over.append(point if has_failed else None)
+            if not has_failed:
+                left.discard(point)
+        points: dict[TrialState, set[int | None]] = {state: set() for state in TrialState}
+        for trial in trials[len(over) :]:
+            points[trial.state].add(self._point_of(trial))
+        open_points = left - points[TrialState.COMPLETE] - points[TrialState.PRUNED]
+        open_points -= {point for point, times in list(failures.items()) if times > 1}
+        running = open_points & points[TrialState.RUNNING]
+        failed = open_points & points[TrialState.FAIL].union(over) - running
+        return open_points - failed - running, failed, running
+
+    def _seen_in(self, study: optuna.Study) -> _Seen:
+        """Return what was seen of a study so far."""
+        seen = self._seen.get(study)
+        if seen is None:  # another thread must not see the set before it is full
+            every = set[int | None](range(self._n_min_trials))
+            seen = self._seen.setdefault(study, (Counter(), [], every))
+        return seen
+
+    def _point_of(self, trial: FrozenTrial) -> int | None:
+        """Return the number of a trial's point; None if it is of another grid, or enqueued."""
+        point: int | None = trial.system_attrs.get("grid_id")
+        is_ours = point is not None and self._same_search_space(trial.system_attrs["search_space"])
+        return point if is_ours else None
+
+    def _same_search_space(self, search_space: Mapping[str, Sequence[Any]]) -> bool:
+        # As texts, in which 1, 1.0 and True differ.
+        return search_space is self._search_space or repr(search_space) == self._as_text

@@ -1,0 +1,150 @@
+"""The search spaces of ``param_distributions="auto"``."""
+
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.distributions import CategoricalDistribution
+from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
+from sklearn.pipeline import Pipeline
+
+from optuna_treecv.core.settings import is_number
+from optuna_treecv.estimators.traits import name_of
+
+
+def _log(low: float, high: float) -> BaseDistribution:
+    """Return a range of floats, or of integers where both ends are, on a log scale."""
+    if isinstance(low, int) and isinstance(high, int):
+        return IntDistribution(low, high, log=True)
+    return FloatDistribution(low, high, log=True)
+
+
+_OF_TREES: dict[str, BaseDistribution] = {
+    "max_depth": _log(2, 32),
+    "min_samples_leaf": _log(1, 100),
+}
+
+#: (package, classes, space) of each;
+#: docs/reference/spaces.rst shows the same.
+TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
+    (
+        "optuna_treecv",
+        "AveragedSGDClassifier AveragedSGDRegressor PegasosClassifier "
+        "StreamingSVRGClassifier StreamingSVRGRegressor",
+        {"alpha": _log(1e-8, 1.0)},
+    ),
+    ("optuna_treecv", "LSQSGDRegressor", {"step_size": _log(1e-4, 1.0), "radius": _log(0.1, 1e3)}),
+    ("optuna_treecv", "StreamingGaussianDensity", {"reg_covar": _log(1e-8, 1.0)}),
+    ("optuna_treecv", "HistTreeClassifier HistTreeRegressor", _OF_TREES),
+    ("sklearn", "Ridge RidgeClassifier", {"alpha": _log(1e-4, 1e6)}),
+    ("sklearn", "Lasso", {"alpha": _log(1e-5, 1e2)}),
+    ("sklearn", "ElasticNet", {"alpha": _log(1e-5, 1e2), "l1_ratio": FloatDistribution(0.05, 1)}),
+    ("sklearn", "LogisticRegression LinearSVC", {"C": _log(1e-4, 1e4)}),
+    ("sklearn", "SGDClassifier SGDRegressor", {"alpha": _log(1e-7, 0.1)}),
+    (
+        "sklearn",
+        "KNeighborsClassifier KNeighborsRegressor",
+        {
+            "n_neighbors": _log(1, 50),
+            "weights": CategoricalDistribution(["uniform", "distance"]),
+            "p": CategoricalDistribution([1, 2]),
+        },
+    ),
+    (
+        "sklearn",
+        "DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier ExtraTreeRegressor",
+        _OF_TREES,
+    ),
+    (
+        "sklearn",
+        "RandomForestClassifier RandomForestRegressor ExtraTreesClassifier ExtraTreesRegressor",
+        {"max_features": FloatDistribution(0.1, 1), "min_samples_leaf": _log(1, 50)},
+    ),
+    (
+        "sklearn",
+        "HistGradientBoostingClassifier HistGradientBoostingRegressor",
+        {
+            "learning_rate": _log(0.01, 0.5),
+            "max_iter": _log(50, 500),
+            "max_leaf_nodes": _log(8, 128),
+            "min_samples_leaf": _log(5, 100),
+            "l2_regularization": _log(1e-6, 10.0),
+            "max_features": FloatDistribution(0.3, 1),
+        },
+    ),
+    (
+        "lightgbm",
+        "LGBMClassifier LGBMRegressor",
+        {
+            "learning_rate": _log(0.01, 0.5),
+            "n_estimators": _log(50, 500),
+            "num_leaves": _log(8, 128),
+            "min_child_samples": _log(5, 100),
+            "reg_lambda": _log(1e-6, 10.0),
+            "colsample_bytree": FloatDistribution(0.3, 1),
+        },
+    ),
+    (
+        "xgboost",
+        "XGBClassifier XGBRegressor",
+        {
+            "learning_rate": _log(0.01, 0.5),
+            "n_estimators": _log(50, 500),
+            "max_depth": IntDistribution(2, 10),
+            "min_child_weight": _log(1, 30),
+            "reg_lambda": _log(1e-3, 10.0),
+            "subsample": FloatDistribution(0.5, 1),
+            "colsample_bytree": FloatDistribution(0.3, 1),
+        },
+    ),
+]
+
+
+def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
+    """Return the recommended distributions of an estimator's parameters.
+
+    Those of a Pipeline are the ones of its last step. A parameter that has another value than its
+    default keeps that value, and is not searched.
+
+    Raises
+    ------
+    ValueError
+        If none is known, or no parameter is left to search.
+    """
+    prefix, last, space = _find_last_step(estimator)
+    if space is None:
+        raise ValueError(
+            f"param_distributions='auto' knows no space for {name_of(last)}; use a dict such as "
+            f"{{{suggest_parameter(estimator)!r}: FloatDistribution(...)}} instead. The user "
+            "guide lists the estimators that it knows (Search spaces)."
+        )
+    params, default = last.get_params(deep=False), type(last)().get_params(deep=False)
+    names_to_search = [name for name in space if np.array_equal(params[name], default[name])]
+    if not names_to_search:
+        raise ValueError(
+            f"param_distributions='auto' searches {', '.join(space)} of {name_of(last)}, which "
+            "must have the default value to be searched, got "
+            f"{', '.join(f'{name}={params[name]!r}' for name in space)}."
+        )
+    return {prefix + name: space[name] for name in names_to_search}
+
+
+def _find_last_step(estimator: Any) -> tuple[str, Any, dict[str, BaseDistribution] | None]:
+    """Return the prefix of the last step's parameters, the step, and its recommended space."""
+    prefix, last = "", estimator
+    while isinstance(last, Pipeline):
+        name, last = last.steps[-1]
+        prefix = f"{prefix}{name}__"
+    kind = type(last)
+    package = kind.__module__.partition(".")[0]
+    spaces = (one for of, names, one in TABLE if of == package and kind.__name__ in names.split())
+    return prefix, last, next(spaces, None)
+
+
+def suggest_parameter(estimator: Any) -> str:
+    """Return the name of a parameter that could be searched, for error messages."""
+    prefix, last, space = _find_last_step(estimator)
+    params = last.get_params()
+    numbers = [name for name, value in params.items() if is_number(value)]
+    return prefix + next(iter(space or numbers or params), "...")
