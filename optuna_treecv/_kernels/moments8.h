@@ -6,7 +6,6 @@
 
 /* Merge the moments of the rows start..stop-1, or order[start], ..., order[stop-1], in eight columns: the mean of the
  * new rows first, then their squared deviations from it. X, mean and M2 begin at the first of the columns. */
-#ifdef VECTOR_TYPES
 #define DEFINE_MERGE8(T)                                                                                               \
     static INLINED void merge8_##T(const T *X, ptrdiff_t width, ptrdiff_t start, ptrdiff_t stop,                       \
                                    const uint32_t *order, double n_seen, double *mean, double *M2)                     \
@@ -36,29 +35,6 @@
             PART(double, M2) += squares[p] + delta * delta * product;                                                  \
         }                                                                                                              \
     }
-#else
-#define DEFINE_MERGE8(T)                                                                                               \
-    static INLINED void merge8_##T(const T *X, ptrdiff_t width, ptrdiff_t start, ptrdiff_t stop,                       \
-                                   const uint32_t *order, double n_seen, double *mean, double *M2)                     \
-    {                                                                                                                  \
-        double m = (double)(stop - start), share = m / (n_seen + m), product = n_seen * share;                         \
-        for (ptrdiff_t j = 0; j < 8; j++) {                                                                            \
-            double sum = 0, squares = 0;                                                                               \
-            for (ptrdiff_t i = start; i < stop; i++)                                                                   \
-                sum += (double)X[(order ? order[i] : i) * width + j];                                                  \
-            if (stop - start > 1) {                                                                                    \
-                sum /= m;                                                                                              \
-                for (ptrdiff_t i = start; i < stop; i++) {                                                             \
-                    double d = (double)X[(order ? order[i] : i) * width + j] - sum;                                    \
-                    squares += d * d;                                                                                  \
-                }                                                                                                      \
-            }                                                                                                          \
-            double delta = sum - mean[j];                                                                              \
-            mean[j] += delta * share;                                                                                  \
-            M2[j] += squares + delta * delta * product;                                                                \
-        }                                                                                                              \
-    }
-#endif
 
 /* Find the number, the mean and the squared deviations of the values that are not missing (NaN) in eight columns; the
  * mean is 0 where there is none. */

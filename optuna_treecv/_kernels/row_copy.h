@@ -31,18 +31,6 @@ static INLINED void stream_number(const void *x, void *out, size_t n_bytes)
 #define stream_number(x, out, n_bytes) memcpy(out, x, n_bytes)
 #endif
 
-#ifdef VECTOR_TYPES
-#define CHECKS(T, checks) VEC8(T, checks)
-#define CHECK8(T, x, checks) PARTS(T) checks[p] += 0 * PART(T, x)
-#define SUM_CHECKS(T, checks) sum8_##T(checks)
-#else
-#define CHECKS(T, checks) T checks = 0
-#define CHECK8(T, x, checks)                                                                                           \
-    for (int l = 0; l < 8; l++)                                                                                        \
-    checks += 0 * (x)[l]
-#define SUM_CHECKS(T, checks) (checks)
-#endif
-
 #define DEFINE_ROW_COPY(T)                                                                                             \
     static INLINED void copy8_##T(const T *x, T *out, int past_cache)                                                  \
     {                                                                                                                  \
@@ -61,12 +49,12 @@ static INLINED void stream_number(const void *x, void *out, size_t n_bytes)
     }                                                                                                                  \
     static INLINED T copy_row_##T(const T *x, ptrdiff_t n, T last, T *out, ptrdiff_t width, int past_cache)            \
     {                                                                                                                  \
-        CHECKS(T, checks);                                                                                             \
+        VEC8(T, checks);                                                                                               \
         T check = 0;                                                                                                   \
         ptrdiff_t j = 0;                                                                                               \
         for (; j + 8 <= n; j += 8) {                                                                                   \
             copy8_##T(x + j, out + j, past_cache);                                                                     \
-            CHECK8(T, x + j, checks);                                                                                  \
+            PARTS(T) checks[p] += 0 * PART(T, x + j);                                                                  \
         }                                                                                                              \
         for (; j < n; j++) {                                                                                           \
             copy1_##T(x + j, out + j, past_cache);                                                                     \
@@ -76,7 +64,7 @@ static INLINED void stream_number(const void *x, void *out, size_t n_bytes)
             T padding = j == n ? last : 0;                                                                             \
             copy1_##T(&padding, out + j, past_cache);                                                                  \
         }                                                                                                              \
-        return SUM_CHECKS(T, checks) + check;                                                                          \
+        return sum8_##T(checks) + check;                                                                               \
     }
 
 DEFINE_ROW_COPY(double)

@@ -3,7 +3,7 @@
  *     ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)).
  * The vector types of GCC and Clang keep the eight sums in registers. GCC holds a vector that is wider than those of a
  * clone (dispatch.h) in memory, which takes six times as long; so eight numbers are in parts of 32 bytes, the width of
- * AVX2, or of 16 bytes. Other compilers use an array, with the same order. */
+ * AVX2, or of 16 bytes. For other compilers a part is one number, with the same order. */
 #ifndef OPTUNA_TREECV_VEC8_H
 #define OPTUNA_TREECV_VEC8_H
 
@@ -39,8 +39,6 @@ typedef int32_t bits2_float __attribute__((vector_size(16)));
 #define PARTS(T) _Pragma("GCC unroll 4") for (int p = 0; p < 8 * (int)sizeof(T) / PART_BYTES; p++)
 #define PART(T, x) (*(part_##T *)((x) + p * (PART_BYTES / (int)sizeof(T))))
 
-/* The same in float64. */
-#define WIDE_double(x) PART(double, x)
 #define WIDE_float(x) __builtin_convertvector(*(const narrow_part *)((x) + p * (PART_BYTES / 8)), part_double)
 
 /* The two last additions, of four numbers. */
@@ -69,9 +67,40 @@ static INLINED float sum8_float(const part_float *of)
 #endif
 }
 
-/* The part y times the float64 f, rounded to its type. */
-#define BY_double(f, y) ((f) * (y))
 #define BY_float(f, y) __builtin_convertvector((f) * __builtin_convertvector(y, wide_part), part_float)
+
+#define DEFINE_IF_BELOW(T)                                                                                             \
+    static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
+    {                                                                                                                  \
+        vec2_##T one = {c}, compared = {x}, limits = {limit};                                                          \
+        one = (vec2_##T)((bits2_##T)one & (bits2_##T)(compared < limits));                                             \
+        return one[0];                                                                                                 \
+    }
+
+#else /* a part is one number */
+
+typedef double part_double;
+typedef float part_float;
+
+#define VEC8(T, name) T name[8] = {0}
+#define PARTS(T) for (int p = 0; p < 8; p++)
+#define PART(T, x) (x)[p]
+#define WIDE_float(x) (double)(x)[p]
+#define BY_float(f, y) (float)((f) * (double)(y))
+#define sum8_double SUM8
+#define sum8_float SUM8
+
+#define DEFINE_IF_BELOW(T)                                                                                             \
+    static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
+    {                                                                                                                  \
+        return x < limit ? c : 0;                                                                                      \
+    }
+
+#endif
+
+/* The part p of the eight numbers at x in float64, and the part y times the float64 f, rounded to its type. */
+#define WIDE_double(x) PART(double, x)
+#define BY_double(f, y) ((f) * (y))
 
 #define DEFINE_VEC8(T)                                                                                                 \
     static INLINED T dot8_##T(const T *a, const T *b, ptrdiff_t width)                                                 \
@@ -133,12 +162,6 @@ static INLINED float sum8_float(const part_float *of)
             }                                                                                                          \
         return sum8_##T(s);                                                                                            \
     }                                                                                                                  \
-    static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
-    {                                                                                                                  \
-        vec2_##T one = {c}, compared = {x}, limits = {limit};                                                          \
-        one = (vec2_##T)((bits2_##T)one & (bits2_##T)(compared < limits));                                             \
-        return one[0];                                                                                                 \
-    }                                                                                                                  \
     static INLINED T distance8_##T(const T *a, const T *b, ptrdiff_t width)                                            \
     {                                                                                                                  \
         VEC8(T, s);                                                                                                    \
@@ -151,73 +174,17 @@ static INLINED float sum8_float(const part_float *of)
         return sum8_##T(s);                                                                                            \
     }
 
-#else
-
-#define DEFINE_VEC8(T)                                                                                                 \
-    static INLINED T dot8_##T(const T *a, const T *b, ptrdiff_t width)                                                 \
-    {                                                                                                                  \
-        T s[8] = {0};                                                                                                  \
-        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
-            for (int l = 0; l < 8; l++)                                                                                \
-                s[l] += a[j + l] * b[j + l];                                                                           \
-        return SUM8(s);                                                                                                \
-    }                                                                                                                  \
-    static INLINED void axpy8_##T(T c, const T *x, T *y, ptrdiff_t width)                                              \
-    {                                                                                                                  \
-        for (ptrdiff_t j = 0; j < width; j++)                                                                          \
-            y[j] += c * x[j];                                                                                          \
-    }                                                                                                                  \
-    static INLINED void scale8_##T(const T *x, const T *shift, const T *factor, T *out, ptrdiff_t width)               \
-    {                                                                                                                  \
-        for (ptrdiff_t j = 0; j < width; j++)                                                                          \
-            out[j] = (x[j] - shift[j]) * factor[j];                                                                    \
-    }                                                                                                                  \
-    static INLINED void dots8_##T(const T *a, const T *b, const T *c, const T *d, ptrdiff_t width, T *ab, T *cd)       \
-    {                                                                                                                  \
-        *ab = dot8_##T(a, b, width);                                                                                   \
-        *cd = dot8_##T(c, d, width);                                                                                   \
-    }                                                                                                                  \
-    static INLINED void steps8_##T(T c, const T *x, T *y, const T *a, T d, const T *u, T *v, const T *b,               \
-                                   ptrdiff_t width, T *ya, T *vb)                                                      \
-    {                                                                                                                  \
-        axpy8_##T(c, x, y, width);                                                                                     \
-        axpy8_##T(d, u, v, width);                                                                                     \
-        dots8_##T(y, a, v, b, width, ya, vb);                                                                          \
-    }                                                                                                                  \
-    static INLINED T stepped8_##T(T c, const T *x, const T *y, double f, const T *a, ptrdiff_t width)                  \
-    {                                                                                                                  \
-        T s[8] = {0};                                                                                                  \
-        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
-            for (int l = 0; l < 8; l++) {                                                                              \
-                T y1 = y[j + l] + c * x[j + l];                                                                        \
-                s[l] += (T)(f * (double)y1) * a[j + l];                                                                \
-            }                                                                                                          \
-        return SUM8(s);                                                                                                \
-    }                                                                                                                  \
-    static INLINED T if_below_##T(T c, T x, T limit)                                                                   \
-    {                                                                                                                  \
-        return x < limit ? c : 0;                                                                                      \
-    }                                                                                                                  \
-    static INLINED T distance8_##T(const T *a, const T *b, ptrdiff_t width)                                            \
-    {                                                                                                                  \
-        T s[8] = {0};                                                                                                  \
-        for (ptrdiff_t j = 0; j < width; j += 8)                                                                       \
-            for (int l = 0; l < 8; l++)                                                                                \
-                s[l] += (a[j + l] - b[j + l]) * (a[j + l] - b[j + l]);                                                 \
-        return SUM8(s);                                                                                                \
-    }
-
-#endif
-
 DEFINE_VEC8(double)
 DEFINE_VEC8(float)
+DEFINE_IF_BELOW(double)
+DEFINE_IF_BELOW(float)
 
 /* The same for float64 sums q and float32 rows x, computed in float64: q . x, and q += c x. With AVX-512, two parts
  * take a tenth longer than one vector. */
 static INLINED double dot8_mixed(const double *q, const float *x, ptrdiff_t width)
 {
-#ifdef VECTOR_TYPES
     VEC8(double, s);
+#ifdef HAS_DISPATCH
     if (HAS_AVX512) {
         vec8_double w = {0};
         for (ptrdiff_t j = 0; j < width; j += 8)
@@ -225,32 +192,23 @@ static INLINED double dot8_mixed(const double *q, const float *x, ptrdiff_t widt
         memcpy(s, &w, sizeof(w));
         return sum8_double(s);
     }
+#endif
     for (ptrdiff_t j = 0; j < width; j += 8)
         PARTS(double) s[p] += PART(double, q + j) * WIDE_float(x + j);
     return sum8_double(s);
-#else
-    double s[8] = {0};
-    for (ptrdiff_t j = 0; j < width; j += 8)
-        for (int l = 0; l < 8; l++)
-            s[l] += q[j + l] * (double)x[j + l];
-    return SUM8(s);
-#endif
 }
 
 static INLINED void axpy8_mixed(double c, const float *x, double *q, ptrdiff_t width)
 {
-#ifdef VECTOR_TYPES
+#ifdef HAS_DISPATCH
     if (HAS_AVX512) {
         for (ptrdiff_t j = 0; j < width; j += 8)
             *(vec8_double *)(q + j) += c * __builtin_convertvector(*(const vec8_float *)(x + j), vec8_double);
         return;
     }
+#endif
     for (ptrdiff_t j = 0; j < width; j += 8)
         PARTS(double) PART(double, q + j) += c * WIDE_float(x + j);
-#else
-    for (ptrdiff_t j = 0; j < width; j++)
-        q[j] += c * (double)x[j];
-#endif
 }
 
 /* Each function under one name, for the type of the numbers at `at`. */
