@@ -33,12 +33,11 @@ from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.engine import EarlyLanes
 from optuna_treecv.engines.treecv.leaves import Leaves
 from optuna_treecv.engines.treecv.trained import Training
-from optuna_treecv.study.racing import compared
-from optuna_treecv.study.racing import Comparison
-from optuna_treecv.study.racing import differences_of
+from optuna_treecv.study.race import compared
+from optuna_treecv.study.race import differences_of
+from optuna_treecv.study.race import RaceLosses
+from optuna_treecv.study.race import sums_of
 from optuna_treecv.study.racing import loses
-from optuna_treecv.study.racing import RaceLosses
-from optuna_treecv.study.racing import sums_of
 
 ALPHA = {"alpha": FloatDistribution(1e-7, 1e3, log=True)}
 DEPTH = {"max_depth": IntDistribution(1, 12), "min_samples_leaf": IntDistribution(1, 200)}
@@ -83,15 +82,6 @@ def test_bernsteins_bound():
         found = compared(500, sums_of(moved, None), 2.0, n_looks=15)
         assert loses(pruner, 2, found) == (shift > 0)
         assert not loses(pruner, 1, found)
-
-
-def test_hoeffdings_bound():
-    pruner = RacingPruner("hoeffding", warmup=5)
-    bound = 3 * sqrt(log(15 / 0.05) / (2 * 500))
-    for shift in (-1e-9, 1e-9):
-        found = Comparison(500, 500 * (bound + shift), 500.0, 3.0, 15)
-        assert loses(pruner, 5, found) == (shift > 0)
-        assert not loses(pruner, 4, found)
 
 
 def test_a_whole_level_is_decided_by_z():
@@ -488,7 +478,7 @@ def test_nothing_is_kept_of_trials_that_are_over():
     study_of(objective, 5, pruner)
     assert not pruner._told
     again = pickle.loads(pickle.dumps(pruner))
-    assert (again.bound, again.delta, again.warmup) == ("bernstein", 0.05, 2)
+    assert (again.delta, again.warmup) == (0.05, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         study_of(pickle.loads(pickle.dumps(objective)), 3, again)
@@ -528,7 +518,6 @@ def test_another_pruner_works_with_early_reports():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"bound": "chernoff"}, "bound must be one of 'bernstein', 'hoeffding'"),
         ({"delta": 0}, "delta must be a probability"),
         ({"delta": 1.5}, "delta must be a probability"),
         ({"delta": "small"}, "delta must be a probability"),
@@ -546,3 +535,10 @@ def test_another_pruner_works_with_early_reports():
 def test_wrong_arguments(options, said):
     with pytest.raises(ValueError, match=said):
         RacingPruner(**options)
+
+
+def test_there_is_one_bound():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bound'"):
+        RacingPruner(bound="hoeffding")
+    with pytest.raises(ValueError, match="delta must be a probability .* got 'hoeffding'"):
+        RacingPruner("hoeffding")

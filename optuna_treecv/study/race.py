@@ -34,16 +34,11 @@ from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.core.run import Run
-from optuna_treecv.study.choice import RunOf
-from optuna_treecv.study.racing import compared
 from optuna_treecv.study.racing import Comparison
-from optuna_treecv.study.racing import differences_of
 from optuna_treecv.study.racing import Early
 from optuna_treecv.study.racing import HUGE
 from optuna_treecv.study.racing import loses
-from optuna_treecv.study.racing import RaceLosses
 from optuna_treecv.study.racing import RacingPruner
-from optuna_treecv.study.racing import sums_of
 
 # The most trials of a study whose losses are held.
 _MOST_HELD = 2
@@ -53,6 +48,103 @@ _LOOKS = LAST_STEP + 1 - FIRST_STEP
 
 # Fewer folds give no standard error that one can trust.
 _FEWEST_FOLDS = 5
+
+# Sums of squares of such losses are finite.
+_NO_BOUNDS = -1e30, 1e30
+
+
+class RaceLosses:
+    """The losses of rows as they are compared: within a range, with few bytes.
+
+    Parameters
+    ----------
+    metric : Loss or Scorer
+        Scores the rows.
+    loss_range : (float, float) or None
+        That of the pruner.
+    needs_bounds : bool
+        Whether the differences decide by a bound alone.
+
+    Raises
+    ------
+    ValueError
+        If scores have no bounds, none are given, and they are needed.
+    """
+
+    def __init__(
+        self, metric: Any, loss_range: tuple[float, float] | None, needs_bounds: bool = True
+    ) -> None:
+        row_range: tuple[float, float] | None = getattr(metric, "row_range", None)
+        bounds = loss_range or row_range
+        if bounds is None and needs_bounds:
+            raise ValueError(
+                f"loss_range must be given to RacingPruner with futility=None for "
+                f"scoring={metric.name!r}, whose values for single rows have no bounds; "
+                "RacingPruner(futility=None, loss_range=(0, 10)) takes losses above 10 as 10."
+            )
+        self._low, self._high = bounds or _NO_BOUNDS
+        self._is_count = row_range == bounds and bool(getattr(metric, "is_zero_one", False))
+        self._sign = 1.0 if metric.direction == "minimize" else -1.0
+        self.width = 2 * (self._high - self._low)
+
+    def of(self, scores: np.ndarray) -> np.ndarray:
+        """Return scores as losses, 1 byte per row where they are 0 or 1, else 4 bytes."""
+        if scores.dtype == np.int8 and self._is_count:
+            return scores if self._sign > 0 else -scores
+        within = np.clip(scores, self._low, self._high)
+        if self._is_count:
+            return within.astype(np.int8) * np.int8(self._sign)
+        return (self._sign * within).astype(np.float32)
+
+
+def differences_of(losses: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Return by how much losses are larger than the best ones."""
+    if losses.dtype == np.int8:  # -1, 0 or 1
+        return losses - best
+    return np.subtract(losses, best, dtype=np.float64)
+
+
+def sums_of(differences: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Return the sums of differences, of their squares, and of the weights."""
+    if differences.dtype == np.int8 and weights is None:
+        n_worse, n_others = np.count_nonzero(differences == 1), np.count_nonzero(differences)
+        return np.array([2 * n_worse - n_others, n_others, len(differences)], np.float64)
+    if weights is None:
+        return np.array([differences.sum(), differences @ differences, len(differences)])
+    weighed = weights * differences
+    return np.array([weighed.sum(), weighed @ weighed, weights.sum()])
+
+
+def compared(
+    n_rows: int,
+    sums: np.ndarray,
+    width: float | None,
+    largest_weight: float = 1.0,
+    n_looks: int = 1,
+    early: Early = None,
+    is_growing: bool = False,
+) -> Comparison | None:
+    """Return a comparison where the weights have the mean 1; None if they are all 0.
+
+    Parameters
+    ----------
+    n_rows : int
+    sums : ndarray of shape (3,)
+        The result of ``sums_of`` for these rows.
+    width : float or None
+        The range of the differences.
+    largest_weight : float
+        Of all rows.
+    n_looks : int
+    early : {"last", "mean", "next"} or None
+    """
+    total, squares, weight = sums.tolist()
+    if not weight > 0:
+        return None
+    mean = weight / n_rows
+    if width is not None:
+        width *= largest_weight / mean
+    return Comparison(n_rows, total / mean, squares / mean**2, width, n_looks, early, is_growing)
 
 
 @dataclass(eq=False)
@@ -251,7 +343,13 @@ class Incumbents:
         self._held: WeakKeyDictionary[optuna.Study, dict[int, Incumbent]] = WeakKeyDictionary()
         self._lock = RLock()
 
-    def race(self, trial: optuna.Trial, run: Run, pruner: RacingPruner, run_of: RunOf) -> Race:
+    def race(
+        self,
+        trial: optuna.Trial,
+        run: Run,
+        pruner: RacingPruner,
+        run_of: Callable[[FrozenTrial], Run],
+    ) -> Race:
         """Return the comparison of a trial with the best one that is completed now.
 
         Parameters
@@ -260,9 +358,9 @@ class Incumbents:
         run : Run
             The trial's.
         pruner : RacingPruner
-        run_of : RunOf
-            For a trial that another worker has made, or an earlier process. It is evaluated again,
-            where its results are not kept.
+        run_of : callable
+            (trial) -> the run of a trial that another worker has made, or an earlier process. It
+            is evaluated again, where its results are not kept.
         """
         settings = run.request.settings
         is_early, is_growing, losses = settings.is_early, settings.is_growing, None

@@ -19,7 +19,6 @@ from optuna.trial import TrialState
 from scipy.special import stdtr
 
 from optuna_treecv.core.row_scores import LAST_STEP
-from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import is_number
 
@@ -42,9 +41,6 @@ _SPARED = 0.1
 
 # The share of trials, and the most of them, that TPE takes for good ones.
 _GOOD_SHARE, _MOST_GOOD, _GOOD_CHANCE = 0.1, 25, 0.7
-
-# Sums of squares of such losses are finite.
-_NO_BOUNDS = -1e30, 1e30
 
 
 @dataclass(frozen=True)
@@ -112,8 +108,7 @@ class RacingPruner(optuna.pruners.BasePruner):
 
     .. math:: \bar d > \sqrt{2 v \ln(2 / \delta') / m} + 7 R \ln(2 / \delta') / (3 (m - 1)),
 
-    the empirical Bernstein bound (Maurer & Pontil 2009, theorem 4), or if :math:`\bar d > R
-    \sqrt{\ln(1 / \delta') / (2 m)}`, the bound of Hoeffding (1963). :math:`R` is the range of the
+    the empirical Bernstein bound (Maurer & Pontil 2009, theorem 4). :math:`R` is the range of the
     differences, and :math:`\delta'` is ``delta`` divided by the number of reports in the pass.
     Where all rows are tested, by the models of 16 folds, it is pruned if :math:`\bar d / \sqrt{v /
     m}` is above ``rung_z``.
@@ -128,8 +123,6 @@ class RacingPruner(optuna.pruners.BasePruner):
 
     Parameters
     ----------
-    bound : {"bernstein", "hoeffding"}, default="bernstein"
-        The bound that decides in the first pass.
     delta : float, default=0.05
         The probability with which the bound may fail for one trial. The rows' losses are not
         independent, as the model changes, so this is a guide and no guarantee.
@@ -197,7 +190,6 @@ class RacingPruner(optuna.pruners.BasePruner):
     True
     """
 
-    bound: Literal["bernstein", "hoeffding"] = "bernstein"
     delta: float = 0.05
     warmup: int = 2
     rung_z: float = 2.0
@@ -207,7 +199,6 @@ class RacingPruner(optuna.pruners.BasePruner):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("bound", self.bound, ("bernstein", "hoeffding"))
         if not is_number(self.delta) or not 0 < self.delta < 1:
             raise ValueError(f"delta must be a probability between 0 and 1, got {self.delta!r}.")
         self.warmup = check_integer("warmup", self.warmup, LAST_STEP - 1)
@@ -355,108 +346,12 @@ def loses(pruner: RacingPruner, step: int, comparison: Comparison, margin: float
     if comparison.width is None:
         is_worse = comparison.mean > pruner.rung_z * sqrt(comparison.variance / n_rows)
         return is_worse and comparison.mean > margin
-    delta = pruner.delta / comparison.n_looks
-    if pruner.bound == "hoeffding":
-        return comparison.mean > comparison.width * sqrt(log(1 / delta) / (2 * n_rows))
     if n_rows < 2:
         return False
+    delta = pruner.delta / comparison.n_looks
     deviation = sqrt(2 * comparison.variance * log(2 / delta) / n_rows)
     rest = 7 * comparison.width * log(2 / delta) / (3 * (n_rows - 1))
     return comparison.mean > deviation + rest
-
-
-class RaceLosses:
-    """The losses of rows as they are compared: within a range, with few bytes.
-
-    Parameters
-    ----------
-    metric : Loss or Scorer
-        Scores the rows.
-    loss_range : (float, float) or None
-        That of the pruner.
-    needs_bounds : bool
-        Whether the differences decide by a bound alone.
-
-    Raises
-    ------
-    ValueError
-        If scores have no bounds, none are given, and they are needed.
-    """
-
-    def __init__(
-        self, metric: Any, loss_range: tuple[float, float] | None, needs_bounds: bool = True
-    ) -> None:
-        row_range: tuple[float, float] | None = getattr(metric, "row_range", None)
-        bounds = loss_range or row_range
-        if bounds is None and needs_bounds:
-            raise ValueError(
-                f"loss_range must be given to RacingPruner with futility=None for "
-                f"scoring={metric.name!r}, whose values for single rows have no bounds; "
-                "RacingPruner(futility=None, loss_range=(0, 10)) takes losses above 10 as 10."
-            )
-        self._low, self._high = bounds or _NO_BOUNDS
-        self._is_count = row_range == bounds and bool(getattr(metric, "is_zero_one", False))
-        self._sign = 1.0 if metric.direction == "minimize" else -1.0
-        self.width = 2 * (self._high - self._low)
-
-    def of(self, scores: np.ndarray) -> np.ndarray:
-        """Return scores as losses, 1 byte per row where they are 0 or 1, else 4 bytes."""
-        if scores.dtype == np.int8 and self._is_count:
-            return scores if self._sign > 0 else -scores
-        within = np.clip(scores, self._low, self._high)
-        if self._is_count:
-            return within.astype(np.int8) * np.int8(self._sign)
-        return (self._sign * within).astype(np.float32)
-
-
-def differences_of(losses: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Return by how much losses are larger than the best ones."""
-    if losses.dtype == np.int8:  # -1, 0 or 1
-        return losses - best
-    return np.subtract(losses, best, dtype=np.float64)
-
-
-def sums_of(differences: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Return the sums of differences, of their squares, and of the weights."""
-    if differences.dtype == np.int8 and weights is None:
-        n_worse, n_others = np.count_nonzero(differences == 1), np.count_nonzero(differences)
-        return np.array([2 * n_worse - n_others, n_others, len(differences)], np.float64)
-    if weights is None:
-        return np.array([differences.sum(), differences @ differences, len(differences)])
-    weighed = weights * differences
-    return np.array([weighed.sum(), weighed @ weighed, weights.sum()])
-
-
-def compared(
-    n_rows: int,
-    sums: np.ndarray,
-    width: float | None,
-    largest_weight: float = 1.0,
-    n_looks: int = 1,
-    early: Early = None,
-    is_growing: bool = False,
-) -> Comparison | None:
-    """Return a comparison where the weights have the mean 1; None if they are all 0.
-
-    Parameters
-    ----------
-    n_rows : int
-    sums : ndarray of shape (3,)
-        The result of ``sums_of`` for these rows.
-    width : float or None
-        The range of the differences.
-    largest_weight : float
-        Of all rows.
-    n_looks : int
-    early : {"last", "mean", "next"} or None
-    """
-    total, squares, weight = sums.tolist()
-    if not weight > 0:
-        return None
-    mean = weight / n_rows
-    if width is not None:
-        width *= largest_weight / mean
-    return Comparison(n_rows, total / mean, squares / mean**2, width, n_looks, early, is_growing)
 
 
 # The chance that a trial still ends better than the best one, learned from the study's trials.

@@ -44,9 +44,9 @@ from optuna_treecv import RacingPruner
 from optuna_treecv.core.result import Curve
 from optuna_treecv.engines.ensembles.growing_folds import LEAD_STEPS
 from optuna_treecv.engines.ensembles.growth import BLOCKS
-from optuna_treecv.study.racing import compared
+from optuna_treecv.study.race import compared
+from optuna_treecv.study.race import sums_of
 from optuna_treecv.study.racing import Comparison
-from optuna_treecv.study.racing import sums_of
 
 DATA = ("magic", "bike", "covertype", "flights")
 ENDS = [end for end in BLOCKS if end < MOST_TREES] + [MOST_TREES]

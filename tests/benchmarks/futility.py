@@ -39,7 +39,7 @@ from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.scoring.metrics import make_scoring
-from optuna_treecv.study.racing import RaceLosses
+from optuna_treecv.study.race import RaceLosses
 
 SEEDS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 NAME = sys.argv[2] if len(sys.argv) > 2 else ""

@@ -48,7 +48,7 @@ from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.engine import EarlyLanes
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race
-from optuna_treecv.study.racing import RaceLosses
+from optuna_treecv.study.race import RaceLosses
 
 ORDERS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 NAME = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -64,11 +64,6 @@ LEARNERS = {
 WILCOXON = "WilcoxonPruner(p_threshold=0.01, n_startup_steps=8)"
 PRUNERS: dict[str, tuple[str, Callable[[], optuna.pruners.BasePruner], bool]] = {
     # name: (report, pruner, whether the level of 16 folds is reported)
-    "RacingPruner('hoeffding', futility=None), first pass alone": (
-        "progressive",
-        lambda: RacingPruner("hoeffding", futility=None),
-        False,
-    ),
     "RacingPruner(futility=None), first pass alone": (
         "progressive",
         lambda: RacingPruner(futility=None),
