@@ -17,7 +17,7 @@ for _before, _now in {
     "learners.svrg": "engines.treecv.learners.svrg",
     "learners.trees.estimators": "engines.trees.estimators",
     "learners.trees.forest": "engines.trees.forest",
-    "learners.without_effect": "estimators.without_effect",
+    "learners.without_effect": "estimators.incremental",
     "sharing.caches": "caching.caches",
     "sharing.results": "caching.results",
     "tree.plan": "rows.partition",

@@ -29,8 +29,8 @@ from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.functions import tree_cross_val_predict
 from optuna_treecv.crossval.functions import tree_cross_validate
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
+from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import layout_for
-from optuna_treecv.estimators.traits import last_step
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import Data

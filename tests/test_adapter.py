@@ -43,7 +43,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.estimators.traits import seeded
+from optuna_treecv.estimators.base import seeded
 
 SEED = 11
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optuna_treecv.rows.targets import as_codes
-from optuna_treecv.rows.targets import distinct_labels
+from optuna_treecv.rows.checks import as_codes
+from optuna_treecv.rows.checks import distinct_labels
 
 LABELS: dict[str, Any] = {
     "two": [0, 1],

@@ -28,7 +28,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.estimators.without_effect import without_effect
+from optuna_treecv.estimators.incremental import without_effect
 
 ONE_PASS = "is evaluated after one pass over the training rows"
 FUNCTIONS = (

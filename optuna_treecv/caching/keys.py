@@ -39,11 +39,11 @@ from optuna_treecv.caching.code import content_of_code
 from optuna_treecv.caching.code import global_name
 from optuna_treecv.caching.code import installed_version
 from optuna_treecv.caching.code import is_code
-from optuna_treecv.estimators.traits import parameters_of
+from optuna_treecv.estimators.base import parameters_of
 from optuna_treecv.rows.checks import memmap_behind
 from optuna_treecv.rows.distributed import RemoteRows
-from optuna_treecv.rows.row_file import leave_pages
 from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.rows.row_file import leave_pages
 
 #: Returns a value as bytes.
 Encode = Callable[[Any], bytes]

@@ -18,10 +18,10 @@ from optuna_treecv.core.scoring_checks import check_scoring
 from optuna_treecv.core.scoring_checks import why_scales_mislead
 from optuna_treecv.core.settings import OF_ENGINES
 from optuna_treecv.estimators.base import CompiledEstimator
+from optuna_treecv.estimators.base import last_step
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.checks import check_targets
 from optuna_treecv.estimators.checks import checked_estimator
-from optuna_treecv.estimators.traits import last_step
-from optuna_treecv.estimators.traits import name_of
 
 
 def request_for(

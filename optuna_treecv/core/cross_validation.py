@@ -40,8 +40,9 @@ from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.steps import Steps
 from optuna_treecv.core.tested import Tested
-from optuna_treecv.estimators.traits import name_of
-from optuna_treecv.estimators.without_effect import UnusedWarnings
+from optuna_treecv.estimators.base import name_of
+from optuna_treecv.estimators.incremental import UnusedWarnings
+from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import why_not_in_memory
 from optuna_treecv.rows.checks import why_read_at_once
@@ -52,7 +53,6 @@ from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.sources import opened
-from optuna_treecv.rows.targets import count_targets
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer

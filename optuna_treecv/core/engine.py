@@ -30,7 +30,7 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.request import sizes_of_scores
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.preprocessing.kinds import BY_FIT
+from optuna_treecv.preprocessing.parts import BY_FIT
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows

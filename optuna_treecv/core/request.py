@@ -23,10 +23,10 @@ from optuna_treecv.core.routing import part_of
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.steps import Front
-from optuna_treecv.estimators.traits import may_have
-from optuna_treecv.estimators.traits import name_of
-from optuna_treecv.estimators.traits import seeded
-from optuna_treecv.estimators.traits import unset_seeds
+from optuna_treecv.estimators.base import may_have
+from optuna_treecv.estimators.base import name_of
+from optuna_treecv.estimators.base import seeded
+from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.rows.data import Data
 from optuna_treecv.scoring.metrics import Loss

@@ -29,9 +29,9 @@ from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.estimators.base import last_step
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.incremental import takes_weights
-from optuna_treecv.estimators.traits import last_step
-from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.rows.checks import check_weights
 from optuna_treecv.rows.folds import Cut
 

@@ -50,10 +50,10 @@ from optuna_treecv.core.scorebook import unpack
 from optuna_treecv.core.scoring_checks import baseline
 from optuna_treecv.core.scoring_checks import why_not_finite
 from optuna_treecv.core.settings import check_choice
+from optuna_treecv.estimators.base import described
 from optuna_treecv.estimators.base import divergence_advice
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.checks import check_methods
-from optuna_treecv.estimators.traits import described
-from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.scores import are_known
 from optuna_treecv.scoring.scores import FoldScores

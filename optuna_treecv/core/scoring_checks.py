@@ -20,10 +20,10 @@ from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.base import divergence_advice
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.checks import takes_seed
-from optuna_treecv.estimators.traits import name_of
-from optuna_treecv.estimators.without_effect import OF_PASSES
+from optuna_treecv.estimators.incremental import OF_PASSES
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.distributed import RemoteRows

@@ -21,13 +21,13 @@ from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.caching.keys import token
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.preprocessing.decisions import DividedPipeline
+from optuna_treecv.preprocessing.decisions import Parts
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.preprocessing.decisions import split_in_python
-from optuna_treecv.preprocessing.divided import Parts
 from optuna_treecv.preprocessing.fitted import FittedSteps
+from optuna_treecv.preprocessing.fitted import Table
 from optuna_treecv.preprocessing.placeholders import NotAheadError
 from optuna_treecv.preprocessing.placeholders import with_placeholders
-from optuna_treecv.preprocessing.tables import Table
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 

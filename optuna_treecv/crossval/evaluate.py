@@ -25,7 +25,7 @@ from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Settings
-from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.preprocessing.decisions import decisions_for
 
 

@@ -8,8 +8,8 @@ from sklearn.ensemble import VotingClassifier
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.tested import Tested
 from optuna_treecv.plans.fits import targets_of
+from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.targets import as_codes
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer

@@ -16,7 +16,7 @@ from optuna_treecv.engines.treecv.passes import plan_pass
 from optuna_treecv.engines.treecv.passes import plan_standard
 from optuna_treecv.engines.treecv.remote import plan_remote_tree
 from optuna_treecv.engines.trees.engine import plan_trees
-from optuna_treecv.plans.sums import plan_of_sums
+from optuna_treecv.plans.joint import plan_of_sums
 
 #: "auto" takes the first one that can evaluate an estimator; the last one evaluates any.
 ENGINES: tuple[Engine, ...] = (

@@ -10,13 +10,13 @@ from sklearn.base import is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from optuna_treecv.estimators.base import as_given
 from optuna_treecv.estimators.base import CompiledEstimator
-from optuna_treecv.estimators.traits import as_given
-from optuna_treecv.estimators.traits import last_step
-from optuna_treecv.estimators.traits import may_have
-from optuna_treecv.estimators.traits import METHOD_NAMES
-from optuna_treecv.estimators.traits import name_of
-from optuna_treecv.estimators.traits import unset_seeds
+from optuna_treecv.estimators.base import last_step
+from optuna_treecv.estimators.base import may_have
+from optuna_treecv.estimators.base import METHOD_NAMES
+from optuna_treecv.estimators.base import name_of
+from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.rows.data import Data
 
 # Regressors of scikit-learn that take several targets, although their tags say that they do not.

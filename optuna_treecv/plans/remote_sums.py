@@ -17,7 +17,7 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
-from optuna_treecv.preprocessing.divided import Parts
+from optuna_treecv.preprocessing.decisions import Parts
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteCall

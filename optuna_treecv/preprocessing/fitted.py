@@ -1,4 +1,6 @@
-"""The steps of a Pipeline before its learner, fitted on all rows: done once, or running.
+"""The steps of a Pipeline before its learner, fitted on all rows.
+
+``FittedSteps`` stand before a learner that is trained row by row, ``Table`` before sums over rows.
 
 In the steps that are done once, placeholders stand for the running steps (``placeholders.py``).
 A compiled learner scales the rows and fills in missing values itself, by the moments of the rows
@@ -7,9 +9,13 @@ that a model has seen (``_kernels/moments.pxd``). In Python, ``Running`` trains 
 """
 
 from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import replace
+from functools import reduce
+from itertools import accumulate
 from typing import Any
 from typing import Self
 
@@ -17,28 +23,46 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.base import clone
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils import check_array
 from sklearn.utils import check_consistent_length
 
 from optuna_treecv.estimators.base import layout_for
-from optuna_treecv.estimators.traits import seeded
+from optuna_treecv.estimators.base import seeded
+from optuna_treecv.numerics.moments import BLOCK
+from optuna_treecv.numerics.moments import blocks
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import merge_spreads
+from optuna_treecv.numerics.moments import n_rows_of
+from optuna_treecv.numerics.moments import RowNumbers
+from optuna_treecv.numerics.moments import scale_of
+from optuna_treecv.numerics.moments import Spread
 from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import ignores_zero_columns
 from optuna_treecv.preprocessing.forms import why_form_varies
-from optuna_treecv.preprocessing.kinds import is_running_imputer
+from optuna_treecv.preprocessing.parts import foreign_code
+from optuna_treecv.preprocessing.parts import is_running_imputer
+from optuna_treecv.preprocessing.parts import leaves_of
 from optuna_treecv.preprocessing.parts import naming_step
 from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.preprocessing.placeholders import all_placeholders
 from optuna_treecv.preprocessing.placeholders import columns_of_placeholders
 from optuna_treecv.preprocessing.placeholders import ImputerPlaceholder
+from optuna_treecv.preprocessing.placeholders import MOST_FITS
 from optuna_treecv.preprocessing.placeholders import NotAheadError
+from optuna_treecv.preprocessing.placeholders import TablePlaceholder
 from optuna_treecv.preprocessing.placeholders import with_placeholders
 from optuna_treecv.preprocessing.placeholders import without_placeholders
+from optuna_treecv.preprocessing.placeholders import WordsPlaceholder
 from optuna_treecv.rows.checks import naming_entries
+from optuna_treecv.rows.data import ColumnMaps
+from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 # The most numbers of a row that ``engines/treecv/kernels/scaled.pyx`` takes, half of its ``ROOM``.
 MOST_NUMBERS = 2**11
@@ -282,3 +306,268 @@ class FittedSteps:
         steps = without_placeholders(Pipeline(before), self._fitted, put_back).steps
         whole.steps = [*steps, (name, last)]
         return whole
+
+
+# The rows of a block of columns.
+_ROWS = 16 * BLOCK
+
+# The most numbers of the maps of all folds: 400 MB.
+_MOST_NUMBERS = 2**24
+
+# Sparse rows are made dense where that takes at most so many times their memory.
+_MOST_TIMES = 8
+
+
+class Table:
+    """The steps before a model, fitted on all rows, and the rows after them.
+
+    Parameters
+    ----------
+    steps : Pipeline
+        Not fitted.
+    kinds : mapping
+        How its parts are treated, by their paths.
+    X : the rows as given
+    y : ndarray or None
+        The targets as given.
+    cuts : sequence of Folds or Splits
+    has_one_form : bool
+        Whether each training set must get rows in the form of all rows, sparse or dense.
+    may_be_dense : bool
+        Whether sparse rows may be made dense where the steps of each fold fill in or scale.
+    name : bytes
+        Tells the steps from others.
+
+    Attributes
+    ----------
+    n_features : int
+        The columns after the steps.
+    is_sparse : bool
+    has_maps : bool
+        Whether the steps of each fold do something else to the columns.
+
+    Raises
+    ------
+    NotAheadError
+        If the steps must be fitted to each training set.
+    """
+
+    def __init__(
+        self,
+        steps: Pipeline,
+        kinds: Mapping[str, str],
+        X: Any,
+        y: Any,
+        cuts: Sequence[Cut],
+        has_one_form: bool,
+        may_be_dense: bool,
+        name: bytes,
+    ) -> None:
+        self.name = name
+        self._fitted = clone(with_placeholders("", steps, kinds))
+        try:
+            after = _numbers(self._fitted.fit_transform(unshared(self._fitted, X), y))
+        except NotAheadError:
+            raise
+        except Exception as error:  # whatever steps raise; the fits will raise it again
+            raise NotAheadError("the steps cannot transform all rows") from error
+        self.n_features, self.is_sparse = int(after.shape[1]), sparse.issparse(after)
+        self._check(cuts)
+        if has_one_form and not self.is_sparse and (why := why_form_varies(self._fitted, X, cuts)):
+            raise NotAheadError(why)
+        if any(len(getattr(one, "varying", ())) for one in all_placeholders(self._fitted)):
+            after = _numbers(self._fitted.transform(unshared(self._fitted, X)))
+        self._running = columns_of_placeholders(self._fitted, X, after)
+        self._lay_out(after)
+        if may_be_dense and self.is_sparse and self.has_maps and _is_narrow(after):
+            self.is_sparse = False
+            self._lay_out(after.toarray())
+        n_folds = max(cut.n_folds for cut in cuts)
+        if self.has_maps and n_folds * self.n_features > _MOST_NUMBERS:
+            raise NotAheadError(f"its steps have other numbers in each of {n_folds:,} folds")
+        are_sought = len(self._filled) and any(
+            part.step.strategy != "mean" for part, _ in self._running if _fills(part)
+        )
+        if are_sought and n_folds > MOST_FITS:
+            raise NotAheadError(f"a SimpleImputer has other values in each of {n_folds:,} folds")
+
+    def _check(self, cuts: Sequence[Cut]) -> None:
+        """Refuse steps that would do something else if they were fitted to some training set."""
+        for path, part in leaves_of("", self._fitted, is_fitted=True):
+            if isinstance(part, TablePlaceholder):
+                for cut in cuts:
+                    if why := part.why_not(cut):
+                        raise NotAheadError(
+                            f"the step {path!r} cannot be done before the folds: {why}"
+                        )
+                part.forget()
+
+    def _lay_out(self, after: Any) -> None:
+        """Find the columns with missing values, and what stands in their places."""
+        imputed = [columns for part, columns in self._running if _fills(part)]
+        columns = np.unique(np.concatenate([[], *imputed]).astype(int))
+        values = _columns(after, columns)
+        has_missing = np.isnan(values).any(axis=0)
+        self._filled = columns[has_missing]
+        # Numbers near the others: beside a large offset, 0 would cost digits.
+        self._near = np.nanmedian(values[:, has_missing], axis=0).astype(after.dtype)
+        self.has_maps = bool(len(self._filled)) or not all(_fills(one) for one, _ in self._running)
+        self._ahead: Any = self._shared(after)
+
+    def _shared(self, after: Any) -> Any:
+        """Return the columns that all folds share."""
+        if not len(self._filled):
+            return after
+        is_missing = np.isnan(_columns(after, self._filled))
+        if not self.is_sparse:
+            shared = np.hstack([after, is_missing])
+            for column, near, rows in zip(self._filled, self._near, is_missing.T, strict=True):
+                shared[rows, column] = near
+            return shared
+        shared = sparse.csr_array(after, copy=True)
+        gaps = np.flatnonzero(np.isnan(shared.data) & np.isin(shared.indices, self._filled))
+        shared.data[gaps] = self._near[np.searchsorted(self._filled, shared.indices[gaps])]
+        return sparse.hstack([shared, is_missing.astype(after.dtype)], format="csr")
+
+    def transform(self, X: Any) -> Any:
+        """Return the columns that all folds share, of all rows."""
+        shared, self._ahead = self._ahead, None  # the rows go to the task, which keeps them
+        if shared is None:
+            with foreign_code():
+                after = _numbers(self._fitted.transform(unshared(self._fitted, X)))
+            is_made_dense = sparse.issparse(after) and not self.is_sparse
+            shared = self._shared(after.toarray() if is_made_dense else after)
+        return shared
+
+    def maps(self, rows: PreparedRows, chunks: Chunks) -> ColumnMaps:
+        """Return what the steps of each fold do to prepared rows."""
+        d, columns = self.n_features, np.unique(np.concatenate([its for _, its in self._running]))
+        if isinstance(rows.X, SparseRows):
+            shared = rows.X.as_given(0, chunks.n_rows, d + len(self._filled))
+        else:
+            shared = rows.X
+        values = _columns(shared, columns)
+        filled = np.searchsorted(columns, self._filled)
+        missing = _columns(shared, np.arange(d, d + len(self._filled))) == 1
+        values[:, filled] = np.where(missing, np.nan, values[:, filled])
+        sets = [chunks.train_parts(chunk) for chunk in range(chunks.n_chunks)]
+        n_rows = np.array([[sum(map(n_rows_of, parts))] for parts in sets])
+        known = _spreads_of_sets(values, chunks)
+        fill, centre, scale = np.zeros((3, *known.mean.shape))
+        scale += 1
+        spread, is_open = known, np.isin(columns, self._filled)
+        for part, its in self._running:
+            at = np.searchsorted(columns, its)
+            if _fills(part):
+                gaps = at[is_open[at]]
+                is_open[gaps] = False
+                fill[:, gaps] = _statistics(part, values, sets, known, gaps)
+                n_missing = np.zeros_like(known.n_rows)
+                n_missing[:, gaps] = n_rows - known.n_rows[:, gaps]
+                # What is filled in lies between the others.
+                ends = np.maximum(fill, known.low), np.minimum(fill, known.high)
+                spread = merge_spreads(spread, Spread(n_missing, fill, np.zeros_like(fill), *ends))
+            else:
+                shift, factor = _scaling(part.step, spread, centre, scale)
+                centre[:, at] += (scale * shift)[:, at]
+                scale[:, at] *= factor[:, at]
+        wide = np.zeros((2, len(sets), d))
+        wide[1] = 1
+        wide[:, :, columns] = centre, scale
+        return ColumnMaps(self._filled, fill[:, filled] - self._near, *wide)
+
+
+def _is_narrow(after: Any) -> bool:
+    """Return whether sparse rows take little more memory if they are dense."""
+    size = after.dtype.itemsize
+    return bool(size * np.prod(after.shape) <= _MOST_TIMES * (size + 4) * after.nnz)
+
+
+def _fills(part: TablePlaceholder) -> bool:
+    return type(part.step) is SimpleImputer
+
+
+def _numbers(after: Any) -> Any:
+    """Return rows after steps, sparse or an array of numbers."""
+    if sparse.issparse(after):
+        return after.tocsr()
+    after = np.asarray(after)
+    return after if after.dtype.kind == "f" else after.astype(np.float64)
+
+
+def _columns(X: Any, columns: np.ndarray) -> np.ndarray:
+    """Return columns of sparse or dense rows, float64."""
+    some = X[:, columns]
+    return np.asarray(some.toarray() if sparse.issparse(some) else some, dtype=np.float64)
+
+
+def _spreads_of_sets(values: np.ndarray, chunks: Chunks) -> Spread:
+    """Return the spreads of columns in each training set, (n_sets, n_columns); NaN is left out."""
+    p = values.shape[1]
+    zeros = np.zeros(p)
+    nothing = Spread(zeros, zeros, zeros, zeros + np.inf, zeros - np.inf)
+
+    def of(rows: RowNumbers) -> Spread:
+        spreads = (_spread_of_known(values[some]) for some in blocks(rows, _ROWS))
+        return reduce(merge_spreads, spreads, nothing)
+
+    if chunks.trains is not None:
+        each = [reduce(merge_spreads, map(of, parts)) for parts in chunks.trains]
+    else:
+        parts = [of(slice(0, int(chunks.bounds[0])))]
+        parts += [of(chunks.test_rows(chunk, chunk + 1)) for chunk in range(chunks.n_chunks)]
+        before = accumulate(parts, merge_spreads)
+        behind = [*accumulate(reversed(parts), merge_spreads)][::-1][2:]
+        each = list(map(merge_spreads, before, [*behind, nothing]))
+    return Spread(*map(np.array, zip(*each, strict=True)))
+
+
+def _spread_of_known(block: np.ndarray) -> Spread:
+    """Return the spread of the columns of an array (n_rows, n_columns) without NaN."""
+    is_known = ~np.isnan(block)
+    n_known = is_known.sum(axis=0)
+    low = np.where(n_known, np.fmin.reduce(block), np.inf)
+    high = np.where(n_known, np.fmax.reduce(block), -np.inf)
+    shift = np.where(n_known, low, 0)
+    shifted = np.where(is_known, block - shift, 0)
+    mean = shifted.sum(axis=0) / np.maximum(n_known, 1)
+    shifted -= np.where(is_known, mean, 0)
+    squares = np.einsum("ij,ij->j", shifted, shifted)
+    return Spread(n_known.astype(np.float64), shift + mean, squares, low, high)
+
+
+def _statistics(
+    part: TablePlaceholder,
+    values: np.ndarray,
+    sets: list[list[RowNumbers]],
+    known: Spread,
+    columns: np.ndarray,
+) -> np.ndarray:
+    """Return what an imputer learns of columns in each training set, (n_sets, n_columns)."""
+    means = known.mean[:, columns]
+    if part.step.strategy == "mean" or not len(columns):
+        return means
+    if isinstance(part, WordsPlaceholder):
+        return part.fills(means * known.n_rows[:, columns])
+    one = SimpleImputer(strategy=part.step.strategy)
+    some = values[:, columns]
+    return np.array([one.fit(np.vstack([some[rows] for rows in of])).statistics_ for of in sets])
+
+
+def _scaling(
+    scaler: Any, spread: Spread, centre: np.ndarray, scale: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what a scaler subtracts from columns, and by what it divides them.
+
+    ``spread`` is that of columns from which ``centre`` is subtracted first, and which are divided
+    by ``scale``.
+    """
+    low, high = (spread.low - centre) / scale, (spread.high - centre) / scale
+    mean, squares = (spread.mean - centre) / scale, spread.squares / np.square(scale)
+    if type(scaler) is not MinMaxScaler:
+        factor = scale_of(scaler, Spread(spread.n_rows, mean, squares, low, high))
+        return mean if scaler.with_mean else np.zeros_like(mean), factor
+    least, greatest = scaler.feature_range
+    width = high - low
+    factor = np.where(width < 10 * np.finfo(np.float64).eps, 1, width) / (greatest - least)
+    return low - least * factor, factor

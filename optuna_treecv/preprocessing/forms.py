@@ -7,7 +7,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.compose import ColumnTransformer
 
-from optuna_treecv.preprocessing.kinds import adds_columns
+from optuna_treecv.preprocessing.parts import adds_columns
 from optuna_treecv.preprocessing.parts import leaves_of
 from optuna_treecv.preprocessing.parts import rows_after
 from optuna_treecv.preprocessing.parts import unshared

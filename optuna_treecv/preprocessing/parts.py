@@ -1,4 +1,4 @@
-"""Steps that hold others: their parts, the rows that pass them, and the part that fails."""
+"""Steps of Pipelines: their kinds, the parts of those that hold others, the part that fails."""
 
 from collections.abc import Callable
 from collections.abc import Generator
@@ -13,11 +13,54 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import _safe_indexing
 
 from optuna_treecv.rows.checks import naming_entries
+
+# How a transformer is treated.
+ONCE = "once"
+ALIKE = "once, as in each fold"
+ON_SUMS = "on sums"
+COMPILED = "running, compiled"
+PYTHON = "running, in Python"
+BY_FOLD = "by fold"
+
+# How the models behind the steps are made.
+BY_KERNEL = "by a kernel, which may run steps too"
+BY_PARTIAL_FIT = "by partial_fit, behind steps that are done once or run in Python"
+IN_ROW = "by partial_fit, as all steps before them are, one after the other"
+FROM_SUMS = "from sums over rows"
+BY_FIT = "by fit, on the training rows of each fold"
+
+
+def fills_categories(imputer: Any, encoder: Any) -> bool:
+    """Return whether what an imputer fills in is one of the columns of the encoder behind it."""
+    return (
+        type(imputer) is SimpleImputer
+        and imputer.strategy == "most_frequent"
+        and not (imputer.add_indicator or imputer.keep_empty_features)
+        and type(encoder) is OneHotEncoder
+        and adds_columns(encoder)
+        and (encoder.drop, encoder.min_frequency, encoder.max_categories) == (None, None, None)
+    )
+
+
+def is_running_imputer(step: Any) -> bool:
+    """Return whether a step is an imputer by means."""
+    return type(step) is SimpleImputer and step.strategy == "mean"
+
+
+def adds_columns(step: Any) -> bool:
+    """Return whether a transformer that is done once makes a column for each value it finds."""
+    if type(step) is OneHotEncoder:
+        return isinstance(step.categories, str)  # otherwise they are given as lists
+    return type(step) is CountVectorizer and step.vocabulary is None
+
 
 #: The steps that hold others, and the attribute in which they do.
 COMPOSED = {Pipeline: "steps", ColumnTransformer: "transformers", FeatureUnion: "transformer_list"}

@@ -30,16 +30,16 @@ from sklearn.utils.validation import _num_samples
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv.numerics.moments import is_rounding
-from optuna_treecv.preprocessing.kinds import ALIKE
-from optuna_treecv.preprocessing.kinds import COMPILED
-from optuna_treecv.preprocessing.kinds import fills_categories
-from optuna_treecv.preprocessing.kinds import is_running_imputer
-from optuna_treecv.preprocessing.kinds import ON_SUMS
-from optuna_treecv.preprocessing.kinds import PYTHON
+from optuna_treecv.preprocessing.parts import ALIKE
+from optuna_treecv.preprocessing.parts import COMPILED
 from optuna_treecv.preprocessing.parts import COMPOSED
+from optuna_treecv.preprocessing.parts import fills_categories
+from optuna_treecv.preprocessing.parts import is_running_imputer
 from optuna_treecv.preprocessing.parts import leaves_of
+from optuna_treecv.preprocessing.parts import ON_SUMS
 from optuna_treecv.preprocessing.parts import parts_of
 from optuna_treecv.preprocessing.parts import path_to
+from optuna_treecv.preprocessing.parts import PYTHON
 from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import naming_entries

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.crossval.evaluate import run_for
-from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.reporting.figures import BLUE
 from optuna_treecv.reporting.figures import finish
 from optuna_treecv.reporting.figures import GREEN

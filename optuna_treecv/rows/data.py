@@ -25,11 +25,17 @@ from xxhash import xxh3_128
 
 from optuna_treecv._kernels.moments import Blocks
 from optuna_treecv._kernels.prepare import inverse
+from optuna_treecv.rows.checks import as_codes
+from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import check_targets
+from optuna_treecv.rows.checks import find_classes
 from optuna_treecv.rows.checks import first_missing
+from optuna_treecv.rows.checks import in_type
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import naming_entries
+from optuna_treecv.rows.checks import times_classes
 from optuna_treecv.rows.distributed import block_bounds
 from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.distributed import RemoteRows
@@ -37,6 +43,7 @@ from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.rows.memory import keep_nothing
 from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.memory import padded_width
+from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.rows.memory import write_rows
 from optuna_treecv.rows.row_file import DenseFile
 from optuna_treecv.rows.row_file import leave_pages
@@ -45,13 +52,6 @@ from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
 from optuna_treecv.rows.row_file import stamp_of
-from optuna_treecv.rows.sparse_rows import SparseRows
-from optuna_treecv.rows.targets import as_codes
-from optuna_treecv.rows.targets import as_numbers
-from optuna_treecv.rows.targets import check_targets
-from optuna_treecv.rows.targets import find_classes
-from optuna_treecv.rows.targets import in_type
-from optuna_treecv.rows.targets import times_classes
 
 
 @dataclass(frozen=True)

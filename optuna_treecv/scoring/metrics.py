@@ -27,8 +27,8 @@ from sklearn.utils import get_tags
 from sklearn.utils import Tags
 from sklearn.utils.validation import _num_samples
 
-from optuna_treecv.estimators.traits import METHOD_NAMES
-from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.estimators.base import METHOD_NAMES
+from optuna_treecv.estimators.base import name_of
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.metrics import fold_sizes
 from optuna_treecv.scoring.metrics import Loss

@@ -13,7 +13,7 @@ from sklearn.utils.metadata_routing import _raise_for_params
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted
 
-from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.estimators.base import name_of
 
 
 class Delegated:

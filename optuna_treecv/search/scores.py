@@ -19,9 +19,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 
 from optuna_treecv.caching.keys import is_ours
+from optuna_treecv.estimators.base import last_step
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import weights_of_rows
-from optuna_treecv.estimators.traits import last_step
-from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.plans.fold_task import mean_loss
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import make_scoring

@@ -41,7 +41,7 @@ from optuna_treecv.core.settings import draw_seed
 from optuna_treecv.core.settings import is_number
 from optuna_treecv.core.settings import MethodName
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.sources import opened

@@ -52,8 +52,8 @@ from optuna_treecv.crossval.evaluate import cross_validation_for
 from optuna_treecv.crossval.evaluate import nested_parameter
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.crossval.evaluate import runs_for
-from optuna_treecv.estimators.traits import last_step
-from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.estimators.base import last_step
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.search.scores import ranks_of

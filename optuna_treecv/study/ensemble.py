@@ -20,7 +20,7 @@ from optuna_treecv.crossval.outputs import losses_of_folds
 from optuna_treecv.crossval.outputs import losses_of_tests
 from optuna_treecv.crossval.outputs import metric_of
 from optuna_treecv.crossval.outputs import sign_of
-from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.study.honest import draws_of_units
 from optuna_treecv.study.honest import interval_around

@@ -33,7 +33,7 @@ from optuna_treecv.crossval.evaluate import explain
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.estimators.base import MOST_EPOCHS
 from optuna_treecv.estimators.checks import as_estimator
-from optuna_treecv.estimators.without_effect import check_effect
+from optuna_treecv.estimators.incremental import check_effect
 from optuna_treecv.rows.checks import check_bytes
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES

@@ -18,8 +18,8 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Report
 from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.incremental import why_fit_differs
-from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.records import facts_of_study
 from optuna_treecv.study.records import facts_of_trial

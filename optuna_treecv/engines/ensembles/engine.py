@@ -31,9 +31,9 @@ from optuna_treecv.engines.ensembles.growing_folds import of_size
 from optuna_treecv.engines.ensembles.growing_folds import seed_of
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import kind_of
-from optuna_treecv.estimators.traits import divided
-from optuna_treecv.estimators.traits import name_of
-from optuna_treecv.estimators.traits import seeded
+from optuna_treecv.estimators.base import divided
+from optuna_treecv.estimators.base import name_of
+from optuna_treecv.estimators.base import seeded
 from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.plans.fits import responses_of_fits
 from optuna_treecv.plans.joint import why_not_scored

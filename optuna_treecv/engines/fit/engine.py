@@ -30,10 +30,10 @@ from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import CompiledEstimator
+from optuna_treecv.estimators.base import n_columns
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import TreeCVEstimator
 from optuna_treecv.estimators.incremental import is_incremental
-from optuna_treecv.estimators.traits import n_columns
-from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.plans.fits import explained
 from optuna_treecv.plans.fits import fold_task_of

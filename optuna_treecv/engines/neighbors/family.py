@@ -21,7 +21,7 @@ from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.extmath import row_norms
 
 from optuna_treecv.engines.neighbors.kernels.nearest import nearest
-from optuna_treecv.estimators.traits import lay_out
+from optuna_treecv.estimators.base import lay_out
 from optuna_treecv.numerics.family import Facts
 from optuna_treecv.numerics.family import Family
 from optuna_treecv.numerics.moments import Chunks
@@ -29,12 +29,12 @@ from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.preprocessing.parts import foreign_code
+from optuna_treecv.rows.checks import count_targets
+from optuna_treecv.rows.checks import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.targets import count_targets
-from optuna_treecv.rows.targets import predicted_codes
 
 #: (chunk, parameters) -> the last step with these parameters, fitted on a fold's training rows,
 #: and its test rows after the steps, in the order of the splitter. The chunk None has all rows.

@@ -20,10 +20,10 @@ from optuna_treecv.plans.joint import chunks_of
 from optuna_treecv.plans.joint import computing
 from optuna_treecv.plans.joint import idle_words
 from optuna_treecv.plans.joint import KeptSums
-from optuna_treecv.plans.sums import SumsPlan
-from optuna_treecv.plans.sums import table_of
-from optuna_treecv.preprocessing.divided import Parts
-from optuna_treecv.preprocessing.tables import Table
+from optuna_treecv.plans.joint import SumsPlan
+from optuna_treecv.plans.joint import table_of
+from optuna_treecv.preprocessing.decisions import Parts
+from optuna_treecv.preprocessing.fitted import Table
 
 
 class NewtonPlan(SumsPlan):

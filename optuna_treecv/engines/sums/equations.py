@@ -25,8 +25,8 @@ from optuna_treecv.numerics.moments import RowNumbers
 from optuna_treecv.numerics.moments import scale_of
 from optuna_treecv.numerics.moments import Source
 from optuna_treecv.numerics.moments import views
+from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.targets import count_targets
 
 # Orthogonal transformations mix columns, so that rounding errors are those of the largest one.
 # Where the diagonal varies more than this, each alpha has a Cholesky factorisation of its own,

@@ -32,7 +32,7 @@ from optuna_treecv.numerics.moments import Moments
 from optuna_treecv.numerics.moments import moments_of_chunks
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.moments import views
-from optuna_treecv.rows.targets import times_classes
+from optuna_treecv.rows.checks import times_classes
 
 # Chunks of fewer rows than a quarter of the columns are left out of all rows.
 _COLUMNS_PER_SMALL_ROW = 4

@@ -15,31 +15,31 @@ from optuna_treecv.caching.keys import is_ours
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.request import Request
+from optuna_treecv.estimators.base import as_given
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.base import is_grown
+from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import MOST_EPOCHS
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.incremental import check_incremental
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import NAIVE_BAYES
 from optuna_treecv.estimators.incremental import refused_setting
+from optuna_treecv.estimators.incremental import trained_parts
 from optuna_treecv.estimators.incremental import why_fit_differs
-from optuna_treecv.estimators.traits import as_given
-from optuna_treecv.estimators.traits import last_step
-from optuna_treecv.estimators.traits import name_of
-from optuna_treecv.estimators.without_effect import trained_parts
 from optuna_treecv.preprocessing.decisions import compiled_part
 from optuna_treecv.preprocessing.decisions import decisions_for
 from optuna_treecv.preprocessing.decisions import has_branches
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.preprocessing.decisions import why_rows_age
-from optuna_treecv.preprocessing.kinds import ALIKE
-from optuna_treecv.preprocessing.kinds import COMPILED
-from optuna_treecv.preprocessing.kinds import IN_ROW
-from optuna_treecv.preprocessing.kinds import ONCE
+from optuna_treecv.preprocessing.parts import ALIKE
+from optuna_treecv.preprocessing.parts import COMPILED
+from optuna_treecv.preprocessing.parts import IN_ROW
+from optuna_treecv.preprocessing.parts import ONCE
+from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
-from optuna_treecv.rows.targets import as_numbers
 
 #: Why an estimator that only has ``fit`` is not trained further.
 NO_PARTIAL_FIT = "it has no partial_fit"

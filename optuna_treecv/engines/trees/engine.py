@@ -40,14 +40,14 @@ from optuna_treecv.engines.trees.forest import Forest as Trees
 from optuna_treecv.engines.trees.forest import grow_forest
 from optuna_treecv.engines.trees.forest import Limits
 from optuna_treecv.engines.trees.forest import NO_LIMIT
-from optuna_treecv.estimators.traits import last_step
-from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.estimators.base import last_step
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.rows.bins import which_are_categorical
+from optuna_treecv.rows.checks import as_codes
+from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.targets import as_codes
-from optuna_treecv.rows.targets import as_numbers
 from optuna_treecv.scoring.scores import TestedRows
 
 

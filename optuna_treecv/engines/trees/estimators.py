@@ -46,12 +46,12 @@ from optuna_treecv.rows.bins import ColumnTable
 from optuna_treecv.rows.bins import find_binning
 from optuna_treecv.rows.bins import MOST_BINS
 from optuna_treecv.rows.bins import which_are_categorical
+from optuna_treecv.rows.checks import as_codes
+from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import find_classes
 from optuna_treecv.rows.checks import naming
-from optuna_treecv.rows.targets import as_codes
-from optuna_treecv.rows.targets import as_numbers
-from optuna_treecv.rows.targets import find_classes
 
 #: The parameters that only stop or prune: one grown forest answers all milder and stricter values.
 SHARED_PARAMETERS = ("max_depth", "min_samples_split", "min_impurity_decrease", "ccp_alpha")

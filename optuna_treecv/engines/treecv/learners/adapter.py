@@ -11,16 +11,18 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
+from optuna_treecv.estimators.base import in_columns
+from optuna_treecv.estimators.base import is_divergence
+from optuna_treecv.estimators.base import last_step
+from optuna_treecv.estimators.base import lay_out
+from optuna_treecv.estimators.base import METHOD_NAMES
+from optuna_treecv.estimators.base import seeded
 from optuna_treecv.estimators.incremental import keeping_rows
 from optuna_treecv.estimators.incremental import partial_fit
 from optuna_treecv.estimators.incremental import takes_classes
-from optuna_treecv.estimators.traits import in_columns
-from optuna_treecv.estimators.traits import is_divergence
-from optuna_treecv.estimators.traits import last_step
-from optuna_treecv.estimators.traits import lay_out
-from optuna_treecv.estimators.traits import METHOD_NAMES
-from optuna_treecv.estimators.traits import seeded
+from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.checks import naming_entries
+from optuna_treecv.rows.checks import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.partition import cut
@@ -28,8 +30,6 @@ from optuna_treecv.rows.partition import Part
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.rows.partition import rows_of
-from optuna_treecv.rows.targets import count_targets
-from optuna_treecv.rows.targets import predicted_codes
 
 
 @dataclass

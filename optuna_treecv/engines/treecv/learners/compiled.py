@@ -28,12 +28,15 @@ from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import check_rows
+from optuna_treecv.rows.checks import in_type
 from optuna_treecv.rows.checks import naming
+from optuna_treecv.rows.checks import times_classes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.memory import aligned_bytes
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.memory import pad_rows
+from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.rows.partition import cut
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Part
@@ -41,9 +44,6 @@ from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.rows.partition import rows_of
-from optuna_treecv.rows.sparse_rows import SparseRows
-from optuna_treecv.rows.targets import in_type
-from optuna_treecv.rows.targets import times_classes
 
 # fit and partial_fit pad this many rows at a time, which avoids a second copy of X.
 _ROWS_AT_A_TIME = 4096

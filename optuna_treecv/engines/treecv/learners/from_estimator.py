@@ -8,9 +8,9 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
+from optuna_treecv.estimators.base import as_given
 from optuna_treecv.estimators.base import CompiledEstimator
-from optuna_treecv.estimators.traits import as_given
-from optuna_treecv.estimators.traits import unset_seeds
+from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.partition import Learner

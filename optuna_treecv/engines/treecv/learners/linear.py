@@ -20,13 +20,13 @@ from optuna_treecv.estimators.base import ABOVE_0
 from optuna_treecv.estimators.base import AT_LEAST_0
 from optuna_treecv.estimators.base import AUTO_OR_ABOVE_0
 from optuna_treecv.estimators.base import ScoreMixin
+from optuna_treecv.rows.checks import as_codes
+from optuna_treecv.rows.checks import as_numbers
+from optuna_treecv.rows.checks import distinct_labels
+from optuna_treecv.rows.checks import find_classes
+from optuna_treecv.rows.checks import in_type
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.data import RowLayout
-from optuna_treecv.rows.targets import as_codes
-from optuna_treecv.rows.targets import as_numbers
-from optuna_treecv.rows.targets import distinct_labels
-from optuna_treecv.rows.targets import find_classes
-from optuna_treecv.rows.targets import in_type
 
 _FLOATS = [np.float64, np.float32]
 
