@@ -50,13 +50,13 @@ from optuna_treecv.engines.newton.left_out import RowsOutOfModels
 from optuna_treecv.rows import row_file
 from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.memory import padded_width
-from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.rows.row_file import DenseFile
 from optuna_treecv.rows.row_file import LEAST_BYTES
 from optuna_treecv.rows.row_file import MappedFile
 from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
+from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.study.records import PROGRESS_ATTRIBUTE
 
 LITTLE = LEAST_BYTES  # the rows below take 3 to 6 times as much

@@ -1,9 +1,9 @@
 """Training by ``partial_fit``: of which estimators, in which phases, and what ``fit`` does else.
 
 ``method="auto"`` trains only estimators incrementally for which one pass over the rows makes the
-model that ``fit`` makes, so that it never changes what a model is. Some parameters ``fit`` uses and
-``partial_fit`` does not: a search over such a one compares equal models, and ``max_iter`` promises
-passes that are not made.
+model that ``fit`` makes, so that it never changes what a model is. ``partial_fit`` does not use
+some parameters of ``fit``: a search over one of these compares equal models, and ``max_iter``
+promises passes that are not made.
 """
 
 from collections.abc import Callable

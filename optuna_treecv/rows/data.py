@@ -43,7 +43,6 @@ from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.rows.memory import keep_nothing
 from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.memory import padded_width
-from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.rows.memory import write_rows
 from optuna_treecv.rows.row_file import DenseFile
 from optuna_treecv.rows.row_file import leave_pages
@@ -52,6 +51,7 @@ from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
 from optuna_treecv.rows.row_file import stamp_of
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 
 @dataclass(frozen=True)

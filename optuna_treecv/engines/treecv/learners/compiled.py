@@ -36,7 +36,6 @@ from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.memory import aligned_bytes
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.memory import pad_rows
-from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.rows.partition import cut
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Part
@@ -44,6 +43,7 @@ from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.rows.partition import rows_of
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 # fit and partial_fit pad this many rows at a time, which avoids a second copy of X.
 _ROWS_AT_A_TIME = 4096
