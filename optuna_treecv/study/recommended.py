@@ -10,7 +10,7 @@ from optuna.distributions import IntDistribution
 from sklearn.pipeline import Pipeline
 
 from optuna_treecv.core.settings import is_number
-from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.estimators.base import name_of
 
 
 def _log(low: float, high: float) -> BaseDistribution:

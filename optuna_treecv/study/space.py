@@ -37,9 +37,9 @@ from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.study.recommended import recommended_space
 from optuna_treecv.study.recommended import suggest_parameter
-from optuna_treecv.estimators.base import name_of
 
 #: A grid: the values of each parameter, or their codes (``Axis``).
 Grid = dict[str, list[Any]]
