@@ -5,9 +5,9 @@ k folds cost about as much as log2(k) trainings instead of k.
 
 from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.core.result import CVResult
-from optuna_treecv.crossval.functions import tree_cross_val_predict
-from optuna_treecv.crossval.functions import tree_cross_validate
-from optuna_treecv.crossval.functions import tree_cross_validate_many
+from optuna_treecv.crossval.evaluate import tree_cross_val_predict
+from optuna_treecv.crossval.evaluate import tree_cross_validate
+from optuna_treecv.crossval.evaluate import tree_cross_validate_many
 from optuna_treecv.engines.treecv.learners.pegasos import PegasosClassifier
 from optuna_treecv.engines.treecv.learners.sgd import AveragedSGDClassifier
 from optuna_treecv.engines.treecv.learners.sgd import AveragedSGDRegressor

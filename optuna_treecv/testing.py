@@ -26,8 +26,8 @@ from sklearn.utils.validation import has_fit_parameter
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
-from optuna_treecv.crossval.functions import tree_cross_val_predict
-from optuna_treecv.crossval.functions import tree_cross_validate
+from optuna_treecv.crossval.evaluate import tree_cross_val_predict
+from optuna_treecv.crossval.evaluate import tree_cross_validate
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import layout_for

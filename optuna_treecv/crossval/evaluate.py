@@ -1,4 +1,4 @@
-"""Runs of estimators by the engines, and how ``explain`` describes them."""
+"""Runs of estimators by the engines, and the public functions that need no Optuna."""
 
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -8,7 +8,10 @@ from math import inf
 from math import prod
 from types import NoneType
 from typing import Any
+from typing import Literal
+from typing import Unpack
 
+import numpy as np
 from sklearn.pipeline import Pipeline
 
 from optuna_treecv import engines
@@ -16,6 +19,7 @@ from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
+from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.choose import answers_to
 from optuna_treecv.core.choose import plan_for
 from optuna_treecv.core.choose import request_for
@@ -23,9 +27,15 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.cross_validation import Search
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Plan
+from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import Run
+from optuna_treecv.core.settings import Arguments
+from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import Settings
+from optuna_treecv.core.settings import takes_settings
+from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.estimators.base import name_of
+from optuna_treecv.estimators.checks import checked_estimator
 from optuna_treecv.preprocessing.decisions import decisions_for
 
 
@@ -164,3 +174,221 @@ def _steps(plan: Plan) -> list[str]:
         return []
     models = plan.capabilities.preprocessing
     return [f"  {decision}" for decision in decisions_for(estimator, models)]
+
+
+# The public functions.
+
+
+@takes_settings("optimize", "pooled", "truncate", "report")
+def tree_cross_validate(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    kfold_models: bool = False,
+    **settings: Unpack[Arguments],
+) -> CVResult:
+    r"""Cross-validate an estimator, with the work of about log2(k) trainings if it is incremental.
+
+    With chunks :math:`Z_1, \dots, Z_k` of the rows and :math:`f_i` the model trained on all but
+    :math:`Z_i`, the estimate is
+
+    .. math:: R = \frac{1}{k} \sum_{i=1}^{k} \frac{1}{|Z_i|} \sum_{(x, y) \in Z_i} \ell(f_i(x), y).
+
+    TreeCV (Joulani, Gyorgy & Szepesvari 2015, Algorithm 1) does the training that the :math:`f_i`
+    have in common only once. It needs at most :math:`n \log_2(2k)` row updates instead of
+    :math:`n (k - 1)`. Each model sees every row outside its own chunk exactly once; the order of
+    the rows differs from fold to fold. With several epochs it sees them again and again.
+
+    Parameters
+    ----------
+    estimator : estimator or River model
+        It is cloned. The tree needs ``partial_fit``; the learners of this package run compiled,
+        without the interpreter. Each step of a Pipeline must then have ``partial_fit`` or be
+        stateless. The tree's score is that of the model after one pass over the training rows,
+        in the order of the tree. Any other estimator is fitted on each fold, also one whose
+        ``fit`` makes other passes than ``partial_fit``.
+    X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
+        The rows; float32 stays float32. The linear learners of this package train on sparse rows
+        in time proportional to the nonzeros, except for mini-batches. Estimators that are fitted
+        get slices of X as given, whose arrays are read-only. X may also be the path of a ``.npy``
+        or Parquet file or of a folder of Parquet files, a ``pyarrow.dataset.Dataset`` or a lazy
+        frame of polars. If such rows take more than ``max_memory``, they are read piece by piece.
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
+        Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
+        of a row is the mean over its targets. It may be the name of a column of X, which is then
+        no feature, or the path of a ``.npy`` file.
+    kfold_models : bool, default=False
+        Average the models of the folds, for ``CVResult.kfold_estimator``. Only linear learners
+        that are trained along the tree allow this.
+    **settings
+
+    Returns
+    -------
+    CVResult
+        Fold scores, their mean and the work done.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong, or an estimator or scorer cannot do what is asked.
+
+    See Also
+    --------
+    treecv_objective : The same as an objective for Optuna.
+    tree_cross_val_predict : Out-of-fold predictions.
+
+    References
+    ----------
+    .. [1] P. Joulani, A. Gyorgy and C. Szepesvari, "Fast cross-validation for incremental
+       learning", IJCAI 2015.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from optuna_treecv import PegasosClassifier, tree_cross_validate
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), PegasosClassifier(alpha=0.01))
+    >>> result = tree_cross_validate(model, X, y, cv="loo")
+    >>> result.n_folds, result.n_updates, result.n_updates_standard
+    (569, 5235, 323192)
+    >>> round(result.mean, 2)
+    0.04
+    """
+    check_choice("kfold_models", kfold_models, (True, False))
+    estimator = checked_estimator(estimator)
+    cross_validation = CrossValidation.of(X, y, Settings(**settings), estimator)
+    average = "kfold_models must be False" if kfold_models else ""
+    return run_for(cross_validation, estimator, wants_average=average).finish()
+
+
+@takes_settings("optimize", "pooled", "truncate", "report")
+def tree_cross_validate_many(
+    estimators: Iterable[Any], X: Any, y: Any = None, **settings: Unpack[Arguments]
+) -> list[CVResult]:
+    """Cross-validate several estimators on the same folds, side by side where possible.
+
+    Estimators of one class that differ only in certain parameters, such as ``alpha`` of
+    ``PegasosClassifier``, are trained together, row by row: the rows are read once for all of
+    them. The attribute ``lane_parameters`` of a learner lists these parameters. Each estimator
+    gets the same result as from ``tree_cross_validate``, bit for bit; exact folds, which use BLAS,
+    may differ by rounding errors.
+
+    Parameters
+    ----------
+    estimators : iterable of estimators
+        Any estimators that ``tree_cross_validate`` takes. Those that cannot be trained side by
+        side are evaluated one by one.
+    X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
+        The rows, as for ``tree_cross_validate``.
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
+        Labels or targets, as for ``tree_cross_validate``.
+    **settings
+
+    Returns
+    -------
+    list of CVResult
+        One result per estimator. For estimators trained side by side, ``seconds`` is an equal
+        share of the time.
+
+    Raises
+    ------
+    ValueError
+        As for ``tree_cross_validate``.
+
+    See Also
+    --------
+    treecv_objective : The same for the points of a grid, by ``param_grid``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from optuna_treecv import PegasosClassifier, tree_cross_validate_many
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> models = [
+    ...     make_pipeline(StandardScaler(), PegasosClassifier(alpha=alpha))
+    ...     for alpha in (1e-4, 1e-3, 1e-2, 1e-1)
+    ... ]
+    >>> results = tree_cross_validate_many(models, X, y, cv="loo")
+    >>> [round(result.mean, 3) for result in results]
+    [0.049, 0.046, 0.035, 0.032]
+    """
+    if not isinstance(estimators, Iterable):
+        raise ValueError(f"estimators must be a list of estimators, got {estimators!r}.")
+    estimators = list(estimators)
+    runs = runs_for(cross_validation_for(X, y, Settings(**settings), estimators), estimators)
+    if len({run.plan.capabilities.is_incremental for run in runs}) == 2:
+        warn_caller(
+            "method='auto' fits some estimators and trains others by passes of partial_fit, which "
+            "CVResult.method tells apart and whose scores compare badly; method='fit' fits all."
+        )
+    evaluate_batch(runs)
+    return [run.finish() for run in runs]
+
+
+@takes_settings(
+    *("scoring", "optimize", "pooled", "score_weight", "n_repeats", "row_losses", "report"),
+    *("n_estimators", "truncate"),
+)
+def tree_cross_val_predict(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    response_method: Literal[
+        "predict", "decision_function", "predict_proba", "score_samples"
+    ] = "predict",
+    **settings: Unpack[Arguments],
+) -> np.ndarray:
+    """Return out-of-fold predictions: each row's prediction by a model that has not seen its fold.
+
+    Parameters
+    ----------
+    estimator : estimator or River model
+        As for ``tree_cross_validate``.
+    X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
+        The rows, as for ``tree_cross_validate``. Each must be tested exactly once.
+    y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
+        Labels or targets, as for ``tree_cross_validate``.
+    response_method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
+            default="predict"
+        The method of the estimator whose response is returned. Density estimators have
+        "score_samples".
+    **settings
+
+    Returns
+    -------
+    ndarray of shape (n_rows,), (n_rows, n_classes) or (n_rows, n_targets)
+        In the order of the rows of X.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong, or if a model diverges and its labels are asked for.
+
+    See Also
+    --------
+    tree_cross_validate : Scores in place of predictions.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from optuna_treecv import PegasosClassifier, tree_cross_val_predict
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), PegasosClassifier(alpha=0.01))
+    >>> decision = tree_cross_val_predict(
+    ...     model, X, y, cv="loo", response_method="decision_function"
+    ... )
+    >>> decision.shape
+    (569,)
+    """
+    estimator = checked_estimator(estimator)
+    settings["score_weight"] = None
+    cross_validation = CrossValidation.of(X, y, Settings(**settings), estimator)
+    return run_for(cross_validation, estimator, is_scored=False).predict(response_method)

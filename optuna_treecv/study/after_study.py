@@ -13,7 +13,6 @@ from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.evaluate import run_for
-from optuna_treecv.crossval.inner_folds import check_folds
 from optuna_treecv.study.choice import check_rule
 from optuna_treecv.study.choice import edges_of
 from optuna_treecv.study.choice import Rule
@@ -25,6 +24,7 @@ from optuna_treecv.study.ensemble import most_trials
 from optuna_treecv.study.ensemble import voting
 from optuna_treecv.study.evaluator import Evaluator
 from optuna_treecv.study.honest import in_order
+from optuna_treecv.study.nested import check_folds
 from optuna_treecv.study.nested import Nested
 from optuna_treecv.study.nested import nested_again
 from optuna_treecv.study.nested import nested_of
