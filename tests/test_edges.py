@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.study.choice import edges_of
+from optuna_treecv.study.advice import edges_of
 
 LOG, SHARE = FloatDistribution(1e-4, 1e2, log=True), FloatDistribution(0, 1)
 WIDE, WHOLE = FloatDistribution(-5, 5), IntDistribution(1, 10)

@@ -43,16 +43,16 @@ from optuna_treecv import pooled
 from optuna_treecv import select
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.crossval.losses import Losses
+from optuna_treecv.crossval.losses import losses_by_units
+from optuna_treecv.crossval.losses import standard_error
 from optuna_treecv.reporting.evaluations import Evaluations
 from optuna_treecv.study import honest as honest_module
 from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.honest import choose_best
 from optuna_treecv.study.honest import corrected_by_folds
-from optuna_treecv.study.honest import Losses
-from optuna_treecv.study.honest import losses_by_units
 from optuna_treecv.study.honest import mean_elsewhere
-from optuna_treecv.study.honest import standard_error
 from optuna_treecv.study.records import KnownScores
 
 X, Y = load_breast_cancer(return_X_y=True)

@@ -18,8 +18,8 @@ from optuna_treecv.reporting.evaluations import Frame
 from optuna_treecv.reporting.evaluations import interval_in_words
 from optuna_treecv.reporting.evaluations import plus_minus
 from optuna_treecv.study.advice import advice_of
+from optuna_treecv.study.advice import edges_of
 from optuna_treecv.study.choice import Contest
-from optuna_treecv.study.choice import edges_of
 from optuna_treecv.study.honest import corrected_by_folds
 from optuna_treecv.study.records import facts_of_trial
 from optuna_treecv.study.records import scores_of_trial

@@ -13,8 +13,8 @@ from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.evaluate import run_for
+from optuna_treecv.study.advice import edges_of
 from optuna_treecv.study.choice import check_rule
-from optuna_treecv.study.choice import edges_of
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.ensemble import averaged_method

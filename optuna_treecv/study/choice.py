@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from math import isfinite
-from math import log
 from math import sqrt
 from typing import Any
 from typing import Literal
@@ -64,17 +63,6 @@ _SIMPLER = {
     "num_leaves": "smaller",
     "reg_lambda": "larger",
 }
-
-
-# The share of a range's width, on its scale, that counts as its edge.
-_EDGE = 0.02
-
-# The share of the width that is far from an edge, and the share of the standard deviation of fold
-# scores by which trials may differ that are as good.
-_AWAY, _AS_GOOD = 0.25, 0.05
-
-# Few parameters that are integers can be less: a depth of 1, two clusters.
-_LEAST_INT = 2
 
 
 class Candidate(NamedTuple):
@@ -538,80 +526,3 @@ def complete_trials(study: Any, number: int | None = None) -> list[FrozenTrial]:
 def is_feasible(trial: FrozenTrial) -> bool:
     """Return whether a trial keeps to its constraints, as ``study.best_trial`` does."""
     return all(value <= 0 for value in trial.constraints.values())
-
-
-# Values at the edge of what was searched, beyond which better ones may lie.
-
-
-def _scale_of(
-    distribution: Any, listed: Collection[Any] | None
-) -> tuple[Callable[[float], float], float, float, bool] | None:
-    """Return how far along its range a number lies, from 0 to 1; both ends; whether it is linear.
-
-    In a list, 0 and 1 are the first and the last number. None without numbers, or if there are so
-    few that all of them are ends.
-    """
-    values = listed or getattr(distribution, "choices", None)
-    if values is not None:
-        numbers = sorted(set(values)) if all(map(is_number, values)) else []
-        if len(numbers) < 3:
-            return None
-        low, high = numbers[0], numbers[-1]
-        ends = {low: 0.0, high: 1.0}
-        return lambda x: ends.get(x, 0.5), low, high, numbers[-2] >= high / 2
-    low, high = distribution.low, distribution.high
-    if high - low < 2 * (distribution.step or 0) or low == high:
-        return None
-    if distribution.log:
-        return lambda x: log(x / low) / log(high / low), low, high, False
-    return lambda x: (x - low) / (high - low), low, high, True
-
-
-def edges_of(
-    trial: FrozenTrial, lists: Mapping[str, Collection[Any]], others: Sequence[FrozenTrial] = ()
-) -> dict[str, str]:
-    """Return which numbers of a trial lie at the edge of their ranges, and where, as words.
-
-    In a range these are the 2 % of its width, on its scale, at either end; in a list of three or
-    more numbers, the first and the last. An end is no edge where values hardly go on: 0, up to 2
-    for integers, and for shares 1. Nor is it an edge where the score hardly depends on the number:
-    where another trial with a number a quarter of the range away is as good, to a twentieth of the
-    standard deviation of the fold scores.
-
-    Parameters
-    ----------
-    trial : FrozenTrial
-    lists : dict of str to collection
-        All values of the parameters that were searched in lists, as far as they are known. A grid
-        sampler notes those of its grid in the trial.
-    others : sequence of FrozenTrial
-        Those that the trial was chosen from.
-    """
-    of_sampler: dict[str, Collection[Any]] = {
-        # Each part is a value, or a list of the values in one of several grids.
-        name: [value for part in parts for value in (part if isinstance(part, list) else [part])]
-        for name, parts in trial.system_attrs.get("search_space", {}).items()
-    }
-    lists = {**of_sampler, **lists}
-    near = facts_of_trial(trial.user_attrs).get("std_test_score", 0.0) * _AS_GOOD
-    as_good = [other for other in others if abs(other.values[0] - trial.values[0]) <= near]
-    edges = {}
-    for name, value in trial.params.items():
-        scale = _scale_of(trial.distributions[name], lists.get(name))
-        if scale is None:
-            continue
-        place_of, low, high, is_linear = scale
-        place = place_of(value)
-        are_ints = isinstance(low, int) and isinstance(high, int)
-        if place <= _EDGE and low != 0 and not (are_ints and 0 < low <= _LEAST_INT):
-            end = "lower"
-        elif place >= 1 - _EDGE and not (is_linear and low >= 0 and high == 1):
-            end = "upper"
-        else:
-            continue
-        numbers = [other.params[name] for other in as_good if name in other.params]
-        if any(abs(place_of(number) - place) >= _AWAY for number in numbers):
-            continue
-        shown = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in (value, low, high)]
-        edges[name] = f"{shown[0]} at the {end} end of its range ({shown[1]} to {shown[2]})"
-    return edges

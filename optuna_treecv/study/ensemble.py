@@ -16,17 +16,17 @@ from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.tested import Tested
-from optuna_treecv.crossval.outputs import losses_of_folds
-from optuna_treecv.crossval.outputs import losses_of_tests
-from optuna_treecv.crossval.outputs import metric_of
-from optuna_treecv.crossval.outputs import sign_of
+from optuna_treecv.crossval.losses import draws_of_units
+from optuna_treecv.crossval.losses import interval_around
+from optuna_treecv.crossval.losses import Losses
+from optuna_treecv.crossval.losses import losses_by_units
+from optuna_treecv.crossval.losses import losses_of_folds
+from optuna_treecv.crossval.losses import losses_of_tests
+from optuna_treecv.crossval.losses import metric_of
+from optuna_treecv.crossval.losses import sign_of
+from optuna_treecv.crossval.losses import why_not_exchangeable
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.scoring.scores import scores_rows
-from optuna_treecv.study.honest import draws_of_units
-from optuna_treecv.study.honest import interval_around
-from optuna_treecv.study.honest import Losses
-from optuna_treecv.study.honest import losses_by_units
-from optuna_treecv.study.honest import why_not_exchangeable
 
 #: The most members.
 MOST_MEMBERS = 1000

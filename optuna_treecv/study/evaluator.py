@@ -10,7 +10,7 @@ import optuna
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.run import Run
 from optuna_treecv.crossval.evaluate import run_for
-from optuna_treecv.crossval.outputs import computed_outputs
+from optuna_treecv.crossval.losses import computed_outputs
 from optuna_treecv.storage.database import Database
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of

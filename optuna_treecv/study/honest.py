@@ -1,31 +1,31 @@
 """What the best trial of a study will score, corrected for its having been chosen."""
 
 from collections.abc import Callable
-from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
-from math import sqrt
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 from optuna.trial import FrozenTrial
-from scipy import stats
 
 from optuna_treecv.core.intervals import fold_error
 from optuna_treecv.core.intervals import HasInterval
 from optuna_treecv.core.intervals import Interval
-from optuna_treecv.core.intervals import models_in_words
 from optuna_treecv.core.intervals import student_quantile
-from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.tested import Tested
-from optuna_treecv.crossval.outputs import losses_of_tests
-from optuna_treecv.crossval.outputs import method_of
-from optuna_treecv.crossval.outputs import metric_of
-from optuna_treecv.crossval.outputs import sign_of
+from optuna_treecv.crossval.losses import correlation_of_blocks
+from optuna_treecv.crossval.losses import draws_of_units
+from optuna_treecv.crossval.losses import interval_around
+from optuna_treecv.crossval.losses import Losses
+from optuna_treecv.crossval.losses import losses_by_units
+from optuna_treecv.crossval.losses import losses_of_tests
+from optuna_treecv.crossval.losses import method_of
+from optuna_treecv.crossval.losses import metric_of
+from optuna_treecv.crossval.losses import sign_of
+from optuna_treecv.crossval.losses import why_not_exchangeable
 from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
@@ -40,11 +40,8 @@ FEWEST_UNITS, FEWEST_FOLDS = 50, 5
 # score of the best one.
 _MOST_BY_FOLDS, _MOST_SCORES = 200, 2**20
 
-# Rows in the order of time are drawn in about so many blocks of consecutive rows, the same number
-# in each of the runs of folds. Blocks are nearly independent if their quarters, next to each
-# other, have a smaller correlation than noted; above the other one too few of them are.
-_BLOCKS, _MOST_STRATA, _QUARTERS = 25, 10, 4
-_NOTED, _MOST_CORRELATED = 0.2, 0.3
+# Neighbouring blocks with a larger correlation than this are noted.
+_NOTED = 0.2
 
 # Trials that differ from the best one by more than so wide an interval are never chosen.
 _NEAR = 0.997
@@ -56,12 +53,6 @@ _FEWEST_DRAWS, _MOST_DRAWS = 50, 500
 _MOST_BYTES = 2**28
 # Of the draws: where objectives and stores know the same scores, they correct them alike.
 _SEED = 0
-# How often a unit is drawn, by 16 random bits.
-_COUNTS = stats.poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1)
-
-# The bytes of the draws that are made at once.
-_BYTES_AT_ONCE = 2**25
-
 #: Trials and their outputs, one for each, in the order of ``Tested.rows``.
 Found = tuple[list[FrozenTrial], list[np.ndarray]]
 
@@ -150,139 +141,6 @@ class Honest(HasInterval):
         )
 
 
-class Losses(NamedTuple):
-    """The losses of some candidates, by the units that a bootstrap draws.
-
-    Attributes
-    ----------
-    parts : ndarray of shape (n_candidates, n_units)
-        What each unit adds to the mean of a candidate, where smaller means are better.
-    shares : ndarray of shape (n_units,)
-        The shares of the units in a mean; they add up to 1.
-    by : {"rows", "groups", "blocks", "folds"}
-        What the units are.
-    quarters : ndarray of shape (n_candidates, n_strata, n_quarters) or None
-        Of blocks, what each quarter adds to a mean less its share of the mean of its stratum.
-    """
-
-    parts: np.ndarray
-    shares: np.ndarray
-    by: str
-    quarters: np.ndarray | None = None
-
-
-def losses_by_units(of_tests: np.ndarray, tested: Tested) -> Losses:
-    """Return losses by units.
-
-    Parameters
-    ----------
-    of_tests : ndarray of shape (n_candidates, n_tests)
-        The losses of the tests of rows, in the order of ``Tested.rows``.
-    tested : Tested
-    """
-    if tested.is_ordered and (losses := _losses_by_blocks(of_tests, tested)) is not None:
-        return losses
-    (units, by), shares = tested.units(), tested.test_shares
-    n_units = int(units.max()) + 1
-    if by == "rows" and len(tested.cuts) == 1 and not tested.shares_test_rows and shares.all():
-        return Losses(shares * of_tests, shares, by)  # each test is one of another row
-    parts = [np.bincount(units, shares * losses, n_units) for losses in of_tests]
-    of_units = np.bincount(units, shares, n_units)
-    are_tested = of_units > 0
-    return Losses(np.array(parts)[:, are_tested], of_units[are_tested], by)
-
-
-def _losses_by_blocks(of_tests: np.ndarray, tested: Tested) -> Losses | None:
-    r"""Return losses by blocks of rows that follow each other in time; None if there are too few.
-
-    The models of a few consecutive folds differ from those of others, as much as their training
-    sets do, and it is their mean loss that is estimated. So blocks differ from the mean R as they
-    differ from the mean of their stratum, :math:`a_i - s_i R_h`, times the root of
-    :math:`b / (b - 1)` for b blocks in each stratum.
-    """
-    n_strata = min(tested.n_folds, _MOST_STRATA)
-    n_blocks = -(-_BLOCKS // n_strata)
-    shape = n_strata, n_blocks, _QUARTERS
-    pieces = tested.pieces(n_strata, n_blocks * _QUARTERS)
-    if pieces is None or tested.shares_test_rows:
-        return None
-    shares = np.bincount(pieces, tested.test_shares).reshape(shape)
-    parts = np.array([np.bincount(pieces, tested.test_shares * one) for one in of_tests])
-    parts = parts.reshape(-1, *shape)
-    means = parts.sum(axis=(2, 3), keepdims=True) / shares.sum(axis=(1, 2), keepdims=True)
-    quarters = parts - shares * means
-    of_blocks = shares.sum(axis=2)
-    blocks = parts.sum(axis=(1, 2, 3))[:, None, None] * of_blocks
-    blocks += sqrt(n_blocks / (n_blocks - 1)) * quarters.sum(axis=3)
-    blocks, quarters = blocks.reshape(len(parts), -1), quarters.reshape(len(parts), n_strata, -1)
-    return Losses(blocks, of_blocks.ravel(), "blocks", quarters)
-
-
-def why_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
-    """Return why a bootstrap of rows in the order of time would mislead; "" if it would not.
-
-    Parameters
-    ----------
-    losses : Losses
-    tested : Tested
-    chosen : int
-        The candidate that is chosen on all units.
-    """
-    if not tested.is_ordered:
-        return ""
-    if losses.by == "folds":
-        return "folds of time-ordered splits are not exchangeable, and no scores of rows are known"
-    if tested.shares_test_rows:
-        return "time-ordered test sets that share rows cannot be divided into independent blocks"
-    if losses.quarters is None:
-        return f"time-ordered splits need at least {_QUARTERS * _BLOCKS} test rows, evenly spread"
-    if (correlation := _correlation_of_blocks(losses, chosen)) > _MOST_CORRELATED:
-        n_rows = len(tested.rows) // losses.quarters[0].size
-        return (
-            f"the losses of neighbouring runs of {n_rows} test rows have a correlation of "
-            f"{correlation:.2f}, so there are too few independent blocks of rows"
-        )
-    return ""
-
-
-def _correlation_of_blocks(losses: Losses, chosen: int) -> float:
-    """Return the correlation of neighbouring quarters of blocks; 0 of other units.
-
-    It is the larger one of that of the chosen candidate's losses and that of the differences of
-    all others from them.
-    """
-    if losses.quarters is None:
-        return 0.0
-    own, correlation = losses.quarters[chosen], 0.0
-    for one in (own, losses.quarters - own):
-        if squares := float(np.square(one).sum()):
-            correlation = max(correlation, float((one[..., 1:] * one[..., :-1]).sum()) / squares)
-    return correlation
-
-
-def draws_of_units(
-    n_units: int, n_draws: int, seed: int
-) -> Generator[tuple[np.ndarray, np.ndarray]]:
-    """Yield bootstrap draws, some at once: how often each unit is drawn, and which are lacking.
-
-    Both are float64 of shape (n_draws, n_units). The numbers are those of Poisson, 1 on average,
-    which takes a tenth of the time of draws with replacement. Draws without a unit, and those that
-    lack none, are left out.
-    """
-    if n_units < 2:
-        raise ValueError(
-            "honest scores need several rows, groups or folds that are tested, got 1."
-        )
-    generator = np.random.default_rng(seed)
-    at_once = max(1, _BYTES_AT_ONCE // (8 * n_units))
-    for begin in range(0, n_draws, at_once):
-        n = min(at_once, n_draws - begin)
-        draws = _COUNTS[generator.integers(2**16, size=(n, n_units), dtype=np.uint16)]
-        lacking = draws == 0
-        are_useful = lacking.any(axis=1) & draws.any(axis=1)
-        yield draws[are_useful], lacking[are_useful].astype(float)
-
-
 def mean_elsewhere(losses: Losses, choose: Rule, chosen: int) -> float:
     r"""Return the mean loss of what a rule chooses where it was not chosen, by the bootstrap.
 
@@ -343,70 +201,6 @@ def choose_simplest(losses: Losses, ranks: np.ndarray) -> Rule:
         return chosen
 
     return choose
-
-
-def standard_error(losses: Losses, candidate: int) -> float:
-    r"""Return the standard error of a candidate's mean over units.
-
-    For unit i with share :math:`s_i` and part :math:`a_i` of the mean R it is
-    :math:`\sqrt{\sum_i (a_i - s_i R)^2}` (Bayle et al. 2020, equation 4.2), times the root of
-    :math:`m / (m - 1)` for m units. Of blocks whose quarters have the correlation r with their
-    neighbours, it is multiplied by the root of :math:`1 + 2 r`.
-    """
-    parts = losses.parts[candidate]
-    squares = float(np.square(parts - losses.shares * parts.sum()).sum())
-    squares *= 1 + 2 * _correlation_of_blocks(losses, candidate)
-    return sqrt(squares * len(parts) / (len(parts) - 1))
-
-
-def interval_around(
-    run: Run, losses: Losses, candidate: int, mean: float, of: str, level: float
-) -> Interval:
-    """Return the interval of a corrected mean loss, in the units of the score.
-
-    The correction is uncertain itself. So the interval goes from the better end of the interval
-    around the mean as it was to the worse end of that around the corrected one.
-
-    Parameters
-    ----------
-    run : Run
-    losses : Losses
-    candidate : int
-        Whose losses tell the mean as it was, and the standard error.
-    mean : float
-        The corrected mean.
-    of : str
-        Whose models these are, in words.
-    level : float
-    """
-    before = float(losses.parts[candidate].sum())
-    better, worse = sorted([before, mean])
-    quantile = student_quantile(level, len(losses.shares) - 1)
-    if metric_of(run).is_zero_one and losses.by == "rows":
-        shift = (1 - sign_of(run)) / 2  # a loss of -1 or 0 is an accuracy with another sign
-        n_rows = 1 / float(np.square(losses.shares).sum())
-        low = wilson(better + shift, n_rows, quantile)[0] - shift
-        high = wilson(worse + shift, n_rows, quantile)[1] - shift
-    else:
-        half = quantile * standard_error(losses, candidate)
-        low, high = better - half, worse + half
-    low, high = sorted([sign_of(run) * low, sign_of(run) * high])
-    tested = run.request.cross_validation.tested(run.method_name)
-    target = f"{models_in_words(tested)}, those of {of}"
-    if losses.by == "blocks":
-        target = f"{target}, in the periods that they were tested on"
-    return within(Interval(low, high, "bootstrap", target, level), run.request.score_range)
-
-
-def wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
-    r"""Return the interval of Wilson (1927) of a share of n rows.
-
-    With :math:`s = z^2 / n` for z standard errors to each side, its ends are :math:`(p + s / 2 \pm
-    \sqrt{s p (1 - p) + s^2 / 4}) / (1 + s)`. It holds also where few rows or none are errors.
-    """
-    share, square = min(max(share, 0.0), 1.0), quantile**2 / n
-    half = sqrt(share * (1 - share) * square + square**2 / 4)
-    return (share + square / 2 - half) / (1 + square), (share + square / 2 + half) / (1 + square)
 
 
 def near_trials(contest: Contest) -> list[FrozenTrial]:
@@ -593,7 +387,7 @@ def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
 def _note(losses: Losses, chosen: int) -> str:
     """Return why a correction may mislead, a sentence; "" if nothing is known."""
     n_units = len(losses.shares)
-    if (correlation := _correlation_of_blocks(losses, chosen)) > _NOTED:
+    if (correlation := correlation_of_blocks(losses, chosen)) > _NOTED:
         return (
             f"Neighbouring blocks of rows are correlated ({correlation:.2f}), so the interval may "
             "be too narrow."
