@@ -28,6 +28,7 @@ from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.crossval.evaluate import tree_cross_val_predict
 from optuna_treecv.crossval.evaluate import tree_cross_validate
+from optuna_treecv.engines.treecv.learner import Learner
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import layout_for
@@ -35,7 +36,6 @@ from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.partition import Learner
 from optuna_treecv.study.objective import treecv_objective
 
 _SEED = 5

@@ -33,9 +33,9 @@ from optuna_treecv.engines.treecv.kernels.scaled import MOST_NUMBERS
 from optuna_treecv.engines.treecv.kernels.scaled import Scaled
 from optuna_treecv.engines.treecv.learners import compiled
 from optuna_treecv.preprocessing import fitted as fitted_steps
+from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.memory import split_columns
-from optuna_treecv.rows.sparse_rows import SparseRows
 
 N_ROWS = 120
 NUMBERS = ["size", "count", "constant"]

@@ -47,10 +47,10 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.engines.sums.engine import ExactPlan
 from optuna_treecv.engines.sums.regression import RidgeFolds
 from optuna_treecv.numerics.moments import Chunks
-from optuna_treecv.plans.joint import KeptSums
+from optuna_treecv.plans.family import KeptSums
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.layout import RowLayout
 
 # Splitters without groups get them here too.
 pytestmark = pytest.mark.filterwarnings("ignore:The groups parameter is ignored")

@@ -22,9 +22,9 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import tree_cross_validate
 from optuna_treecv.engines.sums.discriminants import LinearDiscriminantFolds
 from optuna_treecv.engines.sums.discriminants import QuadraticDiscriminantFolds
-from optuna_treecv.numerics.family import Facts
+from optuna_treecv.plans.family import Facts
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.layout import RowLayout
 
 D = 4
 SCALERS = {"alone": None, "scaler": StandardScaler(), "no mean": StandardScaler(with_mean=False)}

@@ -20,7 +20,7 @@ from optuna_treecv.engines.sums.equations import RidgeRows
 from optuna_treecv.engines.sums.left_out import RowsOutOfSums
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.layout import RowLayout
 
 ALPHAS = [1e-3, 0.1, 1.0, 30.0, 1e4]
 SCALERS = {

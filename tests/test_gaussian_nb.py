@@ -20,7 +20,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.layout import RowLayout
 
 NB = GaussianNB(var_smoothing=0.1)
 

@@ -48,6 +48,7 @@ from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.engines.newton.left_out import RowsOutOfModels
 from optuna_treecv.rows import row_file
+from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.memory import padded_width
 from optuna_treecv.rows.row_file import DenseFile
@@ -56,7 +57,6 @@ from optuna_treecv.rows.row_file import MappedFile
 from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
-from optuna_treecv.rows.sparse_rows import SparseRows
 from optuna_treecv.study.records import PROGRESS_ATTRIBUTE
 
 LITTLE = LEAST_BYTES  # the rows below take 3 to 6 times as much

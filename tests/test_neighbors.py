@@ -40,8 +40,8 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.neighbors import family
-from optuna_treecv.plans.joint import chunks_of
-from optuna_treecv.plans.joint import KeptSums
+from optuna_treecv.plans.family import chunks_of
+from optuna_treecv.plans.family import KeptSums
 
 SIZES = [1, 3, 8]
 

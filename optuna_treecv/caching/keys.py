@@ -42,8 +42,8 @@ from optuna_treecv.caching.code import is_code
 from optuna_treecv.estimators.base import parameters_of
 from optuna_treecv.rows.checks import memmap_behind
 from optuna_treecv.rows.distributed import RemoteRows
+from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.rows.row_file import leave_pages
-from optuna_treecv.rows.sparse_rows import SparseRows
 
 #: Returns a value as bytes.
 Encode = Callable[[Any], bytes]

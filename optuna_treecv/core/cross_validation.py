@@ -49,9 +49,9 @@ from optuna_treecv.rows.checks import why_read_at_once
 from optuna_treecv.rows.cv import are_pairs
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.rows.sources import opened
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled

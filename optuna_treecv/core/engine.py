@@ -27,6 +27,7 @@ from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.results import KeptScores
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.request import sizes_of_scores
 from optuna_treecv.core.row_scores import RowScores
@@ -34,9 +35,6 @@ from optuna_treecv.preprocessing.parts import BY_FIT
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
-
-#: An estimator of any library, whose free parameters have the values under evaluation.
-Candidate = Any
 
 
 class RowProgress(NamedTuple):
@@ -516,17 +514,6 @@ class Engine:
     methods: tuple[str, ...]
     rows: Literal["local", "remote", "any"] = "local"
     nests_by: Callable[[Any], str] | None = None
-
-
-def in_given_order(
-    prepared: np.ndarray, order: np.ndarray, labels: np.ndarray | None = None
-) -> np.ndarray:
-    """Return responses in the order of the rows as given, and labels in place of class codes."""
-    if labels is not None:
-        prepared = labels[prepared]
-    responses = np.empty_like(prepared)
-    responses[order] = prepared
-    return responses
 
 
 def results_of(request: Request, repeat: Repeat, kept: KeptScores) -> Results:

@@ -1,13 +1,16 @@
 """The request: one estimator on a cross-validation, and what is wanted of it."""
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 from functools import cached_property
 from functools import partial
 from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from sklearn import config_context
@@ -22,7 +25,6 @@ from optuna_treecv.core.routing import Metadata
 from optuna_treecv.core.routing import part_of
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.core.steps import Front
 from optuna_treecv.estimators.base import may_have
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import seeded
@@ -38,6 +40,11 @@ from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.scoring.metrics import scoring_for
 from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.scoring.scores import SPREAD_SIZE
+
+T = TypeVar("T")
+
+#: An estimator of any library, whose free parameters have the values under evaluation.
+Candidate = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +88,7 @@ class Request:
     wants_rows: bool = False
     wants_average: str = ""
     first_optimized: int = 0
+    _found: dict[str, Any] = field(default_factory=dict, init=False)
 
     @property
     def settings(self) -> Settings:
@@ -104,14 +112,12 @@ class Request:
         scoring = scoring_for(self.settings.scored_by, self.estimator, self.settings.pooled)
         return replace(scoring, optimized=scoring.optimized[self.first_optimized :])
 
-    @cached_property
-    def front(self) -> Front | str:
-        """The transformers of a Pipeline that are done before its learner.
-
-        Or why there are none, a clause; it is empty if the estimator has no steps that could be.
-        """
-        cross_validation = self.cross_validation
-        return cross_validation.steps.front(self.estimator, cross_validation.repeats)
+    def once(self, name: str, find: Callable[[], T]) -> T:
+        """Return what an engine finds once for this request, and keeps under a name."""
+        if name not in self._found:
+            self._found[name] = find()
+        found: T = self._found[name]
+        return found
 
     @property
     def is_pooled(self) -> bool:

@@ -6,15 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.partition import Learner
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
-from optuna_treecv.rows.partition import Rows
-from optuna_treecv.scoring.metrics import Loss
-from optuna_treecv.scoring.metrics import Metric
-from optuna_treecv.scoring.scores import scores_of_rows
-from optuna_treecv.scoring.scores import TestedRows
 
 #: The number of steps in one pass over the rows.
 STEPS_PER_PASS = 16
@@ -106,34 +99,6 @@ class RowScores:
         weights = self._weights[rows]
         total = weights.sum()
         return float(weights @ values / total) if total > 0 else float("nan")
-
-
-def empty_scores(
-    metric: Metric, n_rows: int, of: PreparedRows, ends: Collection[int] = ()
-) -> RowScores:
-    """Return room for the scores of rows; errors, which are 0 or 1, take a byte each."""
-    is_error = isinstance(metric, Loss) and metric.is_zero_one
-    return RowScores(n_rows, of.score_weights is not None, ends, np.int8 if is_error else float)
-
-
-def scored(
-    learner: Learner, metric: Metric, estimator: Any, outputs: np.ndarray, rows: Rows
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the scores of tested rows, and their weights.
-
-    Parameters
-    ----------
-    learner : Learner
-    metric : Loss or Scorer
-    estimator : estimator
-        The learner's.
-    outputs : ndarray of shape (len(rows), n_outputs)
-        What its models have said of the rows.
-    rows : slice or ndarray
-        Prepared rows.
-    """
-    tested = TestedRows.of(learner.rows, rows, outputs, learner.respond, None)
-    return scores_of_rows(metric, tested, estimator, learner.rows.classes), tested.weights
 
 
 def length_of_spine(plan: Partition) -> int:

@@ -1,7 +1,5 @@
 """Estimators: names, parameters and responses of any, and what those of this package share."""
 
-from abc import ABCMeta
-from abc import abstractmethod
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -30,8 +28,7 @@ from optuna_treecv.rows.checks import check_array_kind
 from optuna_treecv.rows.checks import check_weights
 from optuna_treecv.rows.checks import is_float64
 from optuna_treecv.rows.checks import naming
-from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.layout import RowLayout
 
 #: The estimator's method for a response, if its name differs from that of the response.
 METHOD_NAMES = {"distance": "transform"}
@@ -349,7 +346,7 @@ def weights_of_classes(class_weight: dict[Any, Any], classes: np.ndarray) -> tup
     return tuple(weights.values())
 
 
-class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
+class CompiledEstimator(TreeCVEstimator):
     """An estimator that is trained by a compiled kernel: what others may know of it."""
 
     _parameter_constraints = {
@@ -448,13 +445,6 @@ class CompiledEstimator(TreeCVEstimator, metaclass=ABCMeta):
     def _fixed(self) -> dict[str, Any]:
         """Return what must not change while a state is trained, by the names of parameters."""
         return {name: getattr(self, name) for name in self._fixed_parameters}
-
-    @abstractmethod
-    def make_learner(self, rows: PreparedRows, seed: int, before: Any = None) -> Any:
-        """Return this estimator as a learner over prepared rows, with the steps before it.
-
-        Its parameters must have passed ``check_parameters``.
-        """
 
 
 def divergence_advice(estimator: Any) -> str:

@@ -33,9 +33,9 @@ from sklearn.utils import get_tags
 
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.base import last_step
-from optuna_treecv.numerics.moments import blocks
-from optuna_treecv.numerics.moments import merge_spreads
-from optuna_treecv.numerics.moments import spread_of
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import merge_spreads
+from optuna_treecv.numerics.spread import spread_of
 
 #: Learners that take steps along gradients. ``fit`` makes at most ``max_iter`` passes;
 #: ``partial_fit`` makes one and refuses early_stopping.

@@ -27,23 +27,23 @@ from typing import NamedTuple
 from typing import TypeVar
 
 import numpy as np
-from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv.numerics.spread import BLOCK
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import merge_spreads
+from optuna_treecv.numerics.spread import n_rows_of
+from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import Spread
+from optuna_treecv.numerics.spread import spread_of
 from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteBlocks
-from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.rows.layout import SparseRows
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: The prepared rows of a training or a test set.
-RowNumbers = slice | np.ndarray
-
-#: The rows of one block of float64, so that no copy of all rows is ever widened. With a hundred
-#: columns it fits into a second-level cache.
-BLOCK = 1024
 
 #: (name, size, make) -> a read-only array of ``size`` float64. ``make`` fills a new one where none
 #: is kept under this name.
@@ -178,21 +178,6 @@ class FoldsLeftOut(Chunks):
         return self.n_rows
 
 
-def blocks(part: RowNumbers, size: int = BLOCK) -> Iterator[RowNumbers]:
-    """Cut row numbers into blocks; a slice is cut into slices."""
-    if isinstance(part, slice):
-        for start in range(part.start, part.stop, size):
-            yield slice(start, min(start + size, part.stop))
-        return
-    for start in range(0, len(part), size):
-        yield part[start : start + size]
-
-
-def n_rows_of(part: RowNumbers) -> int:
-    """Return how many rows there are."""
-    return part.stop - part.start if isinstance(part, slice) else len(part)
-
-
 def copy_rows(
     rows: PreparedRows, part: RowNumbers, out: np.ndarray, chunk: int | None = None
 ) -> None:
@@ -215,65 +200,6 @@ def copy_rows(
         out[:] = X.as_given(low, high, n_columns)[part.astype(np.intp) - low].toarray()
     if rows.file is not None:
         rows.file.release_pages(part)
-
-
-class Spread(NamedTuple):
-    """Number, mean, sum of squares about the mean, minimum and maximum of each column.
-
-    The number may be one for each column. The sum of squares of a constant column need not be 0 in
-    floating point. Its minimum and maximum are equal.
-    """
-
-    n_rows: Any
-    mean: np.ndarray
-    squares: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-def spread_of(block: np.ndarray) -> Spread:
-    """Return the spread of the columns of an array (n_rows, n_columns)."""
-    shift = block[0].copy()
-    shifted = block - shift
-    mean = np.add.reduce(shifted) / len(block)
-    shifted -= mean
-    squares = np.einsum("ij,ij->j", shifted, shifted)
-    return Spread(len(block), shift + mean, squares, block.min(axis=0), block.max(axis=0))
-
-
-def merge_spreads(one: Spread, other: Spread) -> Spread:
-    """Return the spread of two sets of rows together, as ``merge``."""
-    n_rows = one.n_rows + other.n_rows
-    share = other.n_rows / np.maximum(n_rows, 1)
-    step = other.mean - one.mean
-    mean = one.mean + step * share
-    squares = one.squares + other.squares
-    squares += step * step * (one.n_rows * share)
-    low, high = np.minimum(one.low, other.low), np.maximum(one.high, other.high)
-    return Spread(n_rows, mean, squares, low, high)
-
-
-def scale_of(scaler: StandardScaler, spread: Spread) -> np.ndarray:
-    """Return by what a scaler divides.
-
-    Like scikit-learn it does not scale a column that is constant, or whose variance is below the
-    rounding errors of its mean.
-    """
-    if not scaler.with_std:
-        return np.ones_like(spread.mean)
-    return np.where(is_constant(spread), 1.0, np.sqrt(spread.squares / spread.n_rows))
-
-
-def is_constant(spread: Spread) -> np.ndarray:
-    """Return for each column whether a ``StandardScaler`` does not scale it."""
-    variance = spread.squares / spread.n_rows
-    return (spread.low == spread.high) | is_rounding(variance, spread.n_rows, spread.mean)
-
-
-def is_rounding(variance: np.ndarray, n_rows: int | np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Return whether variances are below the rounding errors of their means."""
-    tiny = n_rows * np.finfo(np.float64).eps
-    return np.asarray(variance <= tiny * variance + np.square(tiny * mean))
 
 
 class Moments(NamedTuple):

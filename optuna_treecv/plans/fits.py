@@ -16,15 +16,15 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
-from optuna_treecv.core.engine import Candidate
-from optuna_treecv.core.engine import in_given_order
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import seeded
 from optuna_treecv.plans.fold_task import Beginnings
 from optuna_treecv.plans.fold_task import FoldTask
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import as_numbers
+from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.scoring.metrics import Metric
 
 

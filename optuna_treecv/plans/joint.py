@@ -8,11 +8,9 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
 from typing import Any
 from typing import TypeVar
 
@@ -21,56 +19,56 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.base import is_classifier
 
-from optuna_treecv.caching.caches import ModelCache
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
-from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.keys import lasting_key
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
-from optuna_treecv.core.engine import in_given_order
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import results_of
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import last_step
-from optuna_treecv.numerics.blas import one_blas_thread
-from optuna_treecv.numerics.family import Facts
-from optuna_treecv.numerics.family import Family
 from optuna_treecv.numerics.moments import Chunks
-from optuna_treecv.numerics.moments import FoldsLeftOut
-from optuna_treecv.numerics.moments import RowNumbers
+from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
-from optuna_treecv.plans.remote_sums import CALLS_IN_FLIGHT
-from optuna_treecv.plans.remote_sums import predictions_of_blocks
-from optuna_treecv.plans.remote_sums import scores_of_blocks
-from optuna_treecv.plans.remote_sums import why_not_of_blocks
-from optuna_treecv.preprocessing.decisions import Parts
-from optuna_treecv.preprocessing.decisions import split_for_family
+from optuna_treecv.plans.family import chunks_of
+from optuna_treecv.plans.family import computing
+from optuna_treecv.plans.family import Facts
+from optuna_treecv.plans.family import Family
+from optuna_treecv.plans.family import KeptSums
+from optuna_treecv.plans.family import Parts
+from optuna_treecv.plans.family import split_for_family
 from optuna_treecv.preprocessing.fitted import Table
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import FROM_SUMS
+from optuna_treecv.preprocessing.parts import NotAheadError
 from optuna_treecv.preprocessing.parts import unshared
-from optuna_treecv.preprocessing.placeholders import NotAheadError
+from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.folds import FoldPairs
+from optuna_treecv.rows.distributed import Block
+from optuna_treecv.rows.distributed import RemoteCall
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.rows.partition import Node
+from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import follows_from_squares
+from optuna_treecv.scoring.scores import joined
 from optuna_treecv.scoring.scores import OUTPUTS_DIVERGED
 from optuna_treecv.scoring.scores import scores_from_squares
+from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
 
@@ -82,45 +80,6 @@ _MOST_BYTES = 2**27
 T = TypeVar("T")
 
 _RESPONSES = {"predict", "decision_function", "predict_proba"}
-
-
-class KeptSums:
-    """The sums that a family keeps for other candidates, a ``numerics.moments.Keep``.
-
-    It holds the arrays itself as long as it lives, which is one evaluation of several candidates.
-
-    Parameters
-    ----------
-    cache : ModelCache or None
-    name : bytes
-        A digest of everything that the sums depend on; empty: nothing is kept.
-    """
-
-    def __init__(self, cache: ModelCache | None = None, name: bytes = b"") -> None:
-        self._cache = cache if name else None
-        self._name = name
-        self._held: dict[Key, np.ndarray] = {}
-        self._n_made = 0
-
-    @property
-    def were_there(self) -> bool:
-        """Whether all arrays that were needed were kept."""
-        return bool(self._held) and self._n_made == 0
-
-    def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
-        """Return the kept array of a name, or make and keep it."""
-        key = Key(self._name, b"", b"", b"sums " + name.encode(), 8 * size)
-        if key not in self._held:
-            memory = None if self._cache is None else self._cache.find(key)
-            if memory is None:
-                self._n_made += 1
-                began, memory = perf_counter(), np.empty(size)
-                make(memory)
-                memory.flags.writeable = False
-                if self._cache is not None:
-                    self._cache.keep(key, memory, perf_counter() - began)
-            self._held[key] = memory
-        return self._held[key]
 
 
 class JointPlan(Plan):
@@ -299,12 +258,6 @@ class JointPlan(Plan):
         return in_given_order(prepared, rows.order, classes)
 
 
-def idle_words(idle: Sequence[str]) -> str:
-    """Return the sentence that parameters do not act, with a space before it; "" without any."""
-    names = ", ".join(idle[:-1])
-    return f" The models have converged: {names} and {idle[-1]} do not act." if idle else ""
-
-
 def _follows_from_squares(request: Request, rows: PreparedRows, chunks: Chunks) -> bool:
     """Return whether scores follow from sums of squares, which take less time than predictions.
 
@@ -318,33 +271,6 @@ def _follows_from_squares(request: Request, rows: PreparedRows, chunks: Chunks) 
         and not chunks.are_single_rows
         and int(np.median(np.diff(chunks.ends))) >= rows.n_features
     )
-
-
-def chunks_of(cut: Cut) -> Chunks:
-    """Return the training and test rows of each model as numbers of prepared rows."""
-    if isinstance(cut, Folds):
-        return Chunks(cut.n_rows, cut.begins())
-    if isinstance(cut, FoldPairs):
-        return FoldsLeftOut.of(chunks_of(cut.folds), cut.models)
-    trains: list[list[RowNumbers]] = []
-    for chunk in range(cut.n_folds):
-        rows = cut.prepared(cut.split(chunk).train_rows())
-        is_first_part = len(rows) and np.array_equal(rows, np.arange(len(rows)))
-        trains.append([slice(0, len(rows)) if is_first_part else rows])
-    return Chunks(cut.n_rows, cut.begins(), cut.prepared(cut.tested_from(0, cut.n_folds)), trains)
-
-
-@contextmanager
-def computing() -> Generator[None]:
-    """Return a context for sums and factors, in which what is not finite has diverged."""
-    try:
-        with one_blas_thread(), np.errstate(all="ignore"):
-            yield
-    except np.linalg.LinAlgError as error:
-        raise ValueError(
-            "X must hold numbers whose squares can be summed in float64, got larger ones "
-            f"({error}); X / np.abs(X).max() would be right."
-        ) from error
 
 
 def why_not_scored(request: Request) -> str:
@@ -533,7 +459,14 @@ def table_of(request: Request, parts: Parts) -> Table | str | None:
     """Return the steps of a table, or why they must be fitted by fold; None if there is none."""
     if not parts.kinds:
         return None
-    return request.cross_validation.steps.table(parts, request.cross_validation.repeats)
+    steps, kinds, has_one_form = parts.steps[0], parts.kinds, parts.has_one_form
+    forms, of_rows = (has_one_form, parts.family.maps_dense_rows), request.cross_validation.steps
+    cuts = [repeat.cut for repeat in request.cross_validation.repeats]
+    name = first_key((steps, dict(kinds)), encode, lasting_key)
+    if name is not None:
+        name = digest(b"table", name, *map(encode, forms))
+    make = partial(Table, steps, kinds, of_rows.X, of_rows.y, cuts, *forms, name or b"")
+    return of_rows.fitted(name, make)
 
 
 def _after(steps: Sequence[Any], X: Any) -> Any:
@@ -543,3 +476,133 @@ def _after(steps: Sequence[Any], X: Any) -> Any:
             X = unshared(step, X)
             X = clone(step).fit(X).transform(X)
     return X
+
+
+# With more folds, their sums would take most of the time.
+_MOST_FOLDS = 1000
+
+#: The calls for sums that are in flight for each block.
+CALLS_IN_FLIGHT = 2
+
+
+def test_in_block(
+    block: Block,
+    make: Callable[[PreparedRows], Any],
+    models: Sequence[Any],
+    begins: np.ndarray,
+    whole: range,
+    scored: tuple[Sequence[Metric], Any],
+) -> tuple[list[FoldScores], dict[int, np.ndarray]]:
+    """Return the scores or the outputs of models for the test rows in a block.
+
+    Parameters
+    ----------
+    block : Block
+    make : callable
+        (rows) -> a family bound to them.
+    models : sequence
+        Those of some consecutive chunks.
+    begins : ndarray of shape (n_chunks + 1,)
+        Where these chunks begin within the block, and where the last one ends.
+    whole : range
+        The chunks of which the scores are asked for; of others it is the outputs.
+    scored : (sequence of Metric, estimator)
+
+    Returns
+    -------
+    scores : list of FoldScores
+        Of each point, those of the whole chunks.
+    outputs : dict of int to ndarray of shape (n_points, n_rows, n_outputs)
+        By the number of the chunk, those of others.
+    """
+    rows = block.rows
+    family = make(rows)
+    chunks = Chunks(len(rows.order), begins)
+    scores: list[list[FoldScores]] = [[] for _ in range(family.n_points)]
+    outputs = {}
+    with np.errstate(all="ignore"):
+        for first, last in chunks.groups(_ROWS, chunks.n_chunks):
+            _, said = family.tested(chunks, first, last, models[first:last])
+            here = begins[first : last + 1] - begins[first]
+            for chunk in range(first, last):
+                if chunk not in whole:
+                    outputs[chunk] = said[:, slice(*here[chunk - first : chunk - first + 2])]
+            low, high = max(first, whole.start), min(last, whole.stop)
+            if low >= high:
+                continue
+            ends = begins[low : high + 1] - begins[low]
+            starts = None if ends[-1] == len(ends) - 1 else ends[:-1]
+            part, of_rows = slice(*here[[low - first, high - first]]), slice(*begins[[low, high]])
+            for of_point, one in zip(scores, said[:, part], strict=True):
+                tested = TestedRows.of(rows, of_rows, one, family.response, starts)
+                of_folds = scores_of_folds(scored[0], tested, scored[1], rows.classes)
+                diverged = np.where(tested.diverged(), OUTPUTS_DIVERGED, of_folds.diverged)
+                of_point.append(of_folds._replace(diverged=diverged))
+    return [joined(some) for some in scores if some], outputs
+
+
+def why_not_of_blocks(request: Request, parts: Parts | str) -> str:
+    """Return why sums over remote rows do not tell the models, a clause."""
+    if sparse.issparse(request.data.X.sample):
+        return "the rows are sparse, and sums are taken of dense ones there"
+    cross_validation = request.cross_validation
+    cut = cross_validation.repeats[0].cut
+    if not isinstance(cut, Folds) or cross_validation.n_folds > _MOST_FOLDS:
+        return f"there are more than {_MOST_FOLDS:,} folds, or some of them overlap"
+    if not isinstance(parts, str) and (parts.kinds or parts.steps):
+        return "its steps need all rows in one place"
+    return ""
+
+
+def scores_of_blocks(
+    request: Request, family: Any, rows: PreparedRows, chunks: Chunks, sums: Keep
+) -> Iterator[tuple[int, TestedFolds]]:
+    """Yield the scores that blocks send, and predictions for folds in several blocks."""
+    scored = request.scoring.metrics, request.estimator
+    for folds, scores, outputs in _tested_there(family, chunks, sums, scored):
+        if outputs is None:
+            for number, of_point in enumerate(scores):
+                yield number, TestedFolds(number, folds, 0, scores=of_point)
+            continue
+        rows_of = chunks.test_rows(*folds)
+        for number, of_rows in enumerate(outputs):
+            begins = None if len(of_rows) == 1 else np.zeros(1, np.int64)
+            tested = TestedRows.of(rows, rows_of, of_rows, family.response, begins)
+            yield number, TestedFolds(number, folds, 0, tested)
+
+
+def predictions_of_blocks(family: Any, chunks: Chunks, sums: Keep) -> Iterator[TestedChunks]:
+    """Yield the outputs for all test rows, which come back from the blocks."""
+    for folds, _, outputs in _tested_there(family, chunks, sums, None):
+        assert outputs is not None
+        yield slice(*folds), outputs
+
+
+def _tested_there(
+    family: Any, chunks: Chunks, sums: Keep, scored: tuple[Sequence[Metric], Any] | None
+) -> Iterator[tuple[Node, list[FoldScores], np.ndarray | None]]:
+    """Yield tested chunks with their scores, or with the outputs, in their order.
+
+    Outputs are those of a chunk in several blocks; without ``scored``, those of each chunk.
+    """
+    models, blocks, bounds = family.models_of(chunks, sums), family.rows.X, chunks.bounds
+    calls, sent = [], []
+    for block, start, stop in blocks.spans(int(bounds[0]), len(blocks)):
+        first = int(np.searchsorted(bounds, start, side="right")) - 1
+        last = int(np.searchsorted(bounds, stop))
+        begins = bounds[first : last + 1].clip(start, stop) - blocks.bounds[block]
+        # The first and the last chunk may lie in other blocks too.
+        is_cut = int(bounds[first] < start), int(bounds[last] > stop)
+        whole = range(is_cut[0], last - first - is_cut[1]) if scored else range(0)
+        arguments = family.make, models[first:last], begins, whole, scored or ((), None)
+        calls.append(RemoteCall(block, test_in_block, arguments))
+        sent.append((first, whole, stop))
+    parts: dict[int, list[np.ndarray]] = {}
+    for (first, whole, stop), (scores, said) in zip(sent, blocks.run(calls), strict=True):
+        for number, outputs in said.items():
+            chunk = first + number
+            parts.setdefault(chunk, []).append(outputs)
+            if bounds[chunk + 1] <= stop:
+                yield Node(chunk, chunk + 1), [], np.concatenate(parts.pop(chunk), axis=1)
+        if whole:
+            yield Node(first + whole.start, first + whole.stop), scores, None

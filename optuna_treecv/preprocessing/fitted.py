@@ -31,14 +31,14 @@ from sklearn.utils import check_consistent_length
 
 from optuna_treecv.estimators.base import layout_for
 from optuna_treecv.estimators.base import seeded
-from optuna_treecv.numerics.moments import BLOCK
-from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
-from optuna_treecv.numerics.moments import merge_spreads
-from optuna_treecv.numerics.moments import n_rows_of
-from optuna_treecv.numerics.moments import RowNumbers
-from optuna_treecv.numerics.moments import scale_of
-from optuna_treecv.numerics.moments import Spread
+from optuna_treecv.numerics.spread import BLOCK
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import merge_spreads
+from optuna_treecv.numerics.spread import n_rows_of
+from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import scale_of
+from optuna_treecv.numerics.spread import Spread
 from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import ignores_zero_columns
 from optuna_treecv.preprocessing.forms import why_form_varies
@@ -46,12 +46,12 @@ from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import is_running_imputer
 from optuna_treecv.preprocessing.parts import leaves_of
 from optuna_treecv.preprocessing.parts import naming_step
+from optuna_treecv.preprocessing.parts import NotAheadError
 from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.preprocessing.placeholders import all_placeholders
 from optuna_treecv.preprocessing.placeholders import columns_of_placeholders
 from optuna_treecv.preprocessing.placeholders import ImputerPlaceholder
 from optuna_treecv.preprocessing.placeholders import MOST_FITS
-from optuna_treecv.preprocessing.placeholders import NotAheadError
 from optuna_treecv.preprocessing.placeholders import TablePlaceholder
 from optuna_treecv.preprocessing.placeholders import with_placeholders
 from optuna_treecv.preprocessing.placeholders import without_placeholders
@@ -59,10 +59,10 @@ from optuna_treecv.preprocessing.placeholders import WordsPlaceholder
 from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.rows.layout import RowLayout
+from optuna_treecv.rows.layout import SparseRows
 
 # The most numbers of a row that ``engines/treecv/kernels/scaled.pyx`` takes, half of its ``ROOM``.
 MOST_NUMBERS = 2**11

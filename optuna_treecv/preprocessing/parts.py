@@ -73,6 +73,10 @@ _OF_ROWS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _MOST_CHARACTERS = 240
 
 
+class NotAheadError(Exception):
+    """Raised where steps cannot be done ahead of the folds, with the reason, a clause."""
+
+
 def is_passed(step: Any) -> bool:
     """Return whether a word stands in the place of a step."""
     return step is None or step in ("passthrough", "drop")

@@ -29,13 +29,14 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples
 from sklearn.utils.validation import validate_data
 
-from optuna_treecv.numerics.moments import is_rounding
+from optuna_treecv.numerics.spread import is_rounding
 from optuna_treecv.preprocessing.parts import ALIKE
 from optuna_treecv.preprocessing.parts import COMPILED
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import fills_categories
 from optuna_treecv.preprocessing.parts import is_running_imputer
 from optuna_treecv.preprocessing.parts import leaves_of
+from optuna_treecv.preprocessing.parts import NotAheadError
 from optuna_treecv.preprocessing.parts import ON_SUMS
 from optuna_treecv.preprocessing.parts import parts_of
 from optuna_treecv.preprocessing.parts import path_to
@@ -49,10 +50,6 @@ from optuna_treecv.rows.folds import trained_without
 
 #: So many fits of a step to training sets are made at most, to see whether they agree.
 MOST_FITS = 1000
-
-
-class NotAheadError(Exception):
-    """Raised where steps cannot be done ahead of the folds, with the reason, a clause."""
 
 
 class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

@@ -39,6 +39,8 @@ from optuna_treecv.rows.checks import times_classes
 from optuna_treecv.rows.distributed import block_bounds
 from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.distributed import RemoteRows
+from optuna_treecv.rows.layout import RowLayout
+from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.rows.memory import keep_nothing
 from optuna_treecv.rows.memory import pad_rows
@@ -51,41 +53,6 @@ from optuna_treecv.rows.row_file import Room
 from optuna_treecv.rows.row_file import RowFile
 from optuna_treecv.rows.row_file import SparseFile
 from optuna_treecv.rows.row_file import stamp_of
-from optuna_treecv.rows.sparse_rows import SparseRows
-
-
-@dataclass(frozen=True)
-class RowLayout:
-    """The layout of the rows that a learner needs.
-
-    Attributes
-    ----------
-    padded : bool
-        Copy the rows into one block of memory, float64 or float32, padded with zeros to a multiple
-        of 8 columns. Otherwise the rows keep their form: an array, a sparse matrix or a data
-        frame.
-    sparse : bool
-        With ``padded``: also accept sparse rows, as ``SparseRows``.
-    intercept : bool
-        With ``padded``: add a column of ones after the features.
-    target : {"class", "number"} or None
-        The targets of predictions: class codes 0, 1, ... (int32), or float64, which may
-        have several columns. A padded learner trains on the codes, or on the numbers in the type
-        of X.
-    missing : bytes
-        With ``padded``: a byte for each feature, not 0 if values may be missing (NaN) in it. None
-        may be missing if it is empty. In sparse rows, such features must lie beside them.
-    beside : bytes
-        With ``sparse``: a byte for each feature, not 0 if it lies beside sparse rows as a dense
-        column. None does if it is empty.
-    """
-
-    padded: bool = False
-    sparse: bool = False
-    intercept: bool = False
-    target: str | None = None
-    missing: bytes = b""
-    beside: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -253,6 +220,17 @@ def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
     A slice of an array is a view.
     """
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def in_given_order(
+    prepared: np.ndarray, order: np.ndarray, labels: np.ndarray | None = None
+) -> np.ndarray:
+    """Return responses in the order of the rows as given, and labels in place of class codes."""
+    if labels is not None:
+        prepared = labels[prepared]
+    responses = np.empty_like(prepared)
+    responses[order] = prepared
+    return responses
 
 
 class Data:

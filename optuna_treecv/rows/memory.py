@@ -13,7 +13,7 @@ from sklearn.utils import assert_all_finite
 
 from optuna_treecv._kernels.prepare import address
 from optuna_treecv._kernels.prepare import copy_rows
-from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.rows.layout import SparseRows
 
 # The process keeps memory of prepared rows between these sizes, and uses it again: with memory
 # that the system must first fill with zeros, preparing rows takes twice as long. Of less than 4

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from optuna_treecv.rows.checks import memmap_behind
-from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.rows.layout import SparseRows
 
 # ``max_memory`` by a piece of rows as given, which are prepared at once; by a region, whose rows
 # are sorted at once; by a block; and by what models say of all rows. Up to one and a half blocks

@@ -41,11 +41,11 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.row_scores import LAST_STEP
 from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.core.row_scores import scored
 from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.engine import EarlyLanes
+from optuna_treecv.engines.treecv.engine import scored
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race
 from optuna_treecv.study.race import RaceLosses

@@ -13,7 +13,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.base import is_classifier
 
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
@@ -23,6 +22,7 @@ from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import results_of
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.settings import OF_ENGINES

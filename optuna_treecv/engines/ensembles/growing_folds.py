@@ -29,12 +29,12 @@ from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.caching.results import KeptScores
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Sink
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import TreeProgress
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import name_of_folds
 from optuna_treecv.core.request import Request

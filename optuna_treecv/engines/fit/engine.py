@@ -16,7 +16,6 @@ from sklearn.utils.parallel import Parallel
 
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.results import KeptScores
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
@@ -28,6 +27,7 @@ from optuna_treecv.core.engine import Sink
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.base import n_columns

@@ -12,25 +12,25 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.engines.neighbors.family import NeighborFolds
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import unset_seeds
+from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.fits import fold_task_of
 from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.plans.joint import why_not_scored
-from optuna_treecv.preprocessing.decisions import Parts
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.scoring.metrics import response_of
 
 # The neighbours that are searched for at least where a callable suggests their number.

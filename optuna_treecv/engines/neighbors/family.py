@@ -22,12 +22,12 @@ from sklearn.utils.extmath import row_norms
 
 from optuna_treecv.engines.neighbors.kernels.nearest import nearest
 from optuna_treecv.estimators.base import lay_out
-from optuna_treecv.numerics.family import Facts
-from optuna_treecv.numerics.family import Family
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.plans.family import Facts
+from optuna_treecv.plans.family import Family
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.checks import predicted_codes

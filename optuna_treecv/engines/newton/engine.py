@@ -9,20 +9,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.engines.newton.glm import FAMILIES
 from optuna_treecv.engines.newton.glm import GLMFolds
 from optuna_treecv.engines.newton.glm import MOST_FOLDS
-from optuna_treecv.numerics.family import Facts
-from optuna_treecv.plans.joint import chunks_of
-from optuna_treecv.plans.joint import computing
-from optuna_treecv.plans.joint import idle_words
-from optuna_treecv.plans.joint import KeptSums
+from optuna_treecv.plans.family import chunks_of
+from optuna_treecv.plans.family import computing
+from optuna_treecv.plans.family import Facts
+from optuna_treecv.plans.family import idle_words
+from optuna_treecv.plans.family import KeptSums
+from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.joint import SumsPlan
 from optuna_treecv.plans.joint import table_of
-from optuna_treecv.preprocessing.decisions import Parts
 from optuna_treecv.preprocessing.fitted import Table
 
 

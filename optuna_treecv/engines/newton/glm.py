@@ -41,18 +41,18 @@ from optuna_treecv.engines.newton.solver import points_near
 from optuna_treecv.engines.newton.solver import solve
 from optuna_treecv.engines.newton.wide import tested_by_wide_models
 from optuna_treecv.estimators.base import weights_of_classes
-from optuna_treecv.numerics.family import decisions_of
-from optuna_treecv.numerics.family import Facts
-from optuna_treecv.numerics.family import Family
-from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.moments import Keep
-from optuna_treecv.numerics.moments import n_rows_of
-from optuna_treecv.numerics.moments import RowNumbers
-from optuna_treecv.numerics.moments import Spread
 from optuna_treecv.numerics.moments import TestedChunks
-from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import n_rows_of
+from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import Spread
+from optuna_treecv.plans.family import decisions_of
+from optuna_treecv.plans.family import Facts
+from optuna_treecv.plans.family import Family
+from optuna_treecv.rows.layout import SparseRows
 
 #: Each fold and value has an inverse Hessian, but in leave-one-out.
 MOST_FOLDS = 1000

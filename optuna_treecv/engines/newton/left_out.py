@@ -32,8 +32,8 @@ import numpy as np
 from optuna_treecv.engines.newton.objective import LanePenalties
 from optuna_treecv.engines.newton.objective import Objective
 from optuna_treecv.engines.newton.solver import metrics_of
-from optuna_treecv.numerics.moments import blocks
-from optuna_treecv.numerics.moments import RowNumbers
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import RowNumbers
 
 # What the predictor and the loss of a row may be off by, and the mean of losses, by the bounds:
 # half of this for the rows that are refined, and half for the others.

@@ -20,14 +20,14 @@ from optuna_treecv.engines.newton.kernels.glm import multiply_sparse
 from optuna_treecv.engines.newton.losses import PredictorLoss
 from optuna_treecv.engines.newton.sets import deviations
 from optuna_treecv.engines.newton.sets import Sets
-from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
-from optuna_treecv.numerics.moments import n_rows_of
-from optuna_treecv.numerics.moments import RowNumbers
-from optuna_treecv.numerics.moments import Spread
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import n_rows_of
+from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import Spread
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.rows.layout import SparseRows
 
 # Sparse rows are made dense, a block at a time, if a larger part of their numbers is not 0.
 _LEAST_DENSITY = 0.2

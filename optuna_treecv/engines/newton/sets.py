@@ -11,21 +11,21 @@ import numpy as np
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.sparsefuncs import min_max_axis
 
-from optuna_treecv.numerics.moments import BLOCK
-from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
-from optuna_treecv.numerics.moments import is_rounding
 from optuna_treecv.numerics.moments import Keep
-from optuna_treecv.numerics.moments import merge_spreads
-from optuna_treecv.numerics.moments import n_rows_of
-from optuna_treecv.numerics.moments import RowNumbers
-from optuna_treecv.numerics.moments import Spread
-from optuna_treecv.numerics.moments import spread_of
+from optuna_treecv.numerics.spread import BLOCK
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import is_rounding
+from optuna_treecv.numerics.spread import merge_spreads
+from optuna_treecv.numerics.spread import n_rows_of
+from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import Spread
+from optuna_treecv.numerics.spread import spread_of
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteBlocks
-from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.rows.layout import SparseRows
 
 # Sums are kept for so many groups of rows.
 _MOST_GROUPS = 128

@@ -12,13 +12,13 @@ from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from optuna_treecv._kernels.lapack import pivoted_cholesky
 from optuna_treecv.engines.sums.family import MomentFamily
-from optuna_treecv.numerics.family import decisions_of
-from optuna_treecv.numerics.family import Facts
-from optuna_treecv.numerics.family import largest_class
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import Moments
-from optuna_treecv.numerics.moments import scale_of
 from optuna_treecv.numerics.moments import Source
+from optuna_treecv.numerics.spread import scale_of
+from optuna_treecv.plans.family import decisions_of
+from optuna_treecv.plans.family import Facts
+from optuna_treecv.plans.family import largest_class
 
 # Up to this ratio of two columns' squares, rounding errors of the largest eigenvalue are 1e-10 of
 # the smaller square.

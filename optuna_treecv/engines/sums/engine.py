@@ -16,9 +16,9 @@ from optuna_treecv.engines.sums.discriminants import LinearDiscriminantFolds
 from optuna_treecv.engines.sums.discriminants import QuadraticDiscriminantFolds
 from optuna_treecv.engines.sums.regression import LassoFolds
 from optuna_treecv.engines.sums.regression import RidgeFolds
-from optuna_treecv.numerics.family import Family
+from optuna_treecv.plans.family import Family
+from optuna_treecv.plans.family import idle_words
 from optuna_treecv.plans.joint import form_of
-from optuna_treecv.plans.joint import idle_words
 from optuna_treecv.plans.joint import SumsPlan
 
 #: The families of estimators. A subclass may do something else, so that it has none.

@@ -16,15 +16,15 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv._kernels import lapack
 from optuna_treecv.numerics.moments import about
-from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
-from optuna_treecv.numerics.moments import is_constant
 from optuna_treecv.numerics.moments import Moments
-from optuna_treecv.numerics.moments import n_rows_of
-from optuna_treecv.numerics.moments import RowNumbers
-from optuna_treecv.numerics.moments import scale_of
 from optuna_treecv.numerics.moments import Source
 from optuna_treecv.numerics.moments import views
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import is_constant
+from optuna_treecv.numerics.spread import n_rows_of
+from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import scale_of
 from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.data import PreparedRows
 

@@ -15,10 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from optuna_treecv.numerics.family import Facts
-from optuna_treecv.numerics.family import Family
-from optuna_treecv.numerics.moments import BLOCK
-from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.moments import in_order
@@ -26,11 +22,15 @@ from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import mapped
 from optuna_treecv.numerics.moments import Moments
 from optuna_treecv.numerics.moments import moments_of_folds
-from optuna_treecv.numerics.moments import n_rows_of
 from optuna_treecv.numerics.moments import Source
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.moments import TrainAndTest
 from optuna_treecv.numerics.moments import views
+from optuna_treecv.numerics.spread import BLOCK
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import n_rows_of
+from optuna_treecv.plans.family import Facts
+from optuna_treecv.plans.family import Family
 
 # The bytes of the records of all folds that are held, and kept.
 _MOST_BYTES = 2**27

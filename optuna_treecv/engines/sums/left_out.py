@@ -39,8 +39,8 @@ from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import merge
 from optuna_treecv.numerics.moments import Moments
 from optuna_treecv.numerics.moments import moments_of_chunks
-from optuna_treecv.numerics.moments import Spread
 from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.numerics.spread import Spread
 
 # The parts of the rows whose moments are kept for the few chunks that are left out directly.
 _MOST_PARTS = 32

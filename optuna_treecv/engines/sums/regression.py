@@ -21,8 +21,6 @@ from optuna_treecv.engines.sums.family import MomentFamily
 from optuna_treecv.engines.sums.family import MOST_COLUMNS
 from optuna_treecv.engines.sums.left_out import RowsOutOfSums
 from optuna_treecv.estimators.base import weights_of_classes
-from optuna_treecv.numerics.family import decisions_of
-from optuna_treecv.numerics.family import Facts
 from optuna_treecv.numerics.moments import about
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import FoldsLeftOut
@@ -32,6 +30,8 @@ from optuna_treecv.numerics.moments import Moments
 from optuna_treecv.numerics.moments import moments_of_chunks
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.moments import views
+from optuna_treecv.plans.family import decisions_of
+from optuna_treecv.plans.family import Facts
 from optuna_treecv.rows.checks import times_classes
 
 # Chunks of fewer rows than a quarter of the columns are left out of all rows.

@@ -3,17 +3,22 @@
 from collections.abc import Collection
 from math import log2
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+from sklearn import get_config
 from sklearn.base import is_classifier
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline
 
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import is_ours
+from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.core.cross_validation import CrossValidation
-from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import as_given
 from optuna_treecv.estimators.base import CompiledEstimator
@@ -29,17 +34,21 @@ from optuna_treecv.estimators.incremental import trained_parts
 from optuna_treecv.estimators.incremental import why_fit_differs
 from optuna_treecv.preprocessing.decisions import compiled_part
 from optuna_treecv.preprocessing.decisions import decisions_for
+from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import has_branches
 from optuna_treecv.preprocessing.decisions import split
+from optuna_treecv.preprocessing.decisions import split_in_python
 from optuna_treecv.preprocessing.decisions import why_rows_age
+from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.preprocessing.parts import ALIKE
 from optuna_treecv.preprocessing.parts import COMPILED
 from optuna_treecv.preprocessing.parts import IN_ROW
 from optuna_treecv.preprocessing.parts import ONCE
+from optuna_treecv.preprocessing.placeholders import with_placeholders
 from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.folds import Splits
+from optuna_treecv.rows.layout import RowLayout
 
 #: Why an estimator that only has ``fit`` is not trained further.
 NO_PARTIAL_FIT = "it has no partial_fit"
@@ -88,7 +97,7 @@ def why_not_trained_further(request: Request) -> str:
             return why
     if why := why_rows_age(estimator) or why_counts_differ(request):
         return why
-    front = request.front
+    front = front_of(request)
     if not isinstance(front, str) or is_incremental(estimator):
         return ""
     if is_grown(last_step(estimator)):
@@ -148,52 +157,6 @@ def _squares_overflow(X: Any) -> bool:
     return max(-X.min(), X.max()) > np.sqrt(np.finfo(X.dtype).max / len(X))
 
 
-def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
-    """Return why an estimator is not trained incrementally on these splits."""
-    estimator = request.estimator
-    fit = "method='fit' or " if hasattr(estimator, "fit") else ""
-    advice = (
-        "cv must be a splitter that trains each model on all rows that it does not test, or "
-        f"on growing first parts of the rows, since the tree does, but {why_not}; "
-        f"{fit}method='standard' would be right."
-    )
-    if is_grown(estimator):
-        advice = (
-            f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose"
-            " nodes are searched anew and not trained further, got "
-            f"{request.settings.method!r}."
-        )
-    # It could be trained on other splits, or without weights.
-    warning, is_tree = "", is_grown(last_step(estimator))
-    if warns and not why_not_trained_further(request):
-        is_weights = request.metadata.why_not_further(estimator) == why_not
-        of_splits = f"the tree trains each model on all rows that it does not test, but {why_not}"
-        warning = why_not if is_weights else of_splits
-    is_near = why_not != NO_PARTIAL_FIT and not (is_tree and is_grown(estimator))
-    relevance, offer = 2 if is_near else 0, _offer(request, why_not)
-    return Declined(why_not, advice, free_parameters_of(request), relevance, warning, offer)
-
-
-def _offer(request: Request, why_not: str) -> str:
-    """Return a sentence about what the tree, or a chain, would do if it was asked for."""
-    cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
-    if isinstance(cut, Splits) and cut.grows and why_not == why_not_in_time(request):
-        return (
-            " With method='treecv', one model is trained forward through time, on each row once, "
-            "and results call it 'chain'; models are then not those of fit."
-        )
-    in_tree = isinstance(cut, Folds) and request.cross_validation.n_folds > 1
-    if not in_tree or why_not != why_fit_differs(estimator):
-        return ""
-    if not is_incremental(estimator) and isinstance(request.front, str):
-        return ""
-    return (
-        " With method='treecv' or n_epochs, the tree takes at most "
-        f"{most_updates(request.cross_validation):,} row updates per epoch; models are then those "
-        "after these passes of partial_fit, and not those of fit."
-    )
-
-
 def check_incremental_estimator(request: Request) -> None:
     """Refuse metadata, steps and parameters with which an estimator cannot be trained."""
     estimator, searched = request.estimator, request.searched
@@ -204,7 +167,7 @@ def check_incremental_estimator(request: Request) -> None:
     parts = split(estimator)
     # Where all steps stand in a row, the error below says which one cannot be trained.
     if not searched and (not isinstance(parts, str) or has_branches(estimator)):
-        front = request.front
+        front = front_of(request)
         if isinstance(front, str) and front and not is_incremental(estimator):
             raise ValueError(
                 f"method must be 'fit' or 'auto' for this {name_of(estimator)}, since {front}, "
@@ -366,3 +329,76 @@ def _are_alike(targets: np.ndarray, following: np.ndarray, are_classes: bool) ->
     error = np.sqrt((near.var() + far.var()) / len(near))
     gain = far.mean() - near.mean()
     return bool(near.mean() < _ALIKE * far.mean() and gain > _ERRORS * error)
+
+
+class Front(NamedTuple):
+    """The steps of a Pipeline that are done ahead of its learner.
+
+    Attributes
+    ----------
+    steps : FittedSteps
+    name : bytes
+        Tells them apart.
+    layout : RowLayout
+        Of the rows that the learner needs.
+    why_python : str
+        Why the running steps of a compiled learner run in Python, a clause.
+    """
+
+    steps: FittedSteps
+    name: bytes
+    layout: RowLayout
+    why_python: str
+
+
+def front_of(request: Request) -> Front | str:
+    """Return the steps of a Pipeline that are done ahead of its learner.
+
+    Return why there are none, a clause, if there are not; it is empty if the estimator has no
+    steps that could be.
+    """
+    return request.once("front", lambda: _front_of(request))
+
+
+def _front_of(request: Request) -> Front | str:
+    parts = split(request.estimator)
+    if isinstance(parts, str):
+        return parts
+    front = _done(request, parts)
+    if isinstance(front, str) and parts.is_compiled:
+        in_python = split_in_python(request.estimator, front)
+        if isinstance(in_python, DividedPipeline):
+            other = _done(request, in_python)
+            front = front if isinstance(other, str) else other
+    return front
+
+
+def _done(request: Request, parts: DividedPipeline) -> Front | str:
+    """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""
+    cross_validation = request.cross_validation
+    cuts, of_rows = [one.cut for one in cross_validation.repeats], cross_validation.steps
+    # Kernels do not see whether steps return data frames, but other learners do.
+    form: Any = get_config()["transform_output"]
+    if parts.is_compiled:
+        form = parts.last.row_layout.sparse
+    before = with_placeholders("", parts.before, parts.kinds)
+    name = first_key(before, encode, lasting_key)
+    name = name and digest(name, parts.prefix.encode(), encode(form))
+
+    def make() -> FittedSteps | str:
+        fitted = FittedSteps(parts, of_rows.X, of_rows.y)
+        return fitted.why_form_varies(cuts) or fitted
+
+    steps = of_rows.fitted(name, make)
+    if isinstance(steps, str):
+        return steps
+    assert name is not None
+    n_known, n_rows = steps.fewest_known(parts.last), cuts[0].n_rows
+    if n_known is not None and any(  # a fold may be trained on all rows but these
+        cut.count(np.ones(n_rows, bool))[0].min() <= n_rows - n_known for cut in cuts
+    ):
+        return (
+            f"a column that a SimpleImputer fills has values in {n_known} rows, so that a "
+            "fold may train on none of them, and keep_empty_features is False"
+        )
+    return Front(steps, name, steps.layout_for(parts.pipeline), parts.why_python)

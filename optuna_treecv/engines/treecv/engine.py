@@ -8,6 +8,7 @@ With many folds, the tree is then walked breadth-first to 16 nodes: their models
 cross-validation with 16 folds.
 """
 
+from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -21,7 +22,6 @@ from sklearn.base import is_regressor
 
 from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.caches import COUNT_BYTES
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import FoldModels
@@ -31,8 +31,8 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import divide_nodes
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
-from optuna_treecv.core.row_scores import empty_scores
 from optuna_treecv.core.row_scores import FEWEST_FOLDS
 from optuna_treecv.core.row_scores import FIRST_LEAF
 from optuna_treecv.core.row_scores import FIRST_STEP
@@ -40,14 +40,14 @@ from optuna_treecv.core.row_scores import length_of_spine
 from optuna_treecv.core.row_scores import NESTED_FOLDS
 from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.core.row_scores import scored
 from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.engines.treecv.conditions import check_incremental_estimator
 from optuna_treecv.engines.treecv.conditions import cost_of_tree
-from optuna_treecv.engines.treecv.conditions import declined
 from optuna_treecv.engines.treecv.conditions import lane_parameters
 from optuna_treecv.engines.treecv.conditions import warning_of_order
 from optuna_treecv.engines.treecv.conditions import why_no_tree
+from optuna_treecv.engines.treecv.learner import Learner
+from optuna_treecv.engines.treecv.learner import ModelTrainer
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.from_estimator import forget_seeds
@@ -55,6 +55,7 @@ from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
 from optuna_treecv.engines.treecv.leaves import kernel_test
 from optuna_treecv.engines.treecv.leaves import node_test
 from optuna_treecv.engines.treecv.sweeps import rows_to_read
+from optuna_treecv.engines.treecv.trained import declined
 from optuna_treecv.engines.treecv.trained import Training
 from optuna_treecv.engines.treecv.trained import WalkedPlan
 from optuna_treecv.engines.treecv.walk import beside_the_spine
@@ -66,14 +67,16 @@ from optuna_treecv.engines.treecv.walk import TestedBlock
 from optuna_treecv.engines.treecv.walk import walk_spine
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.engines.treecv.walk import walk_tree
+from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.memory import LEAST_PART
 from optuna_treecv.rows.partition import cut
-from optuna_treecv.rows.partition import Learner
-from optuna_treecv.rows.partition import ModelTrainer
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Rows
+from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.scores import scores_of_rows
+from optuna_treecv.scoring.scores import TestedRows
 
 
 def plan_tree(request: Request) -> Plan | Declined:
@@ -526,3 +529,31 @@ def walk_lanes(
     test = kernel_test(plan, lanes, out)
     blocks = walk_tree(plan, lanes, test, nodes, n_jobs, pending)
     return sum(n_updates for _, n_updates in blocks)
+
+
+def empty_scores(
+    metric: Metric, n_rows: int, of: PreparedRows, ends: Collection[int] = ()
+) -> RowScores:
+    """Return room for the scores of rows; errors, which are 0 or 1, take a byte each."""
+    is_error = isinstance(metric, Loss) and metric.is_zero_one
+    return RowScores(n_rows, of.score_weights is not None, ends, np.int8 if is_error else float)
+
+
+def scored(
+    learner: Learner, metric: Metric, estimator: Any, outputs: np.ndarray, rows: Rows
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the scores of tested rows, and their weights.
+
+    Parameters
+    ----------
+    learner : Learner
+    metric : Loss or Scorer
+    estimator : estimator
+        The learner's.
+    outputs : ndarray of shape (len(rows), n_outputs)
+        What its models have said of the rows.
+    rows : slice or ndarray
+        Prepared rows.
+    """
+    tested = TestedRows.of(learner.rows, rows, outputs, learner.respond, None)
+    return scores_of_rows(metric, tested, estimator, learner.rows.classes), tested.weights

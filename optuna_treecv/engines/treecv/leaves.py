@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from optuna_treecv.caching.caches import ArrayThenCount
+from optuna_treecv.engines.treecv.learner import Learner
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.shared_learner import SharedLearner
 from optuna_treecv.engines.treecv.walk import TestNode
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.partition import Learner
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
 from optuna_treecv.scoring.fold_metrics import fold_metric

@@ -5,17 +5,19 @@ from collections.abc import Generator
 import numpy as np
 
 from optuna_treecv._kernels.order import random_order
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.row_scores import STEPS_PER_PASS
 from optuna_treecv.engines.treecv.conditions import check_incremental_estimator
-from optuna_treecv.engines.treecv.conditions import declined
 from optuna_treecv.engines.treecv.conditions import why_not_in_time
 from optuna_treecv.engines.treecv.conditions import why_not_in_tree
 from optuna_treecv.engines.treecv.conditions import why_not_trained_further
+from optuna_treecv.engines.treecv.learner import Learner
+from optuna_treecv.engines.treecv.learner import ModelTrainer
+from optuna_treecv.engines.treecv.trained import declined
 from optuna_treecv.engines.treecv.trained import Training
 from optuna_treecv.engines.treecv.trained import WalkedPlan
 from optuna_treecv.engines.treecv.walk import make_pool
@@ -26,8 +28,6 @@ from optuna_treecv.estimators.base import is_grown
 from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
-from optuna_treecv.rows.partition import Learner
-from optuna_treecv.rows.partition import ModelTrainer
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Replays

@@ -21,7 +21,6 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Plan
@@ -29,10 +28,10 @@ from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.engines.treecv.conditions import check_incremental_estimator
 from optuna_treecv.engines.treecv.conditions import cost_of_tree
-from optuna_treecv.engines.treecv.conditions import declined
 from optuna_treecv.engines.treecv.conditions import lane_parameters
 from optuna_treecv.engines.treecv.conditions import why_no_tree
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
@@ -43,6 +42,7 @@ from optuna_treecv.engines.treecv.leaves import kernel_test
 from optuna_treecv.engines.treecv.leaves import Leaves
 from optuna_treecv.engines.treecv.leaves import node_test
 from optuna_treecv.engines.treecv.trained import check_has_row_scores
+from optuna_treecv.engines.treecv.trained import declined
 from optuna_treecv.engines.treecv.trained import output_bytes
 from optuna_treecv.engines.treecv.trained import TrainedPlan
 from optuna_treecv.estimators.base import CompiledEstimator

@@ -25,13 +25,13 @@ from optuna_treecv.caching.prefix import count_nodes
 from optuna_treecv.caching.prefix import plan_key
 from optuna_treecv.caching.prefix import Prefix
 from optuna_treecv.caching.prefix import prefixes_below
+from optuna_treecv.engines.treecv.learner import Part
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.partition import cut
 from optuna_treecv.rows.partition import Node
-from optuna_treecv.rows.partition import Part
 from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows

@@ -22,10 +22,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from optuna_treecv.engines.treecv.learner import Part
+from optuna_treecv.engines.treecv.learner import PartTrainer
 from optuna_treecv.rows.partition import Node
-from optuna_treecv.rows.partition import Part
 from optuna_treecv.rows.partition import Partition
-from optuna_treecv.rows.partition import PartTrainer
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.row_file import RowFile
 

@@ -28,11 +28,10 @@ from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.caching.keys import SCORED_BY
 from optuna_treecv.caching.keys import under_configuration
 from optuna_treecv.caching.results import KeptScores
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
+from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import FoldModels
-from optuna_treecv.core.engine import in_given_order
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import ResultSpec
@@ -41,11 +40,19 @@ from optuna_treecv.core.engine import specs_of_scores
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.routing import fold_without_rows
 from optuna_treecv.engines.treecv.conditions import _why_in_memory
 from optuna_treecv.engines.treecv.conditions import free_parameters_of
+from optuna_treecv.engines.treecv.conditions import front_of
+from optuna_treecv.engines.treecv.conditions import most_updates
 from optuna_treecv.engines.treecv.conditions import n_epochs_of
+from optuna_treecv.engines.treecv.conditions import NO_PARTIAL_FIT
+from optuna_treecv.engines.treecv.conditions import why_not_in_time
+from optuna_treecv.engines.treecv.conditions import why_not_trained_further
+from optuna_treecv.engines.treecv.learner import Learner
+from optuna_treecv.engines.treecv.learner import ModelTrainer
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
@@ -59,18 +66,21 @@ from optuna_treecv.engines.treecv.walk import TestedBlock
 from optuna_treecv.estimators.base import as_given
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.base import divergence_advice
+from optuna_treecv.estimators.base import is_grown
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import layout_for
 from optuna_treecv.estimators.base import name_of
+from optuna_treecv.estimators.incremental import is_incremental
+from optuna_treecv.estimators.incremental import why_fit_differs
 from optuna_treecv.preprocessing.decisions import compiled_part
 from optuna_treecv.preprocessing.parts import BY_KERNEL
 from optuna_treecv.preprocessing.parts import BY_PARTIAL_FIT
 from optuna_treecv.preprocessing.parts import IN_ROW
+from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
-from optuna_treecv.rows.partition import Learner
-from optuna_treecv.rows.partition import ModelTrainer
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
@@ -119,7 +129,7 @@ class TrainedPlan(Plan):
     def __init__(self, request: Request, **capabilities: Any) -> None:
         super().__init__(request)
         estimator = request.estimator
-        front = self.front = request.front
+        front = self.front = front_of(request)
         n_epochs = n_epochs_of(request, self.name)
         preprocessing = IN_ROW
         self.layout, self.steps_name = layout_for(estimator), b""
@@ -455,7 +465,7 @@ def output_bytes(learner: Learner, repeat: Repeat) -> int:
 
 def _why(request: Request) -> str:
     """Return why "auto" trains an estimator incrementally."""
-    front = request.front
+    front = front_of(request)
     if isinstance(front, str):
         slowly = f"; its steps run in Python, since {front}" if front else ""
         return f"{name_of(request.estimator)} has partial_fit{slowly}"
@@ -507,3 +517,49 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
         return True
     can_answer = isinstance(learner, CompiledLearner | SharedLearner) and learner.can_answer
     return metric.is_made and can_answer and is_ours(type(compiled_part(estimator)))
+
+
+def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
+    """Return why an estimator is not trained incrementally on these splits."""
+    estimator = request.estimator
+    fit = "method='fit' or " if hasattr(estimator, "fit") else ""
+    advice = (
+        "cv must be a splitter that trains each model on all rows that it does not test, or "
+        f"on growing first parts of the rows, since the tree does, but {why_not}; "
+        f"{fit}method='standard' would be right."
+    )
+    if is_grown(estimator):
+        advice = (
+            f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose"
+            " nodes are searched anew and not trained further, got "
+            f"{request.settings.method!r}."
+        )
+    # It could be trained on other splits, or without weights.
+    warning, is_tree = "", is_grown(last_step(estimator))
+    if warns and not why_not_trained_further(request):
+        is_weights = request.metadata.why_not_further(estimator) == why_not
+        of_splits = f"the tree trains each model on all rows that it does not test, but {why_not}"
+        warning = why_not if is_weights else of_splits
+    is_near = why_not != NO_PARTIAL_FIT and not (is_tree and is_grown(estimator))
+    relevance, offer = 2 if is_near else 0, _offer(request, why_not)
+    return Declined(why_not, advice, free_parameters_of(request), relevance, warning, offer)
+
+
+def _offer(request: Request, why_not: str) -> str:
+    """Return a sentence about what the tree, or a chain, would do if it was asked for."""
+    cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
+    if isinstance(cut, Splits) and cut.grows and why_not == why_not_in_time(request):
+        return (
+            " With method='treecv', one model is trained forward through time, on each row once, "
+            "and results call it 'chain'; models are then not those of fit."
+        )
+    in_tree = isinstance(cut, Folds) and request.cross_validation.n_folds > 1
+    if not in_tree or why_not != why_fit_differs(estimator):
+        return ""
+    if not is_incremental(estimator) and isinstance(front_of(request), str):
+        return ""
+    return (
+        " With method='treecv' or n_epochs, the tree takes at most "
+        f"{most_updates(request.cross_validation):,} row updates per epoch; models are then those "
+        "after these passes of partial_fit, and not those of fit."
+    )

@@ -29,18 +29,18 @@ from sklearn import get_config
 from sklearn import set_config
 
 from optuna_treecv.core.row_scores import steps_of_spine
+from optuna_treecv.engines.treecv.learner import Learner
+from optuna_treecv.engines.treecv.learner import ModelTrainer
+from optuna_treecv.engines.treecv.learner import PairTrainer
+from optuna_treecv.engines.treecv.learner import PartTrainer
+from optuna_treecv.engines.treecv.learner import Trainer
 from optuna_treecv.engines.treecv.sweeps import Sweep
 from optuna_treecv.engines.treecv.sweeps import sweep_tree
 from optuna_treecv.rows.partition import cut
-from optuna_treecv.rows.partition import Learner
-from optuna_treecv.rows.partition import ModelTrainer
 from optuna_treecv.rows.partition import Node
-from optuna_treecv.rows.partition import PairTrainer
 from optuna_treecv.rows.partition import Partition
-from optuna_treecv.rows.partition import PartTrainer
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
-from optuna_treecv.rows.partition import Trainer
 
 #: (node, state, start, stop) -> row updates: tests all folds of a node, rows start to stop - 1, by
 #: the model that the state holds, and may use it up. Where a sweep walks the tree, a fold may be

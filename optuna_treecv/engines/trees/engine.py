@@ -16,17 +16,16 @@ from sklearn.base import clone
 from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.results import KeptScores
 from optuna_treecv.core.cross_validation import CrossValidation
-from optuna_treecv.core.engine import Candidate
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
-from optuna_treecv.core.engine import in_given_order
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import results_of
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.settings import warn_caller
@@ -47,6 +46,7 @@ from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.rows.bins import which_are_categorical
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import as_numbers
+from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.scores import TestedRows
 

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
+from optuna_treecv.engines.treecv.learner import Part
 from optuna_treecv.estimators.base import in_columns
 from optuna_treecv.estimators.base import is_divergence
 from optuna_treecv.estimators.base import last_step
@@ -26,7 +27,6 @@ from optuna_treecv.rows.checks import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.partition import cut
-from optuna_treecv.rows.partition import Part
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.rows.partition import rows_of

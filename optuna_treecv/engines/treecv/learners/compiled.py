@@ -1,5 +1,6 @@
 """Estimators that are trained by a compiled kernel, and their learners for the tree."""
 
+from abc import ABCMeta
 from abc import abstractmethod
 from typing import Any
 from typing import cast
@@ -21,6 +22,7 @@ from optuna_treecv.engines.treecv.kernels.lanes import LanesKernel
 from optuna_treecv.engines.treecv.kernels.lanes import MOST
 from optuna_treecv.engines.treecv.kernels.lanes import VECTOR_BYTES
 from optuna_treecv.engines.treecv.kernels.scaled import Scaled
+from optuna_treecv.engines.treecv.learner import Part
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.base import divergence_advice
 from optuna_treecv.estimators.base import weights_of_rows
@@ -33,17 +35,16 @@ from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import times_classes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.rows.memory import aligned_bytes
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.partition import cut
 from optuna_treecv.rows.partition import Node
-from optuna_treecv.rows.partition import Part
 from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.rows.partition import rows_of
-from optuna_treecv.rows.sparse_rows import SparseRows
 
 # fit and partial_fit pad this many rows at a time, which avoids a second copy of X.
 _ROWS_AT_A_TIME = 4096
@@ -59,7 +60,7 @@ Targets = np.ndarray | None
 KernelRows = tuple[PaddedRows, Targets, int | None]
 
 
-class KernelEstimator(CompiledEstimator):
+class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
     """A compiled estimator: its kernel, and how it is trained without a tree."""
 
     _state: Any  # the kernel's state, ndarray of bytes; None for an average of models

@@ -7,13 +7,14 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
+from optuna_treecv.engines.treecv.learner import Learner
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
+from optuna_treecv.engines.treecv.learners.compiled import KernelEstimator
 from optuna_treecv.estimators.base import as_given
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.partition import Learner
 
 
 def forget_seeds(fitted: Any, estimator: Any) -> None:
@@ -48,7 +49,7 @@ def make_learner(
     seed : int
         Replaces each ``random_state=None`` in the estimator.
     """
-    if isinstance(estimator, CompiledEstimator):
+    if isinstance(estimator, KernelEstimator):
         return estimator.make_learner(rows, seed)
     if as_given(estimator) is not estimator:
         from optuna_treecv.engines.treecv.learners.river import RiverLearner

@@ -26,7 +26,7 @@ from optuna_treecv.rows.checks import distinct_labels
 from optuna_treecv.rows.checks import find_classes
 from optuna_treecv.rows.checks import in_type
 from optuna_treecv.rows.checks import naming
-from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.layout import RowLayout
 
 _FLOATS = [np.float64, np.float32]
 

@@ -1,9 +1,43 @@
-"""Sparse rows as kernels take them."""
+"""The layout of rows in memory: what a learner needs, and sparse rows as kernels take them."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """The layout of the rows that a learner needs.
+
+    Attributes
+    ----------
+    padded : bool
+        Copy the rows into one block of memory, float64 or float32, padded with zeros to a multiple
+        of 8 columns. Otherwise the rows keep their form: an array, a sparse matrix or a data
+        frame.
+    sparse : bool
+        With ``padded``: also accept sparse rows, as ``SparseRows``.
+    intercept : bool
+        With ``padded``: add a column of ones after the features.
+    target : {"class", "number"} or None
+        The targets of predictions: class codes 0, 1, ... (int32), or float64, which may
+        have several columns. A padded learner trains on the codes, or on the numbers in the type
+        of X.
+    missing : bytes
+        With ``padded``: a byte for each feature, not 0 if values may be missing (NaN) in it. None
+        may be missing if it is empty. In sparse rows, such features must lie beside them.
+    beside : bytes
+        With ``sparse``: a byte for each feature, not 0 if it lies beside sparse rows as a dense
+        column. None does if it is empty.
+    """
+
+    padded: bool = False
+    sparse: bool = False
+    intercept: bool = False
+    target: str | None = None
+    missing: bytes = b""
+    beside: bytes = b""
 
 
 @dataclass(frozen=True)

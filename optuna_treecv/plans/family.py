@@ -1,0 +1,378 @@
+"""Families: several estimators of one class bound to rows, and what their folds have in common.
+
+A family is bound to prepared rows and to several estimators that differ in few parameters, such as
+``alpha``. Each of these estimators is a *point*.
+"""
+
+from abc import ABC
+from abc import abstractmethod
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv.caching.caches import ModelCache
+from optuna_treecv.caching.keys import Key
+from optuna_treecv.estimators.base import parameter_names
+from optuna_treecv.numerics.blas import one_blas_thread
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import FoldsLeftOut
+from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.preprocessing.decisions import decisions_for
+from optuna_treecv.preprocessing.decisions import why_not_ahead
+from optuna_treecv.preprocessing.parts import adds_columns
+from optuna_treecv.preprocessing.parts import COMPOSED
+from optuna_treecv.preprocessing.parts import FROM_SUMS
+from optuna_treecv.preprocessing.parts import is_passed
+from optuna_treecv.preprocessing.parts import ON_SUMS
+from optuna_treecv.preprocessing.parts import ONCE
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.folds import FoldPairs
+from optuna_treecv.rows.folds import Folds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of an evaluation before its rows are prepared.
+
+    The defaults are those of rows that every family takes.
+
+    Attributes
+    ----------
+    n_features : int
+    is_sparse : bool
+    has_weights : bool
+        Whether rows have weights in training.
+    n_trained : int
+        The rows of the smallest training set.
+    n_of_class : int
+        The rows of the rarest class in any training set; ``n_trained`` without classes.
+    n_folds : int
+        The models of a repeat; 0 if unknown.
+    is_asked : bool
+        Whether exact folds were asked for by name, or no other engine can take the rows.
+    is_searched : bool
+        Whether several values of a parameter of the family are evaluated.
+    n_outputs : int
+        The number of classes, or of targets.
+    has_scaler : bool
+        Whether a StandardScaler stands before the estimator.
+    """
+
+    n_features: int = 1
+    is_sparse: bool = False
+    has_weights: bool = False
+    n_trained: int = 2
+    n_of_class: int = 2
+    n_folds: int = 0
+    is_asked: bool = False
+    n_outputs: int = 1
+    is_searched: bool = False
+    has_scaler: bool = False
+
+
+class Family(ABC):
+    """Several estimators bound to rows.
+
+    Parameters
+    ----------
+    estimators : sequence of estimators
+        Those of scikit-learn. They differ in ``parameters`` alone.
+    rows : PreparedRows
+        Padded and without a column of ones; X may be sparse. ``targets`` are class codes, or
+        numbers of shape (n_rows,) or (n_rows, n_targets).
+    scaler : StandardScaler or None
+        Stands before the estimators, and is fitted on the training rows of each fold.
+    n_jobs : int
+        The number of threads. No number depends on it.
+
+    Attributes
+    ----------
+    parameters : tuple of str
+        Those in which the estimators may differ.
+    idle : tuple of str
+        The parameters of iterative solvers, which have no effect on converged models.
+    is_slow_left_out : bool
+        Whether each row that is left out takes a search.
+    maps_dense_rows : bool
+        Whether steps that do something else in each fold need dense rows.
+    n_points : int
+    n_distinct : int
+        The first points, which are computed; the others have the same models.
+    """
+
+    parameters: tuple[str, ...]
+    idle: tuple[str, ...] = ()
+    is_slow_left_out = False
+    maps_dense_rows = False
+
+    def __init__(
+        self,
+        estimators: Sequence[Any],
+        rows: PreparedRows,
+        scaler: StandardScaler | None,
+        n_jobs: int,
+    ) -> None:
+        self.n_points = self.n_distinct = len(estimators)
+        #: (rows) -> the same bound to other rows, in one thread.
+        self.make = partial(type(self), estimators, scaler=scaler, n_jobs=1)
+        self.rows = self._rows = rows
+        self._scaler, self._n_jobs = scaler, n_jobs
+        self._bind(estimators)
+
+    @abstractmethod
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        """Set what follows from the estimators."""
+
+    @classmethod
+    @abstractmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return the reason why an estimator is not of the family here; "" if it is."""
+
+    @classmethod
+    def idle_of(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
+        """Return the parameters without effect here; none if scikit-learn's solver is direct."""
+        return cls.idle
+
+    @abstractmethod
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return the response that follows from a model's outputs.
+
+        Parameters
+        ----------
+        outputs : ndarray of shape (n_rows, n_outputs)
+        method : {"predict", "decision_function", "predict_proba"}
+
+        Returns
+        -------
+        ndarray
+            As the estimator's method would; "predict" of classifiers gives class codes.
+        """
+
+    def squares(
+        self, chunks: Chunks, keep: Keep
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return the sums of squares of the rows that are scored together, without any outputs.
+
+        Returns
+        -------
+        errors : ndarray of shape (n_points, n_scored, n_targets)
+            sum w (y - prediction)^2, of the rows between two of ``chunks.ends``.
+        totals : ndarray of shape (n_scored, n_targets)
+            sum w (y - mean)^2, with the mean of the test rows.
+        weights : ndarray of shape (n_scored,)
+            sum w.
+            Or None if that is not possible.
+        """
+        return None
+
+    @abstractmethod
+    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+        """Test each chunk with models that are trained on its training rows.
+
+        Parameters
+        ----------
+        chunks : Chunks
+        keep : callable
+        most_rows : int
+            The most test rows that should be yielded together. A chunk is never divided.
+
+        Yields
+        ------
+        (slice, ndarray of shape (n_points, n_rows, n_outputs))
+            Consecutive chunks, from the first to the last one, and what models say of their rows.
+
+        Raises
+        ------
+        ValueError
+            If a model is not defined on its training rows.
+        """
+
+
+def decisions_of(outputs: np.ndarray, method: str) -> np.ndarray:
+    """Return class codes or decision values; of two classes there is one output."""
+    if outputs.shape[1] > 1:
+        return largest_class(outputs) if method == "predict" else outputs
+    return (outputs[:, 0] > 0).astype(np.intp) if method == "predict" else outputs[:, 0]
+
+
+def largest_class(outputs: np.ndarray) -> np.ndarray:
+    """Return the first largest output of each row, as ``argmax`` does.
+
+    The outputs of a class are next to each other in memory, so that comparing one class with the
+    next takes less time.
+    """
+    best, codes = outputs[:, 0].copy(), np.zeros(len(outputs), dtype=np.intp)
+    for code in range(1, outputs.shape[1]):
+        is_larger = outputs[:, code] > best
+        np.copyto(best, outputs[:, code], where=is_larger)
+        codes[is_larger] = code
+    return codes
+
+
+class Parts(NamedTuple):
+    """An estimator, and what stands before it in a Pipeline.
+
+    Attributes
+    ----------
+    steps : tuple of transformers
+        They come first and transform each row for itself, or are one Pipeline with ``kinds``.
+    scaler : StandardScaler or None
+    last : estimator
+        Of one of the ``FAMILIES``.
+    family : type
+        Its family.
+    prefix : str
+        What stands before the names of its parameters in those of the whole estimator.
+    kinds : mapping
+        How the parts of a Pipeline are treated that is done as a ``Table``, by their paths; empty
+        if none is needed.
+    """
+
+    steps: tuple[Any, ...]
+    scaler: StandardScaler | None
+    last: Any
+    family: type[Family]
+    prefix: str
+    kinds: Mapping[str, str]
+
+    @property
+    def has_one_form(self) -> bool:
+        """Whether training sets must all have sparse or all have dense rows after a table.
+
+        They need not if models have converged, since those of sparse rows are the same.
+        """
+        steps = self.steps[0]
+        *_, last = [step for _, step in steps.steps] if self.scaler is None else [None]
+        tables = [one for one in steps.get_params().values() if type(one) is ColumnTransformer]
+        facts = Facts(is_sparse=True, is_asked=True)
+        return any(one is not last for one in tables) or bool(
+            self.family.why_not(self.last, facts)
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters of the last step that may differ between points."""
+        kind: Any = type(self.last)
+        return [name for name in self.family.parameters if name in parameter_names(kind)]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The same of the whole estimator."""
+        return tuple(self.prefix + name for name in self.names)
+
+
+def split_for_family(
+    estimator: Any, families: Mapping[type, type[Family]], foreign: str = "{} is of no family"
+) -> Parts | str:
+    """Return the parts of an estimator, or why it is of none of the families, a clause."""
+    before, last, prefix = [], estimator, ""
+    while type(last) is Pipeline:
+        *some, (of_last, last) = last.steps
+        before += [(name, step) for name, step in some if not is_passed(step)]
+        prefix += f"{of_last}__"
+    if type(last) not in families:
+        return foreign.format(type(last).__name__)
+    if len(dict(before)) < len(before):  # names of nested Pipelines may be the same
+        before = [(f"{name}-{number}", step) for number, (name, step) in enumerate(before)]
+    decisions = decisions_for(Pipeline([*before, ("", last)]), FROM_SUMS)
+    if why := why_not_ahead(decisions, FROM_SUMS, last):
+        return why
+    scaler, n_on_sums = None, sum(one.kind == ON_SUMS for one in decisions)
+    if n_on_sums == 1 and type(before[-1][1]) is StandardScaler:
+        scaler, n_on_sums = before.pop()[1], 0
+        del decisions[-1]
+    steps = tuple(step for _, step in before)
+    # What these do follows from one row.
+    are_alike = all(one.kind == ONCE and not adds_columns(one.step) for one in decisions)
+    if are_alike and not any(type(step) in COMPOSED for step in steps):
+        return Parts(steps, scaler, last, families[type(last)], prefix, {})
+    kinds = {one.path: one.kind for one in decisions}
+    return Parts((Pipeline(before),), scaler, last, families[type(last)], prefix, kinds)
+
+
+class KeptSums:
+    """The sums that a family keeps for other candidates, a ``numerics.moments.Keep``.
+
+    It holds the arrays itself as long as it lives, which is one evaluation of several candidates.
+
+    Parameters
+    ----------
+    cache : ModelCache or None
+    name : bytes
+        A digest of everything that the sums depend on; empty: nothing is kept.
+    """
+
+    def __init__(self, cache: ModelCache | None = None, name: bytes = b"") -> None:
+        self._cache = cache if name else None
+        self._name = name
+        self._held: dict[Key, np.ndarray] = {}
+        self._n_made = 0
+
+    @property
+    def were_there(self) -> bool:
+        """Whether all arrays that were needed were kept."""
+        return bool(self._held) and self._n_made == 0
+
+    def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
+        """Return the kept array of a name, or make and keep it."""
+        key = Key(self._name, b"", b"", b"sums " + name.encode(), 8 * size)
+        if key not in self._held:
+            memory = None if self._cache is None else self._cache.find(key)
+            if memory is None:
+                self._n_made += 1
+                began, memory = perf_counter(), np.empty(size)
+                make(memory)
+                memory.flags.writeable = False
+                if self._cache is not None:
+                    self._cache.keep(key, memory, perf_counter() - began)
+            self._held[key] = memory
+        return self._held[key]
+
+
+def idle_words(idle: Sequence[str]) -> str:
+    """Return the sentence that parameters do not act, with a space before it; "" without any."""
+    names = ", ".join(idle[:-1])
+    return f" The models have converged: {names} and {idle[-1]} do not act." if idle else ""
+
+
+def chunks_of(cut: Cut) -> Chunks:
+    """Return the training and test rows of each model as numbers of prepared rows."""
+    if isinstance(cut, Folds):
+        return Chunks(cut.n_rows, cut.begins())
+    if isinstance(cut, FoldPairs):
+        return FoldsLeftOut.of(chunks_of(cut.folds), cut.models)
+    trains: list[list[RowNumbers]] = []
+    for chunk in range(cut.n_folds):
+        rows = cut.prepared(cut.split(chunk).train_rows())
+        is_first_part = len(rows) and np.array_equal(rows, np.arange(len(rows)))
+        trains.append([slice(0, len(rows)) if is_first_part else rows])
+    return Chunks(cut.n_rows, cut.begins(), cut.prepared(cut.tested_from(0, cut.n_folds)), trains)
+
+
+@contextmanager
+def computing() -> Generator[None]:
+    """Return a context for sums and factors, in which what is not finite has diverged."""
+    try:
+        with one_blas_thread(), np.errstate(all="ignore"):
+            yield
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            "X must hold numbers whose squares can be summed in float64, got larger ones "
+            f"({error}); X / np.abs(X).max() would be right."
+        ) from error
