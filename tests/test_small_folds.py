@@ -182,7 +182,7 @@ def test_leave_one_out_counts_no_classes(monkeypatch):
     def refuse(*args):
         raise AssertionError("the smallest fold decides already")
 
-    monkeypatch.setattr("optuna_treecv.core.scoring_checks.has_fewer_of_a_class", refuse)
+    monkeypatch.setattr("optuna_treecv.core.choose.has_fewer_of_a_class", refuse)
     with pytest.warns(UserWarning, match="folds of 1 row misleads"):
         treecv_objective(
             SGDClassifier(), X, LABELS, param_grid={"alpha": [0.1]}, scoring="f1", cv="loo"

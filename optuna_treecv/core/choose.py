@@ -1,27 +1,51 @@
-"""The choice of an engine for a request, and the checks of what was asked for."""
+"""The choice of an engine for a request, and the checks of what was asked for.
+
+The mean over folds of a score that is not a mean over rows depends on the size of the folds: that
+of the root mean squared error over folds of one row is the mean absolute error.
+"""
 
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from inspect import signature
 from typing import Any
 
+import numpy as np
+from scipy import sparse
 from sklearn.base import is_classifier
+from sklearn.base import is_regressor
+from sklearn.dummy import DummyClassifier
+from sklearn.dummy import DummyRegressor
+from sklearn.metrics import average_precision_score
 
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Engine
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.request import Request
-from optuna_treecv.core.scoring_checks import check_scores_rows
-from optuna_treecv.core.scoring_checks import check_scoring
-from optuna_treecv.core.scoring_checks import why_scales_mislead
 from optuna_treecv.core.settings import OF_ENGINES
 from optuna_treecv.estimators.base import CompiledEstimator
+from optuna_treecv.estimators.base import divergence_advice
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import name_of
+from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.checks import check_targets
 from optuna_treecv.estimators.checks import checked_estimator
+from optuna_treecv.estimators.checks import takes_seed
+from optuna_treecv.estimators.incremental import OF_PASSES
+from optuna_treecv.rows.data import Data
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.distributed import RemoteRows
+from optuna_treecv.rows.folds import has_fewer_of_a_class
+from optuna_treecv.rows.row_file import leave_pages
+from optuna_treecv.scoring.metrics import Loss
+from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.scoring.metrics import Pooled
+from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import scores_rows
 
 
 def request_for(
@@ -195,3 +219,278 @@ def _check_scores(request: Request, plan: Plan) -> None:
     check_scores_rows(request)
     if plan.capabilities.is_incremental and not request.searched:
         cross_validation.unused.warn(request.estimator, n_epochs=request.given_epochs)
+
+
+def check_scoring(request: Request, plan: Plan) -> None:
+    """Check the scoring of an estimator.
+
+    Raises
+    ------
+    ValueError
+        If the estimator cannot be evaluated by it, or if repeats or the order would change
+        nothing.
+    """
+    cross_validation, estimator = request.cross_validation, request.estimator
+    scoring = request.scoring
+    before = cross_validation.fact("scoring", lambda: scoring.name)
+    if scoring.name != before:
+        raise ValueError(
+            f"scoring must be given where it is not the same by default: {before!r} before, "
+            f"{scoring.name!r} for {name_of(estimator)}."
+        )
+    if request.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
+        kind = "classifier" if is_classifier(estimator) else "regressor"
+        raise ValueError(f"y must be given for a {kind}, got None.")
+    has_columns = request.data.why_only_fit(is_classifier(estimator)).startswith("y has")
+    for metric in scoring.metrics:
+        if has_columns and not isinstance(metric, Scorer):
+            raise ValueError(
+                "scoring must be a scorer(estimator, X, y), or the name of one such as 'accuracy' "
+                f"for columns of classes, for y of shape {request.data.y.shape}, got "
+                f"{metric.name!r}."
+            )
+        scorer = metric.of if isinstance(metric, Pooled) else metric
+        _check_positive_label(scorer, metric.name, request)
+        check_methods(estimator, metric.methods, f"scoring={metric.name!r}", request.of_class)
+        takes_weights = not isinstance(scorer, Scorer) or scorer.takes_weights
+        if request.data.score_weights is not None and not takes_weights:
+            raise ValueError(
+                f"score_weight must be None with scoring={metric.name!r}, which takes no "
+                "sample_weight."
+            )
+    if request.settings.order == "random" and not plan.capabilities.is_incremental:
+        raise ValueError(
+            f"order must be 'fixed' for {name_of(estimator)} with method={plan.name!r}, "
+            "which does not train models further, so that their rows have no order, got 'random'."
+        )
+    if cross_validation.n_repeats > 1 and not (
+        plan.capabilities.is_seeded and takes_seed(estimator)
+    ):
+        _check_repeats_differ(request, plan)
+    for metric in scoring.metrics:
+        about = f"size of folds for {metric.name}"
+        cross_validation.warn_once(about, partial(_why_too_small, metric, request))
+
+
+def check_scores_rows(request: Request) -> None:
+    """Refuse a metric that is no mean over rows where the scores of rows are needed."""
+    settings = request.settings
+    for metric in request.scored_by_row:
+        if not scores_rows(metric, request.classes):
+            argument = f"report={settings.report!r}" if settings.is_early else "row_losses=True"
+            if settings.method == "progressive":
+                argument = "method='progressive'"
+            raise ValueError(
+                f"{argument} needs a loss, or a scorer of scikit-learn that is a mean over rows, "
+                "such as 'accuracy' or 'neg_mean_squared_error', got "
+                f"scoring={metric.name!r}."
+            )
+
+
+def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) -> None:
+    """Refuse a scorer of scikit-learn whose positive label is none of two classes."""
+    score: Any = getattr(scorer, "score", None)
+    function = getattr(score, "_score_func", None)
+    if function is None or request.classes is None or len(request.classes) != 2:
+        return
+    if getattr(scorer, "error_score", None) is not None:
+        return  # its scores are those of a scorer that fails
+    defaults = {name: one.default for name, one in signature(function).parameters.items()}
+    of_score = defaults | score._kwargs
+    # Other averages ignore the label, but for that of average_precision.
+    is_binary = of_score.get("average", "binary") == "binary"
+    is_used = is_binary or function is average_precision_score
+    label, classes = of_score.get("pos_label"), request.classes.tolist()
+    if is_used and label is not None and label not in classes:
+        raise ValueError(
+            f"scoring={name!r} needs another pos_label, since {label!r} is none of the "
+            f"labels {classes[0]!r} and {classes[1]!r}; make_scorer({function.__name__}, "
+            f"pos_label={classes[1]!r}, response_method={scorer.methods!r}), for example, would "
+            "be right."
+        )
+
+
+def _check_repeats_differ(request: Request, plan: Plan) -> None:
+    cross_validation = request.cross_validation
+    first, *others = [repeat.cut for repeat in cross_validation.repeats]
+    if plan.capabilities.is_incremental:
+        is_fixed = request.settings.order == "fixed"
+        are_alike = is_fixed and all(map(first.equals, others))
+        order, right = ", order='fixed'", "order='random' or "
+    else:
+        are_alike = all(map(first.fits_like, others))
+        order = right = ""
+    if are_alike:
+        raise ValueError(
+            f"n_repeats must be 1 where no repeat differs, got {cross_validation.n_repeats} with "
+            f"the same folds each time{order} and no random_state=None in "
+            f"{name_of(request.estimator)} that acts; {right}shuffle=True would be right, or a cv "
+            "that shuffles anew."
+        )
+
+
+#: Folds with fewer rows, or with fewer rows of a class, are too small.
+FEWEST_ROWS, FEWEST_OF_A_CLASS = 30, 5
+
+# The mean over rows that is nearest to a scorer of regressors; for others it is the squared error.
+_NEAREST = {
+    "neg_root_mean_squared_log_error": "neg_mean_squared_log_error",
+    "neg_median_absolute_error": "neg_mean_absolute_error",
+    "neg_max_error": "neg_mean_absolute_error",
+    "d2_absolute_error_score": "neg_mean_absolute_error",
+}
+
+
+def _why_too_small(metric: Metric, request: Request) -> str:
+    """Return why the mean over folds of a score misleads, a sentence; "" if it does not."""
+    if not isinstance(metric, Scorer) or metric.is_mean:
+        return ""
+    data, codes = request.data, None
+    if is_classifier(request.estimator) and data.y is not None and data.y.ndim == 1:
+        codes = data.codes()
+    for cut in [repeat.cut for repeat in request.cross_validation.repeats]:
+        n_rows = int(np.diff(cut.begins()).min())
+        if n_rows < FEWEST_ROWS:
+            small = f"{n_rows} row{'s' if n_rows > 1 else ''}"
+        elif codes is not None and has_fewer_of_a_class(cut, FEWEST_OF_A_CLASS, codes):
+            small = f"fewer than {FEWEST_OF_A_CLASS} rows of a class"
+        else:
+            continue
+        is_one = "is not" if metric.is_registered else "may not be"
+        right = " or ".join(_remedies(metric, request.estimator, data.n_rows, codes))
+        return (
+            f"scoring={metric.name!r} {is_one} a mean over rows, so its mean over folds of "
+            f"{small} misleads; use {right}."
+        )
+    return ""
+
+
+def _remedies(scoring: Scorer, estimator: Any, n_rows: int, codes: np.ndarray | None) -> list[str]:
+    """Return the scoring that does not depend on the folds, and the largest number of folds."""
+    remedies = [f"scoring=pooled({scoring.name!r})"] if scoring.is_registered else []
+    if is_classifier(estimator):
+        loss = "log_loss" if hasattr(estimator, "predict_proba") else "accuracy"
+        remedies.append(f"scoring={loss!r}")
+    elif is_regressor(estimator):
+        remedies.append(f"scoring={_NEAREST.get(scoring.name, 'neg_mean_squared_error')!r}")
+    most = n_rows // FEWEST_ROWS
+    if codes is None:
+        folds = f"cv of at most {most}"
+    else:
+        most = min(most, int(np.bincount(codes).min()) // FEWEST_OF_A_CLASS)
+        folds = f"cv of at most {most} stratified folds"
+    if most >= 2:
+        remedies.append(folds)
+    return remedies or ["a loss"]
+
+
+def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | None:
+    """Return the score of a constant prediction on all rows, and in words what is predicted.
+
+    None if there is no such score: for estimators without targets, for "hinge", for scorers that
+    may look at more than predictions, and for scorers of classifiers that are not means over rows.
+    A constant has a trivial score by these, such as 0 for F1, with a warning that only a change of
+    the whole process's filters could suppress.
+
+    Parameters
+    ----------
+    metric : Loss, Scorer or Pooled
+    estimator : estimator
+        Tells classifiers from regressors.
+    data : Data
+        The rows as given.
+    """
+    y = data.y
+    scoring = metric.of if isinstance(metric, Pooled) else metric
+    if y is None or (isinstance(scoring, Loss) and scoring.name == "hinge"):
+        return None
+    if isinstance(scoring, Scorer) and not scoring.is_made:
+        return None
+    if is_classifier(estimator):
+        if (y.ndim > 1) if isinstance(scoring, Loss) else not scoring.is_mean:
+            return None
+        dummy, what = DummyClassifier(), "the most frequent class"
+        if response_of(scoring, estimator) == "predict_proba":
+            what = "the frequencies of the classes"
+    elif is_regressor(estimator):
+        dummy, what = DummyRegressor(), "the mean of y" if y.ndim == 1 else "the means of y"
+    else:
+        return None
+    try:
+        if isinstance(scoring, Loss) and is_classifier(estimator):
+            score = _loss_of_classes(scoring, dummy, data)
+        else:
+            score = _score(scoring, dummy, data)
+    except (TypeError, ValueError):  # a scorer of another kind; the trial will say so
+        return None
+    return (score, what) if np.isfinite(score) else None
+
+
+def _loss_of_classes(loss: Loss, dummy: Any, data: Data) -> float:
+    """Return the loss on all rows from their weights by class, which takes few milliseconds."""
+    codes, every = data.codes(), np.arange(len(data.classes()))
+    fitted, tested = (
+        np.bincount(codes, weights, len(every)) for weights in (data.weights, data.score_weights)
+    )
+    dummy.fit(every[:, None], every, sample_weight=fitted)
+    response = getattr(dummy, loss.methods)(every[:1, None])
+    losses = loss.of_rows(np.repeat(response, len(every), axis=0), every)
+    return float(np.average(losses, weights=tested))
+
+
+def _score(scoring: Loss | Scorer, dummy: Any, data: Data) -> float:
+    nothing, weights = np.zeros((data.n_rows, 1)), data.score_weights
+    dummy.fit(nothing, data.y, sample_weight=data.weights)
+    if isinstance(scoring, Scorer):
+        weighted = {} if weights is None else {"sample_weight": weights}
+        return float(scoring.score(dummy, nothing, data.y, **weighted))
+    responses = np.repeat(dummy.predict(nothing[:1]), data.n_rows, axis=0)
+    return float(np.average(scoring.of_rows(responses, data.y), weights=weights))
+
+
+# Columns whose ranges differ by more than this factor take SGD's steps at very different speeds.
+_MOST_SCALES = 100
+# The rows that are looked at, in runs of so many, so that a file is read in few places.
+_SAMPLE, _RUN = 10_000, 50
+
+
+def why_scales_mislead(estimator: Any, X: Any) -> str:
+    """Return what is wrong with the scales of dense columns for a learner without steps before it.
+
+    The ranges are those of a sample of the rows. Sparse rows and texts are not looked at.
+    """
+    is_linear = isinstance(estimator, CompiledEstimator) and estimator.is_linear
+    takes_steps = is_linear or any(kind.__name__ in OF_PASSES for kind in type(estimator).__mro__)
+    if not takes_steps or sparse.issparse(X) or len(X.shape) != 2:
+        return ""
+    if isinstance(X, RemoteRows):
+        X = X.sample
+    sample = np.arange(min(X.shape[0], _SAMPLE))
+    if X.shape[0] > _SAMPLE:
+        runs = np.linspace(0, X.shape[0], _SAMPLE // _RUN, endpoint=False, dtype=np.intp)
+        sample = np.ravel(runs[:, np.newaxis] + np.arange(_RUN))
+    rows = np.asarray(take_rows(X, sample))
+    leave_pages(X)
+    if rows.dtype.kind not in "fiub":
+        return ""
+    with np.errstate(invalid="ignore"):  # infinite entries, which others refuse
+        ranges = np.ptp(rows.astype(np.float64), axis=0)
+    ranges = ranges[np.isfinite(ranges) & (ranges > 0)]
+    if not len(ranges) or ranges.max() <= _MOST_SCALES * ranges.min():
+        return ""
+    return (
+        f"the ranges of the columns of X differ by a factor of {ranges.max() / ranges.min():,.0f},"
+        f" and {name_of(estimator)} learns slowly from the small ones; make_pipeline("
+        f"StandardScaler(), {type(estimator).__name__}(...)) would be right."
+    )
+
+
+def why_not_finite(estimator: Any, mean: float, n_diverged: int) -> str:
+    """Return the reason of a mean score that is not finite, a sentence; "" if it is finite."""
+    if np.isfinite(mean):
+        return ""
+    if n_diverged:
+        kind = "fold has" if n_diverged == 1 else "folds have"
+        advice = divergence_advice(estimator)
+        return f"the mean score is {mean}, because {n_diverged} {kind} diverged; {advice}"
+    return f"the mean score is {mean}; CVResult.test_score shows which folds have no finite score."

@@ -28,6 +28,8 @@ import numpy as np
 from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.caching.results import lasting_if_slow
+from optuna_treecv.core.choose import baseline
+from optuna_treecv.core.choose import why_not_finite
 from optuna_treecv.core.engine import Cost
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
@@ -47,8 +49,6 @@ from optuna_treecv.core.result import mean_and_std
 from optuna_treecv.core.scorebook import pack
 from optuna_treecv.core.scorebook import Scorebook
 from optuna_treecv.core.scorebook import unpack
-from optuna_treecv.core.scoring_checks import baseline
-from optuna_treecv.core.scoring_checks import why_not_finite
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.estimators.base import described
 from optuna_treecv.estimators.base import divergence_advice
