@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -38,8 +39,13 @@ from optuna_treecv.scoring.metrics import range_of
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.scoring.metrics import scoring_for
+from optuna_treecv.scoring.scores import FoldScores
+from optuna_treecv.scoring.scores import pooled_score
+from optuna_treecv.scoring.scores import scores_of_folds
+from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.scoring.scores import SPREAD_SIZE
+from optuna_treecv.scoring.scores import TestedRows
 
 T = TypeVar("T")
 
@@ -222,6 +228,43 @@ class Request:
             parameters = candidate.get_params(deep=True)
             fitted.set_params(**{name: parameters[name] for name in unset})
         return fitted
+
+
+@dataclass(frozen=True)
+class FoldScorer:
+    """Scores predictions by the metrics of a request.
+
+    Attributes
+    ----------
+    request : Request
+    estimator : estimator
+        The candidate.
+    """
+
+    request: Request
+    estimator: Any
+
+    def of_folds(
+        self, rows: TestedRows, called: Mapping[int, np.ndarray] | None = None
+    ) -> FoldScores:
+        """Return the scores of folds; ``called`` has those that do not follow from predictions."""
+        request = self.request
+        metrics, classes = request.scoring.metrics, request.classes
+        return scores_of_folds(metrics, rows, self.estimator, classes, called)
+
+    def of_rows(self, rows: TestedRows) -> np.ndarray:
+        """Return the scores of rows by the first optimised metric, (n_rows,) of float64."""
+        request = self.request
+        return scores_of_rows(request.scoring.first, rows, self.estimator, request.classes)
+
+    def of_all(self, rows: TestedRows) -> np.ndarray:
+        """Return the pooled scores of the rows of a repeat and their errors, (n_metrics, 2)."""
+        metrics = self.request.scoring.metrics
+        scores = np.full((len(metrics), 2), np.nan)
+        for number, metric in enumerate(metrics):
+            if isinstance(metric, Pooled):
+                scores[number] = pooled_score(metric, rows, self.estimator, self.request.classes)
+        return scores
 
 
 def name_of_folds(request: Request, repeat: Repeat) -> bytes:

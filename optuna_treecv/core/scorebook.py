@@ -1,9 +1,7 @@
 """The scores of one candidate: what is known of its folds, its rows and all rows together."""
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import numpy as np
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.intervals import Scores
 from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import FoldScorer
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.request import sizes_of_scores
 from optuna_treecv.core.result import mean_and_std
@@ -23,52 +22,12 @@ from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import in_full
-from optuna_treecv.scoring.scores import pooled_score
-from optuna_treecv.scoring.scores import scores_of_folds
-from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import spread_of
 from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
 
 # The most rows of several folds that are scored at once, so that scoring takes little memory.
 _ROWS_PER_PIECE = 2**16
-
-
-@dataclass(frozen=True)
-class FoldScorer:
-    """Scores predictions by the metrics of a request.
-
-    Attributes
-    ----------
-    request : Request
-    estimator : estimator
-        The candidate.
-    """
-
-    request: Request
-    estimator: Any
-
-    def of_folds(
-        self, rows: TestedRows, called: Mapping[int, np.ndarray] | None = None
-    ) -> FoldScores:
-        """Return the scores of folds; ``called`` has those that do not follow from predictions."""
-        request = self.request
-        metrics, classes = request.scoring.metrics, request.classes
-        return scores_of_folds(metrics, rows, self.estimator, classes, called)
-
-    def of_rows(self, rows: TestedRows) -> np.ndarray:
-        """Return the scores of rows by the first optimised metric, (n_rows,) of float64."""
-        request = self.request
-        return scores_of_rows(request.scoring.first, rows, self.estimator, request.classes)
-
-    def of_all(self, rows: TestedRows) -> np.ndarray:
-        """Return the pooled scores of the rows of a repeat and their errors, (n_metrics, 2)."""
-        metrics = self.request.scoring.metrics
-        scores = np.full((len(metrics), 2), np.nan)
-        for number, metric in enumerate(metrics):
-            if isinstance(metric, Pooled):
-                scores[number] = pooled_score(metric, rows, self.estimator, self.request.classes)
-        return scores
 
 
 class Scorebook:

@@ -35,12 +35,12 @@ from optuna_treecv.core.engine import TreeProgress
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
+from optuna_treecv.core.request import FoldScorer
 from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import name_of_folds
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.result import Curve
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.core.scorebook import FoldScorer
 from optuna_treecv.engines.ensembles.growth import BLOCKS
 from optuna_treecv.engines.ensembles.growth import Cut
 from optuna_treecv.engines.ensembles.growth import Growth
