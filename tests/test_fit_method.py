@@ -89,7 +89,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.core.settings import draw_seed
 from optuna_treecv.scoring.metrics import registered_scorer
-from optuna_treecv.scoring.metrics import score_of
+from optuna_treecv.scoring.scorers import score_of
 
 CLASSIFIERS = [
     DecisionTreeClassifier(random_state=0),

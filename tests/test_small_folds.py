@@ -23,7 +23,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.rows.folds import has_fewer_of_a_class
+from optuna_treecv.core.choose import has_fewer_of_a_class
 from optuna_treecv.scoring.metrics import make_scoring
 
 N_ROWS = 600

@@ -38,7 +38,7 @@ from optuna_treecv.estimators.incremental import OF_PASSES
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.distributed import RemoteRows
-from optuna_treecv.rows.folds import has_fewer_of_a_class
+from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.row_file import leave_pages
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
@@ -494,3 +494,22 @@ def why_not_finite(estimator: Any, mean: float, n_diverged: int) -> str:
         advice = divergence_advice(estimator)
         return f"the mean score is {mean}, because {n_diverged} {kind} diverged; {advice}"
     return f"the mean score is {mean}; CVResult.test_score shows which folds have no finite score."
+
+
+def has_fewer_of_a_class(cut: Cut, n: int, codes: np.ndarray) -> bool:
+    """Return whether some chunk tests fewer than ``n`` rows of some class.
+
+    Parameters
+    ----------
+    cut : Folds or Splits
+    n : int
+    codes : ndarray of shape (n_rows,)
+        The class of each row as given, as a number from 0.
+    """
+    n_classes = int(codes.max()) + 1
+    if cut.n_tested < n * cut.n_folds * n_classes:
+        return True  # the rows do not suffice; this also bounds the table of counts
+    chunk = np.repeat(np.arange(cut.n_folds), np.diff(cut.begins()))
+    tested = codes[cut.tested_from(0, cut.n_folds)]
+    counts = np.bincount(chunk * n_classes + tested, minlength=1)
+    return len(counts) < cut.n_folds * n_classes or bool(counts.min() < n)

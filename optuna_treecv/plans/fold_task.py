@@ -66,8 +66,8 @@ from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
-from optuna_treecv.scoring.metrics import score_of
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scorers import score_of
 from optuna_treecv.scoring.scores import by_loss
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import spread_of_counts

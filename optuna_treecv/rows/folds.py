@@ -512,25 +512,6 @@ def by_number(cut: Cut, scores: np.ndarray) -> np.ndarray:
     return in_order
 
 
-def has_fewer_of_a_class(cut: Cut, n: int, codes: np.ndarray) -> bool:
-    """Return whether some chunk tests fewer than ``n`` rows of some class.
-
-    Parameters
-    ----------
-    cut : Folds or Splits
-    n : int
-    codes : ndarray of shape (n_rows,)
-        The class of each row as given, as a number from 0.
-    """
-    n_classes = int(codes.max()) + 1
-    if cut.n_tested < n * cut.n_folds * n_classes:
-        return True  # the rows do not suffice; this also bounds the table of counts
-    chunk = np.repeat(np.arange(cut.n_folds), np.diff(cut.begins()))
-    tested = codes[cut.tested_from(0, cut.n_folds)]
-    counts = np.bincount(chunk * n_classes + tested, minlength=1)
-    return len(counts) < cut.n_folds * n_classes or bool(counts.min() < n)
-
-
 def _are_equal(these: Iterable[np.ndarray | None], those: Iterable[np.ndarray | None]) -> bool:
     return all(
         one is other or (one is not None and other is not None and np.array_equal(one, other))

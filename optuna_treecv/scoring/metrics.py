@@ -13,19 +13,12 @@ import inspect
 from math import inf
 from operator import attrgetter
 from typing import Any
-import warnings
 
 import numpy as np
-from scipy.special import xlogy
 from sklearn import metrics
-from sklearn.base import BaseEstimator
-from sklearn.base import is_classifier
-from sklearn.base import is_regressor
 from sklearn.metrics import get_scorer
 from sklearn.metrics import get_scorer_names
 from sklearn.utils import get_tags
-from sklearn.utils import Tags
-from sklearn.utils.validation import _num_samples
 
 from optuna_treecv.estimators.base import METHOD_NAMES
 from optuna_treecv.estimators.base import name_of
@@ -141,9 +134,9 @@ LOSSES_FOR = {
 LOSSES = {loss.name: loss for losses in LOSSES_FOR.values() for loss in losses}
 
 
-_SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
-_SCORER_ADVICE = "make_scorer(accuracy_score), for example, would be right"
-_DICT_ADVICE = "a dict of scorers, each of which returns one number, would be right"
+#: The beginning of an error about a scorer, and its end.
+SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
+SCORER_ADVICE = "make_scorer(accuracy_score), for example, would be right"
 
 
 @dataclass(frozen=True)
@@ -198,28 +191,6 @@ class Scorer:
             return True
         takes_any = not self.is_made and any(p.kind == p.VAR_KEYWORD for p in parameters)
         return takes_any or any(p.name == "sample_weight" for p in parameters)
-
-
-#: The score of a fold whose scorer has raised an error: a NaN with its own bits, so that it can be
-#: told from the NaN that a scorer returns.
-FAILED = float(np.array(0x7FF8_0000_FA11_ED00, np.uint64).view(np.float64))
-
-
-def are_failed(scores: np.ndarray) -> np.ndarray:
-    """Return which of some scores, float64, are ``FAILED``."""
-    return scores.view(np.uint64) == np.array(FAILED).view(np.uint64)
-
-
-class NoNumber(ValueError):
-    """A scorer has returned something else than a number.
-
-    Attributes
-    ----------
-    names : sequence of str
-        The names of several scores; empty if it has returned anything else.
-    """
-
-    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -308,7 +279,7 @@ def own_scorer(score: Callable[..., Any]) -> Scorer:
     """
     is_made = isinstance(score, _MADE)
     if not is_made and not takes(score, 3):
-        raise ValueError(f"{_SCORER_EXPECTED}, got {score!r}; {_SCORER_ADVICE}.")
+        raise ValueError(f"{SCORER_EXPECTED}, got {score!r}; {SCORER_ADVICE}.")
     name = getattr(score, "__name__", "scorer")
     methods = getattr(score, "_response_method", None) if is_made else None
     return Scorer(name, score, is_made=is_made, methods=methods, is_mean=_is_mean(score))
@@ -322,141 +293,6 @@ def _is_mean(scorer: Any) -> bool:
     return metric in _MEANS and options.get("normalize", True) is True
 
 
-def score_of(
-    scorer: Scorer,
-    estimator: Any,
-    X: Any,
-    y: Any,
-    classes: np.ndarray | None,
-    params: Mapping[str, Any],
-    is_pooled: bool = False,
-) -> float:
-    """Return a scorer's score of a fitted estimator on a fold.
-
-    With an ``error_score``, it is ``FAILED`` where the scorer raises an error, and NaN where the
-    scorer returns NaN.
-
-    Parameters
-    ----------
-    scorer : Scorer
-    estimator : estimator
-    X, y : the rows of the fold
-    classes : ndarray or None
-        The classes of all rows, for classifiers.
-    params : dict
-        Further arguments of the scorer, such as the rows' ``sample_weight``.
-    is_pooled : bool
-        Whether the rows are those of all folds.
-
-    Raises
-    ------
-    ValueError
-        If the score is not defined on so few rows or classes, or is no number.
-    """
-    try:
-        score = _returned_score(scorer, estimator, X, y, classes, params, is_pooled)
-    except NoNumber:
-        raise
-    except Exception as error:
-        if scorer.error_score is None:
-            raise
-        warnings.warn(
-            "Scoring failed. The score on this train-test partition for these parameters will be "
-            f"set to {scorer.error_score}. Details: {type(error).__name__}: {error}",
-            UserWarning,
-            stacklevel=2,
-        )
-        return FAILED
-    if np.isnan(score) and scorer.error_score is None:
-        raise undefined(scorer, "NaN", estimator, _num_samples(X), is_pooled)
-    return scorer.if_diverged if np.isinf(score) else score
-
-
-def _returned_score(
-    scorer: Scorer,
-    estimator: Any,
-    X: Any,
-    y: Any,
-    classes: np.ndarray | None,
-    params: Mapping[str, Any],
-    is_pooled: bool,
-) -> float:
-    """Return what a scorer returns, as a float; its errors say what to do."""
-    try:
-        is_plain = scorer.is_registered and classes is not None and not params
-        returned = _plain_score(scorer, estimator, X, y) if is_plain else None
-        if returned is None and scorer.is_zero_one and not hasattr(estimator, "classes_"):
-            # scikit-learn's own accuracy asks classifiers for their classes.
-            returned = metrics.accuracy_score(y, estimator.predict(X), **params)
-        elif returned is None:
-            returned = scorer.score(estimator, X, y, **params)
-    except (TypeError, ValueError) as error:
-        is_value = isinstance(error, ValueError)
-        if is_value and classes is not None and len(np.unique(y)) < len(classes):
-            n_rows = _num_samples(X)
-            raise undefined(scorer, str(error), estimator, n_rows, is_pooled) from error
-        if not scorer.is_made:  # a user's own scorer may raise what it likes
-            raise
-        like = estimator.like if isinstance(estimator, StandIn) else estimator
-        scored = "all tested rows together" if is_pooled else name_of(like)
-        raise ValueError(f"scoring={scorer.name!r} cannot score {scored}: {error}") from error
-    try:
-        return float(returned)
-    except (TypeError, ValueError) as error:
-        message = f"{_SCORER_EXPECTED}, but {scorer.name} returned {returned!r}; "
-        if isinstance(returned, Mapping):
-            several = NoNumber(f"{message}{_DICT_ADVICE}.")
-            several.names = list(returned)
-            raise several from error
-        raise NoNumber(f"{message}{_SCORER_ADVICE}.") from error
-
-
-def _plain_score(scorer: Scorer, estimator: Any, X: Any, y: Any) -> float | None:
-    """Return an accuracy or the log loss of several classes, bit for bit, without long checks.
-
-    None for other scores, and where scikit-learn may have something to say.
-    """
-    method = {"accuracy": "predict", "neg_log_loss": "predict_proba"}.get(scorer.name, "")
-    is_plain = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iuU"
-    if not is_plain or not hasattr(estimator, method):
-        return None
-    if method == "predict":
-        predicted = estimator.predict(X)
-        is_plain = type(predicted) is np.ndarray and predicted.shape == y.shape
-        is_plain &= predicted.dtype.kind == y.dtype.kind
-        return float(np.mean(predicted == y)) if is_plain else None
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 3 or not np.array_equal(classes, getattr(estimator, "classes_", ())):
-        return None
-    p = estimator.predict_proba(X)
-    if type(p) is not np.ndarray or p.dtype != np.float64 or p.shape != (len(y), len(classes)):
-        return None
-    if not (p.min() >= 0 and p.max() <= 1 and np.allclose(p.sum(axis=1), 1, rtol=1e-8, atol=0)):
-        return None
-    eps = np.finfo(np.float64).eps
-    return float(xlogy(1, np.clip(p[np.arange(len(y)), codes], eps, 1 - eps)).mean())
-
-
-def undefined(
-    scorer: Scorer, what: str, estimator: Any, n_rows: int, is_pooled: bool = False
-) -> ValueError:
-    """Return the error for rows that are too few or of too few classes for the scorer."""
-    loss = "squared_error" if is_regressor(estimator) else "squared_distance"
-    if is_classifier(estimator):
-        loss = "error"
-    if is_pooled:
-        return ValueError(
-            f"scoring={scorer.name!r} is undefined ({what}) on all {n_rows} tested rows together; "
-            f"a loss that is a mean over rows, such as {loss!r}, would be right."
-        )
-    pooled = f"pooled({scorer.name!r}), " if scorer.is_registered else ""
-    return ValueError(
-        f"scoring={scorer.name!r} is undefined ({what}) on a fold of {n_rows} row(s); use "
-        f"{pooled}a smaller cv, stratified folds, or a loss that is a mean over rows, such as "
-        f"{loss!r}."
-    )
-
-
 def response_of(metric: Any, estimator: Any) -> str:
     """Return the response of an estimator that a loss, or a scorer of ``make_scorer``, needs.
 
@@ -468,62 +304,6 @@ def response_of(metric: Any, estimator: Any) -> str:
         return methods
     available = (m for m in methods if hasattr(estimator, METHOD_NAMES.get(m, m)))
     return next(available, methods[0])
-
-
-class StandIn(BaseEstimator):
-    """An estimator that gives the predictions of tested rows to scorers of ``make_scorer``.
-
-    Parameters
-    ----------
-    like : estimator
-        One of the kind that predicts.
-    classes : ndarray or None
-    method : str
-        The response that the scorers ask of the estimator.
-    """
-
-    def __init__(self, like: Any, classes: np.ndarray | None, method: str) -> None:
-        self.like = like
-        self._tags = get_tags(like)
-        self._classes = classes
-        self._method = method
-        if classes is not None:
-            self.classes_ = classes
-
-        def answer(X: Any) -> np.ndarray:
-            return self._answer.copy()
-
-        answer.__name__ = METHOD_NAMES.get(method, method)  # scikit-learn looks at it
-        setattr(self, answer.__name__, answer)
-
-    def __sklearn_tags__(self) -> Tags:
-        return self._tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def scored(self, scorer: Scorer, rows: Any, part: Any, is_pooled: bool = False) -> float:
-        """Return the score of some rows.
-
-        Parameters
-        ----------
-        scorer : Scorer
-        rows : TestedRows
-        part : slice or ndarray
-            Which of them.
-        is_pooled : bool
-            Whether the rows are those of all folds.
-        """
-        classes = self._classes
-        self._answer = rows.response(self._method)[part]
-        y = None if rows.targets is None else rows.targets[part]
-        if classes is not None:  # both are class codes
-            y = None if y is None else classes[y]
-            if self._method == "predict":
-                self._answer = classes[self._answer.astype(np.intp)]
-        params = {} if rows.weights is None else {"sample_weight": rows.weights[part]}
-        X = np.empty((len(self._answer), 0))
-        return score_of(scorer, self, X, y, classes, params, is_pooled=is_pooled)
 
 
 # Registered scorers between 0 and 1, by the first words of their names.

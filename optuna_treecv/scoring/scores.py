@@ -24,8 +24,8 @@ from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
-from optuna_treecv.scoring.metrics import StandIn
-from optuna_treecv.scoring.metrics import undefined
+from optuna_treecv.scoring.scorers import StandIn
+from optuna_treecv.scoring.scorers import undefined
 
 
 @dataclass(eq=False)

@@ -35,8 +35,8 @@ from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import FoldsFailed
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.scoring.metrics import are_failed
-from optuna_treecv.scoring.metrics import NoNumber
+from optuna_treecv.scoring.scorers import are_failed
+from optuna_treecv.scoring.scorers import NoNumber
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.study.objective import TreeCVObjective

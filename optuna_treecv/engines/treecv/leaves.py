@@ -20,8 +20,8 @@ from optuna_treecv.rows.partition import Partition
 from optuna_treecv.scoring.fold_metrics import fold_metric
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import response_of
-from optuna_treecv.scoring.metrics import score_of
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scorers import score_of
 from optuna_treecv.scoring.scores import scores_of_called
 from optuna_treecv.scoring.scores import TestedRows
 
