@@ -4,11 +4,11 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import nullcontext
-from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral
+from operator import attrgetter
 from os import PathLike
 from time import perf_counter
 from typing import Any
@@ -20,17 +20,16 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
-from sklearn.base import BaseEstimator
-from sklearn.base import MetaEstimatorMixin
 from sklearn.metrics import get_scorer_names
+from sklearn.metrics._scorer import _MultimetricScorer
 from sklearn.model_selection import ParameterGrid
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils import indexable
 from sklearn.utils import Tags
-from sklearn.utils._repr_html.estimator import _VisualBlock
-from sklearn.utils.metadata_routing import MetadataRouter
-from sklearn.utils.metadata_routing import MethodMapping
+from sklearn.utils._set_output import _safe_set_output
+from sklearn.utils.metaestimators import available_if
 
 from optuna_treecv.core.cross_validation import on_cluster
 from optuna_treecv.core.settings import check_choice
@@ -45,12 +44,10 @@ from optuna_treecv.estimators.base import name_of
 from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.sources import opened
-from optuna_treecv.search.best_estimator import OfBestEstimator
 from optuna_treecv.search.points import is_sampled
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.scores import SearchScores
-from optuna_treecv.search.trials import CallbackSupportMixin
 from optuna_treecv.search.trials import check_direction
 from optuna_treecv.search.trials import check_trials
 from optuna_treecv.search.trials import FitTasks
@@ -81,7 +78,7 @@ _TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and Randomize
 
 
 @dataclass(repr=False, eq=False)
-class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, BaseEstimator):
+class TreeCVSearchCV(BaseSearchCV):
     """Search parameters by fast cross-validation, then fit the best estimator on all rows.
 
     It is used like ``GridSearchCV``, ``RandomizedSearchCV`` and ``OptunaSearchCV``, and runs an
@@ -327,10 +324,10 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         given |= {"params": params or None, "random_state": seed}
         build = partial(self._objective, given, points)
         objective = build(scores)
-        if self._is_one_se:
+        if self.refit == "one_se":
             check_one_se(objective, self.simpler)
         study = self._study_for(objective, seed)
-        if self._is_one_se:
+        if self.refit == "one_se":
             check_earlier_scores(over(study), self.store)
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
 
@@ -346,7 +343,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             study.set_user_attr(STUDY_ATTRIBUTE, None)  # says what is scored
             return build(scores)
 
-        with FitTasks(self, self._refits, X=X, y=y, metadata=metadata) as tasks:
+        with FitTasks(self, bool(self.refit), X=X, y=y, metadata=metadata) as tasks:
             trials = Trials(
                 objective, self.error_score, tasks, self.verbose, scores.names, with_names
             )
@@ -363,7 +360,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             self.multimetric_ = scores.is_multiple
             self.scorer_ = scores.scorers if scores.is_multiple else scores.scorers["score"]
             self.cv_results_ = results
-            if self._refits or not scores.is_multiple:
+            if self.refit or not scores.is_multiple:
                 name = scores.names[optimized]
                 self.best_index_ = self._best_index(rows, objective, name)
                 self.best_params_ = results["params"][self.best_index_]
@@ -371,7 +368,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                     self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
                     if self.ensemble is None:
                         self._prepare_honest_score(objective, study)
-            if self._refits:
+            if self.refit:
                 began = perf_counter()
                 with tasks.within("refit-with-best-params"):
                     if self.ensemble is None:
@@ -411,12 +408,12 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
             raise ValueError(f"error_score must be 'raise' or a number, got {self.error_score!r}.")
         if self.ensemble is not None:
             check_integer("ensemble", self.ensemble, MOST_MEMBERS)
-            if self.refit is False or callable(self.refit) or self._is_one_se:
+            if self.refit is False or callable(self.refit) or self.refit == "one_se":
                 raise ValueError(
                     "ensemble must be None unless refit is True or the name of a score, since "
                     f"members are taken by that, got refit={self.refit!r}."
                 )
-        if self.simpler is not None and not self._is_one_se:
+        if self.simpler is not None and not self.refit == "one_se":
             raise ValueError(
                 f"simpler must be None unless refit is 'one_se', got {self.simpler!r}."
             )
@@ -461,7 +458,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
         refit = self.refit
         if isinstance(refit, bool | np.bool_) and not (refit and scores.is_multiple):
             return
-        if callable(refit) or self._is_one_se:
+        if callable(refit) or self.refit == "one_se":
             return
         names = scores.names if scores.is_multiple else []
         # The name of a single score says nothing, and those of a callable may be found later.
@@ -597,7 +594,7 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
 
     def _prepare_honest_score(self, objective: TreeCVObjective, study: optuna.Study) -> None:
         """Keep what ``honest_score_`` follows from, or why it is not known."""
-        rule: Literal["best", "one_se"] = "one_se" if self._is_one_se else "best"
+        rule: Literal["best", "one_se"] = "one_se" if self.refit == "one_se" else "best"
         try:
             with warnings.catch_warnings(action="ignore"):
                 self._honest = objective.evaluator.correction(study, rule, self.simpler)[0][-1]
@@ -637,54 +634,87 @@ class TreeCVSearchCV(OfBestEstimator, CallbackSupportMixin, MetaEstimatorMixin, 
                     f"index out of range: {index}."
                 )
             return int(index)
-        if self._is_one_se:
+        if self.refit == "one_se":
             numbers = [row.trial.number for row in rows]
             return row_by_one_se(objective, self.study_, numbers, self.simpler)
         return int(self.cv_results_[f"rank_test_{name}"].argmin())
 
-    # --- Protocol of scikit-learn ---
+    # --- The methods of the best estimator, most of which are those of scikit-learn's searches ---
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        of_estimator = get_tags(self.estimator)
-        tags.estimator_type = of_estimator.estimator_type
-        tags.classifier_tags = deepcopy(of_estimator.classifier_tags)
-        tags.regressor_tags = deepcopy(of_estimator.regressor_tags)
-        tags.input_tags.pairwise = of_estimator.input_tags.pairwise
-        tags.input_tags.sparse = of_estimator.input_tags.sparse
-        return tags
+    def score(self, X: Any, y: Any = None, **params: Any) -> float:
+        """Return the score of the best estimator on given rows, by ``scorer_``.
 
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Return which arguments of ``fit`` and ``score`` go where.
+        With several scores, it is the one that ``refit`` names; the first one for "one_se".
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets), default=None
+            Labels or targets.
+        **params : dict
+            Arguments of the scorer, where metadata routing is enabled.
 
         Returns
         -------
-        MetadataRouter
-            To the estimator, the splitter and the scorer.
+        float
+            Larger is better.
         """
-        router = MetadataRouter(owner=self)
-        router.add(
-            estimator=self.estimator,
-            method_mapping=MethodMapping().add(caller="fit", callee="fit"),
-        )
-        to_scorer = MethodMapping().add(caller="score", callee="score")
-        scores = scores_of(self.scoring, self.estimator, has_y=False)
-        for name, scorer in scores.scorers.items():
-            if hasattr(scorer, "get_metadata_routing"):
-                router.add(
-                    **{"scorer" if not scores.is_multiple else f"scorer_{name}": scorer},
-                    method_mapping=to_scorer.add(caller="fit", callee="score"),
-                )
-        if hasattr(self.cv, "get_metadata_routing"):
-            to_split = MethodMapping().add(caller="fit", callee="split")
-            router.add(splitter=self.cv, method_mapping=to_split)
-        return router
+        several: Any = self.scorer_ if getattr(self, "multimetric_", False) else {}
+        if several and callable(self.refit):
+            raise ValueError(
+                "refit must name one of the scores for score, since there are several, got "
+                f"{self.refit!r}."
+            )
+        if several and self.refit == "one_se":
+            return float(next(iter(several.values()))(self.best_estimator_, X, y))
+        return float(super().score(X, y, **params))
 
-    def _sk_visual_block_(self) -> _VisualBlock:
-        key = "best_estimator_" if hasattr(self, "best_estimator_") else "estimator"
-        inner = getattr(self, key)
-        names = [f"{key}: {type(inner).__name__}"]
-        return _VisualBlock("parallel", [inner], names=names, name_details=[str(inner)])
+    @available_if(attrgetter("transform"))
+    def set_output(self, *, transform: Any = None) -> Self:
+        """Choose the type of the output of ``transform``.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, default=None
+            None changes nothing.
+
+        Returns
+        -------
+        self
+            The search, whose estimator and ``best_estimator_`` are changed.
+        """
+        for name in ("estimator", "best_estimator_"):
+            if hasattr(self, name):
+                _safe_set_output(getattr(self, name), transform=transform)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise an AttributeError that says why itself, and not only by its cause."""
+        try:
+            return super().__getattribute__(name)
+        except AttributeError as error:
+            if name in ("best_estimator_", "n_features_in_") and not self.refit:
+                raise AttributeError(
+                    f"This {type(self).__name__} instance was initialized with `refit=False`. "
+                    f"{name} is available only with refit=True."
+                ) from None
+            if error.__cause__ is None:
+                raise
+            message = f"{str(error).rstrip('.')}: {error.__cause__}"
+            raise AttributeError(message) from error.__cause__
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = False  # folds are evaluated in NumPy
+        return tags
+
+    def _get_scorers(self) -> tuple[Any, str]:
+        """Return the scorers, to which scikit-learn routes metadata."""
+        scores = scores_of(self.scoring, self.estimator, has_y=False)
+        if scores.is_multiple:
+            return _MultimetricScorer(scorers=scores.scorers), "score"
+        return scores.scorers["score"], "score"
 
 
 def _n_scored(trials: Sequence[FrozenTrial]) -> int:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field
-from itertools import chain
 from threading import Lock
 from typing import Any
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from sklearn.exceptions import FitFailedWarning
+from sklearn.model_selection._search import _yield_masked_array_for_each_param
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.caching.keys import content_key
@@ -43,17 +43,6 @@ from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.records import facts_of_trial
 from optuna_treecv.study.records import scores_of_trial
 from optuna_treecv.study.space import Axis
-
-try:
-    from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
-    from sklearn.callback import with_callbacks
-except ImportError:  # scikit-learn before 1.9: a search has no set_callbacks
-    CallbackSupportMixin = type("CallbackSupportMixin", (), {})
-
-    def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the method."""
-        return method
-
 
 #: With more splits than this, ``cv_results_`` has no columns for them.
 MOST_SPLITS = 100
@@ -357,8 +346,8 @@ def table(
         "mean_score_time": np.zeros(len(rows)),
         "std_score_time": np.zeros(len(rows)),
     }
-    results |= _columns_of([row.params for row in rows])
-    results["params"] = [row.params for row in rows]
+    params = [row.params for row in rows]
+    results |= {**dict(_yield_masked_array_for_each_param(params)), "params": params}
     for number, name in enumerate(names):
         results |= _scores_of(rows, number, name, n_splits, "test")
         results[f"rank_test_{name}"] = ranks_of(results[f"mean_test_{name}"])
@@ -383,26 +372,6 @@ def _scores_of(
         warn_caller(f"One or more of the {which} scores are non-finite: {means}")
     columns[f"mean_{which}_{name}"] = means
     columns[f"std_{which}_{name}"] = np.array([row.stds[number] for row in rows])
-    return columns
-
-
-def _columns_of(params: Sequence[Mapping[str, Any]]) -> dict[str, np.ma.MaskedArray]:
-    """Return a column for each parameter, masked where a row does not have it.
-
-    It has the type of the values if they are numbers.
-    """
-    columns = {}
-    for name in dict.fromkeys(chain(*params)):
-        values = {number: one[name] for number, one in enumerate(params) if name in one}
-        try:
-            array = np.array(list(values.values()))
-            is_plain = array.ndim == 1 and array.dtype.kind in "biuf"
-        except ValueError:  # sequences of different lengths
-            is_plain = False
-        empty = np.empty(len(params), array.dtype if is_plain else object)
-        column = columns[f"param_{name}"] = np.ma.MaskedArray(empty, mask=True)
-        for number, value in values.items():
-            column[number] = value
     return columns
 
 
@@ -460,8 +429,12 @@ class FitTasks:
         return self
 
     def __exit__(self, kind: type | None, error: Any, where: Any) -> None:
+        if not self._is_heard:
+            return
+        from sklearn.callback import with_callbacks  # scikit-learn 1.9; before it, none is set
+
         try:
-            if self._is_heard and error is None:
+            if error is None:
                 self._root.call_on_fit_task_end(**self._data)
         finally:
             with_callbacks(lambda search: None)(self._search)  # tears the callbacks down
