@@ -5,15 +5,12 @@ same arguments and results. Where no engine promises the scores of the estimator
 hands the call back.
 """
 
+from abc import ABC
 from abc import ABCMeta
 from collections import deque
 from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from dataclasses import field
 from functools import partial
 from functools import wraps
 from inspect import signature
@@ -116,40 +113,59 @@ class Call:
 RECORD = SimpleNamespace(is_checked=False, calls=deque[Call](maxlen=_MOST_CALLS))
 
 
-def _run(
-    call: Call,
-    by_engine: Callable[[Call], Any],
-    as_before: Callable[[], Any],
-    again: Callable[[], Any],
-    difference: Callable[[Any, Any], float],
-    *random: Any,
-) -> Any:
-    """Return what an engine finds, or else what scikit-learn does, and note which it was.
+def _in_place_of(original: Callable[..., Any], by_engine: Callable[..., Any], name: str) -> Any:
+    """Return a function in place of one of scikit-learn's, which evaluates by an engine.
 
-    ``again`` lets scikit-learn do what an engine has done, to compare both. It draws the same
-    random numbers, from NumPy's generator and those among ``random``.
+    Where the engine cannot do it, scikit-learn may do it or say what is wrong. If calls are
+    checked, it does also what an engine has done. It draws the same random numbers, from NumPy's
+    generator and those that it is given.
+
+    Parameters
+    ----------
+    original : callable
+        A function, or ``fit`` of a class.
+    by_engine : callable
+        Takes a call, which receives the method, and the same arguments.
+    name : str
+        Of the function or class.
     """
-    began, states = perf_counter(), _states(random)
-    try:
-        found = by_engine(call)
-    except LeftToSklearn as why:
-        call.method, call.why = "", str(why)
-    if not call.method:
-        _restore(states)
-        began = perf_counter()
-        found = as_before()
-    call.seconds = perf_counter() - began
-    if call.method and RECORD.is_checked:
-        _restore(states)
-        began = perf_counter()
-        before = again()
-        call.seconds_before = perf_counter() - began
-        call.difference = difference(found, before)
-    RECORD.calls.append(call)
-    return found
+
+    @wraps(original)
+    def stand_in(estimator: Any, *args: Any, **options: Any) -> Any:
+        fitted = (
+            estimator if name == original.__name__ else getattr(estimator, "estimator", estimator)
+        )
+        call = Call(name, name_of(fitted))
+        of_estimator = (getattr(estimator, one, None) for one in ("cv", "random_state"))
+        began, states = perf_counter(), _states(options.get("cv"), *of_estimator)
+        try:
+            found = by_engine(call, estimator, *args, **options)
+        except Exception as error:
+            call.method, call.why = "", str(error).partition("\n")[0]
+        if not call.method:
+            _restore(states)
+            began = perf_counter()
+            found = original(estimator, *args, **options)
+        call.seconds = perf_counter() - began
+        if call.method and RECORD.is_checked:
+            _restore(states)
+            began = perf_counter()
+            before = original(clone(estimator), *args, **options)
+            call.seconds_before = perf_counter() - began
+            call.difference = max(
+                map(_difference, _scores_in(found), _scores_in(before)), default=0.0
+            )
+            ours, theirs = (repr(getattr(one, "best_params_", None)) for one in (found, before))
+            if ours != theirs:
+                call.remark = f"best_params_ are {ours}, and by scikit-learn {theirs}"
+        RECORD.calls.append(call)
+        return found
+
+    stand_in.__module__ = __name__  # where pickle finds it
+    return stand_in
 
 
-def _states(random: tuple[Any, ...]) -> list[tuple[np.random.RandomState, Any]]:
+def _states(*random: Any) -> list[tuple[np.random.RandomState, Any]]:
     """Return the states of NumPy's own generator and of those that are given."""
     given = [getattr(one, "random_state", one) for one in random]
     generators = [one for one in given if isinstance(one, np.random.RandomState)]
@@ -159,17 +175,6 @@ def _states(random: tuple[Any, ...]) -> list[tuple[np.random.RandomState, Any]]:
 def _restore(states: list[tuple[np.random.RandomState, Any]]) -> None:
     for generator, state in states:
         generator.set_state(state)
-
-
-@contextmanager
-def _left_if_it_fails() -> Iterator[None]:
-    """Leave what an engine cannot do to scikit-learn, which may do it or say what is wrong."""
-    try:
-        yield
-    except LeftToSklearn:
-        raise
-    except Exception as error:
-        raise LeftToSklearn(str(error).partition("\n")[0]) from error
 
 
 def _checked(runs: list[Run]) -> str:
@@ -267,33 +272,19 @@ def _results(
     return [run.finish() for run in runs]
 
 
-class _Kind(ABCMeta):
-    """The type of stand-ins: an object of the class that one stands for counts as its own."""
+class _StandIn(ABC):
+    """A class of scikit-learn, fitted by an engine where one promises the same.
 
-    def __instancecheck__(cls: Any, instance: Any) -> bool:
-        own = vars(cls).get("stands_for")
-        return super().__instancecheck__(instance) or (own and isinstance(instance, own))
-
-
-class _StandIn(metaclass=_Kind):
-    """Fits by an engine where one promises the same.
-
-    Pickled, it is what it stands in for, so that a model needs no other package.
+    Pickled, it is what it stands in for, so that a model needs no other package; and an object of
+    that class counts as its own.
     """
 
     stands_for: ClassVar[type]
 
-    def _fit_by_either(self: Any, X: Any, y: Any, params: dict[str, Any]) -> Any:
-        """Fit by ``_by_engine``, or as scikit-learn does."""
-        call = Call(self.stands_for.__name__, name_of(getattr(self, "estimator", self)))
-        return _run(
-            call,
-            partial(self._by_engine, X, y, params),
-            partial(self.stands_for.fit, self, X, y, **params),
-            lambda: self.stands_for.fit(clone(self), X, y, **params),
-            partial(self._compare, call),
-            *(self.cv, getattr(self, "random_state", None)),
-        )
+    @classmethod
+    def __subclasshook__(cls, subclass: type) -> Any:
+        own = vars(cls).get("stands_for")  # a subclass has none
+        return own in subclass.__mro__ or NotImplemented
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         if "stands_for" not in vars(type(self)):  # a subclass
@@ -302,70 +293,74 @@ class _StandIn(metaclass=_Kind):
         return object.__new__, (self.stands_for,), state
 
 
-class _Search(_StandIn):
-    def fit(self: Any, X: Any, y: Any = None, **params: Any) -> Any:
-        """Search as scikit-learn does, with the same results."""
-        return self._fit_by_either(X, y, params)
+def _class_in_place_of(original: Any, by_engine: Callable[..., Any]) -> Any:
+    """Return a subclass of a class of scikit-learn, with its name, that is fitted by an engine."""
+    name = original.__name__
+    names = {
+        "__doc__": f"``{original.__module__.rpartition('.')[0]}.{name}``, by an engine.",
+        "__module__": __name__,
+        "stands_for": original,
+        "fit": _in_place_of(original.fit, by_engine, name),
+    }
+    return ABCMeta(name, (_StandIn, original), names)
 
-    def _compare(self, call: Call, found: Any, before: Any) -> float:
-        """Return the largest difference of scores; the call gets a remark on the choices."""
-        ours, theirs = (repr(getattr(one, "best_params_", None)) for one in (found, before))
-        if ours != theirs:
-            call.remark = f"best_params_ are {ours}, and by scikit-learn {theirs}"
-        return _largest(found.cv_results_, before.cv_results_, "split")
 
-    @_left_if_it_fails()
-    def _by_engine(self: Any, X: Any, y: Any, params: dict[str, Any], call: Call) -> Any:
-        if type(self)._run_search is not self.stands_for._run_search:
-            raise LeftToSklearn("a subclass searches in a way of its own")
-        if self.return_train_score:
-            raise LeftToSklearn("return_train_score is True")
-        if getattr(self, "_skl_callbacks", None) or self.verbose > 2:
-            raise LeftToSklearn("each fit is told")
-        params = dict(params)
-        groups = params.pop("groups", None)
-        weights = _weights(self.estimator, params)
-        scorers, refit_metric = self._get_scorers()
-        X, y = indexable(X, y)
-        scores = _scores(self.scoring, self.estimator, y)
-        folds = groups, self.cv, self.n_jobs
-        options = {"sample_weight": weights, "scoring": scores.requested}
-        settings = _settings(self.estimator, y, *folds, **options)
-        candidates = list(self._drawn())
-        keys = [first_key(one, encode) or object() for one in candidates]
-        distinct = dict(zip(keys, candidates, strict=True))
-        with_params = [
-            clone(self.estimator).set_params(**clone(one, safe=False)) for one in distinct.values()
-        ]
-        evaluated = _results(call, X, y, settings, with_params)
-        of_key = dict(zip(distinct, evaluated, strict=True))
-        results = [of_key[key] for key in keys]
-        self.n_splits_ = len(results[0].test_score)
-        out = [
-            {"fit_time": result.seconds / self.n_splits_, "score_time": 0.0, "test_scores": one}
-            for result in results
-            for one in _by_split(result, scores)
-        ]
-        found = self._format_results(candidates, self.n_splits_, out)
-        for name in scores.names:
-            found[f"rank_test_{name}"] = ranks_of(found[f"mean_test_{name}"])
-        self.multimetric_ = scores.is_multiple
-        if self.refit or not self.multimetric_:
-            self.best_index_ = self._select_best_index(self.refit, refit_metric, found)
-            if not callable(self.refit):
-                self.best_score_ = found[f"mean_test_{refit_metric}"][self.best_index_]
-            self.best_params_ = found["params"][self.best_index_]
-        if self.refit:
-            began = perf_counter()
-            best = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
-            self.best_estimator_ = best.fit(*((X,) if y is None else (X, y)), **params)
-            _warn_if_stopped(best)
-            self.refit_time_ = perf_counter() - began
-            if hasattr(best, "feature_names_in_"):
-                self.feature_names_in_ = best.feature_names_in_
-        self.scorer_ = getattr(scorers, "_scorers", scorers)
-        self.cv_results_ = found
-        return self
+def _search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -> Any:
+    """Search as scikit-learn does, with the same results."""
+    if type(search)._run_search is not search.stands_for._run_search:
+        raise LeftToSklearn("a subclass searches in a way of its own")
+    if search.return_train_score:
+        raise LeftToSklearn("return_train_score is True")
+    if getattr(search, "_skl_callbacks", None) or search.verbose > 2:
+        raise LeftToSklearn("each fit is told")
+    groups = params.pop("groups", None)
+    weights = _weights(search.estimator, params)
+    scorers, refit_metric = search._get_scorers()
+    X, y = indexable(X, y)
+    scores = _scores(search.scoring, search.estimator, y)
+    folds = groups, search.cv, search.n_jobs
+    options = {"sample_weight": weights, "scoring": scores.requested}
+    settings = _settings(search.estimator, y, *folds, **options)
+    if hasattr(search, "param_grid"):
+        candidates = list(model_selection.ParameterGrid(search.param_grid))
+    else:
+        space, random_state = search.param_distributions, search.random_state
+        drawn = model_selection.ParameterSampler(space, search.n_iter, random_state=random_state)
+        candidates = list(drawn)
+    keys = [first_key(one, encode) or object() for one in candidates]
+    distinct = dict(zip(keys, candidates, strict=True))
+    with_params = [
+        clone(search.estimator).set_params(**clone(one, safe=False)) for one in distinct.values()
+    ]
+    evaluated = _results(call, X, y, settings, with_params)
+    of_key = dict(zip(distinct, evaluated, strict=True))
+    results = [of_key[key] for key in keys]
+    search.n_splits_ = len(results[0].test_score)
+    out = [
+        {"fit_time": result.seconds / search.n_splits_, "score_time": 0.0, "test_scores": one}
+        for result in results
+        for one in _by_split(result, scores)
+    ]
+    found = search._format_results(candidates, search.n_splits_, out)
+    for name in scores.names:
+        found[f"rank_test_{name}"] = ranks_of(found[f"mean_test_{name}"])
+    search.multimetric_ = scores.is_multiple
+    if search.refit or not search.multimetric_:
+        search.best_index_ = search._select_best_index(search.refit, refit_metric, found)
+        if not callable(search.refit):
+            search.best_score_ = found[f"mean_test_{refit_metric}"][search.best_index_]
+        search.best_params_ = found["params"][search.best_index_]
+    if search.refit:
+        began = perf_counter()
+        best = clone(search.estimator).set_params(**clone(search.best_params_, safe=False))
+        search.best_estimator_ = best.fit(*((X,) if y is None else (X, y)), **params)
+        _warn_if_stopped(best)
+        search.refit_time_ = perf_counter() - began
+        if hasattr(best, "feature_names_in_"):
+            search.feature_names_in_ = best.feature_names_in_
+    search.scorer_ = getattr(scorers, "_scorers", scorers)
+    search.cv_results_ = found
+    return search
 
 
 def _warn_if_stopped(best: Any) -> None:
@@ -388,11 +383,14 @@ def _by_split(result: CVResult, scores: SearchScores) -> list[Any]:
     return [dict(zip(scores.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _largest(found: Mapping[str, Any], before: Mapping[str, Any], prefix: str) -> float:
-    """Return the largest difference of the scores of splits in two dicts of columns."""
-    names = [name for name in before if name.startswith(prefix) and "test_" in name]
-    largest = [_difference(found[name], before[name]) for name in names]
-    return max(largest, default=0.0)
+def _scores_in(found: Any) -> list[Any]:
+    """Return what a call has found of splits: scores of searches and paths, or predictions."""
+    found = getattr(found, "cv_results_", found)
+    if isinstance(found, Mapping):
+        names = [name for name in found if name.startswith(("split", "test_")) and "test_" in name]
+        return [found[name] for name in names]
+    found = getattr(found, "mse_path_", getattr(found, "scores_", found))
+    return [*found.values()] if isinstance(found, Mapping) else [found]
 
 
 def _difference(found: Any, before: Any) -> float:
@@ -408,179 +406,119 @@ def _difference(found: Any, before: Any) -> float:
     return float(np.nanmax(apart, initial=0.0))
 
 
-class GridSearchCV(_Search, model_selection.GridSearchCV):
-    """``sklearn.model_selection.GridSearchCV``."""
-
-    stands_for = model_selection.GridSearchCV
-
-    def _drawn(self: Any) -> Iterable[dict[str, Any]]:
-        """Return the candidates."""
-        return model_selection.ParameterGrid(self.param_grid)
-
-
-class RandomizedSearchCV(_Search, model_selection.RandomizedSearchCV):
-    """``sklearn.model_selection.RandomizedSearchCV``."""
-
-    stands_for = model_selection.RandomizedSearchCV
-
-    def _drawn(self: Any) -> Iterable[dict[str, Any]]:
-        """Return the candidates."""
-        of_search = self.param_distributions, self.n_iter
-        return model_selection.ParameterSampler(*of_search, random_state=self.random_state)
-
-
-class _PenaltySearch(_StandIn):
-    def fit(self: Any, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
-        """Choose the penalty as scikit-learn does, from models that have converged."""
-        params |= {} if sample_weight is None else {"sample_weight": sample_weight}
-        return self._fit_by_either(X, y, params)
-
-
-class _Path(_PenaltySearch):
-    model: ClassVar[type]
-
-    def _compare(self, call: Call, found: Any, before: Any) -> float:
-        return _difference(found.mse_path_, before.mse_path_)
-
-    @_left_if_it_fails()
-    def _by_engine(self: Any, X: Any, y: Any, params: dict[str, Any], call: Call) -> Any:
-        if params or self.positive:
-            raise LeftToSklearn("positive is True" if self.positive else "fit gets sample_weight")
-        X, y = indexable(X, y)
-        if np.size(X) < _LEAST_NUMBERS:
-            raise LeftToSklearn("X is small, so that paths take no longer")
-        targets = np.asarray(y, np.float64)
-        if targets.ndim != 1:
-            raise LeftToSklearn("y has several columns")
-        given = self.get_params()
-        same = {name: given[name] for name in self.model().get_params() if name in given}
-        same |= {"precompute": False} if same["precompute"] == "auto" else {}
-        ratios = np.atleast_1d(given.get("l1_ratio", 1.0))
-        alphas = np.array([self._alphas(X, targets, ratio) for ratio in ratios])
-        models = []
-        for ratio, of_ratio in zip(ratios, alphas, strict=True):
-            same |= {"l1_ratio": ratio} if "l1_ratio" in same else {}
-            models += [self.model(**{**same, "alpha": alpha}) for alpha in of_ratio]
-        folds = None, self.cv, self.n_jobs
-        settings = _settings(models[0], targets, *folds, scoring="neg_mean_squared_error")
-        results = _results(call, X, targets, settings, models)
-        scores = [-result.test_score for result in results]
-        of_splits = np.reshape(scores, (*alphas.shape, -1))
-        means = of_splits.mean(axis=2)
-        best = np.unravel_index(np.argmin(means), means.shape)
-        fitted = models[int(np.ravel_multi_index(best, means.shape))].fit(X, targets)
-        vars(self).update({k: v for k, v in vars(fitted).items() if k.endswith("_")})
-        self.mse_path_ = np.squeeze(of_splits)
-        self.alpha_ = alphas[best]
-        self.alphas_ = alphas if len(ratios) > 1 and np.ndim(self.alphas) == 0 else alphas[0]
-        if "l1_ratio" in given:
-            self.l1_ratio_ = ratios[best[0]]
-        return self
-
-    def _alphas(self: Any, X: Any, y: np.ndarray, ratio: float) -> np.ndarray:
-        """Return the penalties, the largest first: from the least without any coefficient."""
-        if np.ndim(self.alphas):
-            return np.sort(np.asarray(self.alphas, np.float64))[::-1]
-        centred = y - y.mean() if self.fit_intercept else y
-        largest = np.abs(np.asarray(X.T @ centred)).max() / (len(y) * ratio)
-        return np.geomspace(largest, largest * self.eps, self.alphas)
+def _path(
+    model: Any, call: Call, path: Any, X: Any, y: Any, sample_weight: Any = None, **params: Any
+) -> Any:
+    """Choose the penalty of a model as scikit-learn does, from models that have converged."""
+    if path.positive:
+        raise LeftToSklearn("positive is True")
+    if params or sample_weight is not None:
+        raise LeftToSklearn("fit gets sample_weight")
+    X, y = indexable(X, y)
+    if np.size(X) < _LEAST_NUMBERS:
+        raise LeftToSklearn("X is small, so that paths take no longer")
+    targets = np.asarray(y, np.float64)
+    if targets.ndim != 1:
+        raise LeftToSklearn("y has several columns")
+    given = path.get_params()
+    same = {name: given[name] for name in model().get_params() if name in given}
+    same |= {"precompute": False} if same["precompute"] == "auto" else {}
+    ratios = np.atleast_1d(given.get("l1_ratio", 1.0))
+    alphas = np.array([_alphas(path, X, targets, ratio) for ratio in ratios])
+    models = []
+    for ratio, of_ratio in zip(ratios, alphas, strict=True):
+        same |= {"l1_ratio": ratio} if "l1_ratio" in same else {}
+        models += [model(**{**same, "alpha": alpha}) for alpha in of_ratio]
+    folds = None, path.cv, path.n_jobs
+    settings = _settings(models[0], targets, *folds, scoring="neg_mean_squared_error")
+    results = _results(call, X, targets, settings, models)
+    scores = [-result.test_score for result in results]
+    of_splits = np.reshape(scores, (*alphas.shape, -1))
+    means = of_splits.mean(axis=2)
+    best = np.unravel_index(np.argmin(means), means.shape)
+    fitted = models[int(np.ravel_multi_index(best, means.shape))].fit(X, targets)
+    vars(path).update({k: v for k, v in vars(fitted).items() if k.endswith("_")})
+    path.mse_path_ = np.squeeze(of_splits)
+    path.alpha_ = alphas[best]
+    path.alphas_ = alphas if len(ratios) > 1 and np.ndim(path.alphas) == 0 else alphas[0]
+    if "l1_ratio" in given:
+        path.l1_ratio_ = ratios[best[0]]
+    return path
 
 
-class LassoCV(_Path, linear_model.LassoCV):
-    """``sklearn.linear_model.LassoCV``."""
-
-    stands_for = linear_model.LassoCV
-    model = linear_model.Lasso
-
-
-class ElasticNetCV(_Path, linear_model.ElasticNetCV):
-    """``sklearn.linear_model.ElasticNetCV``."""
-
-    stands_for = linear_model.ElasticNetCV
-    model = linear_model.ElasticNet
+def _alphas(path: Any, X: Any, y: np.ndarray, ratio: float) -> np.ndarray:
+    """Return the penalties, the largest first: from the least without any coefficient."""
+    if np.ndim(path.alphas):
+        return np.sort(np.asarray(path.alphas, np.float64))[::-1]
+    centred = y - y.mean() if path.fit_intercept else y
+    largest = np.abs(np.asarray(X.T @ centred)).max() / (len(y) * ratio)
+    return np.geomspace(largest, largest * path.eps, path.alphas)
 
 
-class LogisticRegressionCV(_PenaltySearch, linear_model.LogisticRegressionCV):
-    """``sklearn.linear_model.LogisticRegressionCV``.
+def _logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **params: Any) -> Any:
+    """Choose the penalty of logistic regression, from models that have converged.
 
     The models of all folds are solved for together. What follows from them, the scores, the choice
     and the last fit, is scikit-learn's own code, in which ``n_iter_`` is 0 for each fold.
     """
+    path._validate_params()
+    if hasattr(path.cv, "__next__"):
+        raise LeftToSklearn(_ONCE)
+    by_fold: dict[bytes, np.ndarray] = {}
 
-    stands_for = linear_model.LogisticRegressionCV
-
-    def _compare(self, call: Call, found: Any, before: Any) -> float:
-        return _difference(_all_scores(found), _all_scores(before))
-
-    @_left_if_it_fails()
-    def _by_engine(self: Any, X: Any, y: Any, params: dict[str, Any], call: Call) -> Any:
-        self._validate_params()
-        if hasattr(self.cv, "__next__"):
-            raise LeftToSklearn(_ONCE)
-        fit = _with_others(
-            self.stands_for.fit.__wrapped__,
-            _log_reg_scoring_path=_Paths(self, call),
-            Parallel=lambda **options: Parallel(**{**options, "n_jobs": 1}),
-        )
-        fit(self, X, y, **params)
-        return self
-
-
-@dataclass
-class _Paths:
-    """Answers for scikit-learn's solver along a path of penalties, once for all folds.
-
-    Parameters
-    ----------
-    searcher : LogisticRegressionCV
-    call : Call
-        Receives the method.
-    """
-
-    searcher: Any
-    call: Call
-    _models: dict[bytes, np.ndarray] = field(default_factory=dict, init=False)
-
-    def __call__(self, X: Any, y: Any, train: Any, test: Any, **options: Any) -> Any:
+    def score_fold(X: Any, y: Any, train: Any, test: Any, **options: Any) -> Any:
         """Return the coefficients, penalties, scores and iterations of one fold."""
         penalties = options["Cs"]
         if np.ndim(penalties) == 0:
             penalties = np.logspace(-4, 4, penalties)
-        if not self._models:
-            self._solve(X, y, np.asarray(penalties, np.float64), options)
-        if (models := self._models.get(_named(test))) is None:
+        if not by_fold:
+            by_fold.update(_solve(call, path, X, y, np.asarray(penalties, np.float64), options))
+        if (models := by_fold.get(_named(test))) is None:
             raise LeftToSklearn("cv makes other splits each time")
         answer = models, np.asarray(penalties), np.zeros(len(models), np.int32)
-        path = _with_others(
+        score = _with_others(
             _logistic._log_reg_scoring_path, _logistic_regression_path=lambda *_, **__: answer
         )
-        return path(X, y, train, test, **options)
+        return score(X, y, train, test, **options)
 
-    def _solve(self, X: Any, y: Any, penalties: np.ndarray, options: dict[str, Any]) -> None:
-        if options["penalty"] != "l2":
-            raise LeftToSklearn("the penalty is not l2 alone")
-        names = ("class_weight", "dual", "fit_intercept", "intercept_scaling")
-        same = {name: options[name] for name in (*names, "max_iter", "solver", "tol")}
-        estimators = [linear_model.LogisticRegression(C=C, **same) for C in penalties]
-        folds = None, self.searcher.cv, self.searcher.n_jobs
-        settings = _settings(estimators[0], y, *folds, sample_weight=options["sample_weight"])
-        with quietly():
-            cross_validation = cross_validation_for(X, y, settings, estimators)
-            runs = runs_for(cross_validation, estimators)
-            self.call.method = _checked(runs)
-        if others := [run for run in runs if run.plan.name != "newton"]:
-            raise LeftToSklearn(others[0].reason)
-        plan, candidates = runs[0].plan, [run.estimator for run in runs]
-        fold_models = plan.capabilities.fold_models
-        assert fold_models is not None
-        for repeat in cross_validation.repeats:
-            for fold, models in enumerate(fold_models(plan, candidates, repeat)):
-                if not np.all(np.isfinite(models)):
-                    raise LeftToSklearn("a model of a fold was not found")
-                of_classes = models[:, 0] if models.shape[1] == 1 else models
-                self._models[_named(repeat.cut.tested_from(fold, fold + 1))] = of_classes
-        if len(self._models) < sum(repeat.cut.n_folds for repeat in cross_validation.repeats):
-            raise LeftToSklearn("two folds have the same test rows")
+    fit = _with_others(
+        path.stands_for.fit.__wrapped__,
+        _log_reg_scoring_path=score_fold,
+        Parallel=lambda **options: Parallel(**{**options, "n_jobs": 1}),
+    )
+    return fit(path, X, y, *args, **params)
+
+
+def _solve(
+    call: Call, path: Any, X: Any, y: Any, penalties: np.ndarray, options: dict[str, Any]
+) -> dict[bytes, np.ndarray]:
+    """Return the coefficients at all penalties of each fold, by its test rows."""
+    if options["penalty"] != "l2":
+        raise LeftToSklearn("the penalty is not l2 alone")
+    names = ("class_weight", "dual", "fit_intercept", "intercept_scaling")
+    same = {name: options[name] for name in (*names, "max_iter", "solver", "tol")}
+    estimators = [linear_model.LogisticRegression(C=C, **same) for C in penalties]
+    folds = None, path.cv, path.n_jobs
+    settings = _settings(estimators[0], y, *folds, sample_weight=options["sample_weight"])
+    with quietly():
+        cross_validation = cross_validation_for(X, y, settings, estimators)
+        runs = runs_for(cross_validation, estimators)
+        call.method = _checked(runs)
+    if others := [run for run in runs if run.plan.name != "newton"]:
+        raise LeftToSklearn(others[0].reason)
+    plan, candidates = runs[0].plan, [run.estimator for run in runs]
+    fold_models = plan.capabilities.fold_models
+    assert fold_models is not None
+    by_fold = {}
+    for repeat in cross_validation.repeats:
+        for fold, models in enumerate(fold_models(plan, candidates, repeat)):
+            if not np.all(np.isfinite(models)):
+                raise LeftToSklearn("a model of a fold was not found")
+            of_classes = models[:, 0] if models.shape[1] == 1 else models
+            by_fold[_named(repeat.cut.tested_from(fold, fold + 1))] = of_classes
+    if len(by_fold) < sum(repeat.cut.n_folds for repeat in cross_validation.repeats):
+        raise LeftToSklearn("two folds have the same test rows")
+    return by_fold
 
 
 def _named(rows: np.ndarray) -> bytes:
@@ -599,11 +537,6 @@ def _with_others(function: Any, **others: Any) -> Any:
     copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
-
-
-def _all_scores(found: Any) -> np.ndarray:
-    scores = found.scores_
-    return np.array([*scores.values()] if isinstance(scores, dict) else scores)
 
 
 _cross_validate = model_selection.cross_validate
@@ -630,15 +563,15 @@ def _settings_of(
     return _settings(estimator, y, *folds, **settings)
 
 
-def _one_column(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call) -> Any:
+def _one_column(call: Call, estimator: Any, X: Any, y: Any = None, **options: Any) -> Any:
+    """Return the scores of ``cross_val_score``."""
     scoring = options.get("scoring")
     if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
         raise LeftToSklearn("scoring is no single score")
-    return _columns(estimator, X, y, options, call)["test_score"]
+    return _columns(call, estimator, X, y, **options)["test_score"]
 
 
-@_left_if_it_fails()
-def _columns(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call) -> Any:
+def _columns(call: Call, estimator: Any, X: Any, y: Any = None, **options: Any) -> Any:
     """Return the columns of ``cross_validate``."""
     for name in ("return_train_score", "return_estimator", "return_indices"):
         if options.get(name):
@@ -658,8 +591,7 @@ def _columns(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call
     return {**found, **by_name}
 
 
-@_left_if_it_fails()
-def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: Call) -> Any:
+def _predictions(call: Call, estimator: Any, X: Any, y: Any = None, **options: Any) -> Any:
     """Return out-of-fold predictions."""
     X, y = indexable(X, y)
     settings = _settings_of(_cross_val_predict, estimator, y, options)
@@ -672,24 +604,13 @@ def _predictions(estimator: Any, X: Any, y: Any, options: dict[str, Any], call: 
     return run.predict(options.get("method", "predict"))
 
 
-def _in_place_of(
-    original: Callable[..., Any],
-    by_engine: Callable[..., Any],
-    difference: Callable[[Any, Any], float],
-) -> Any:
-    """Return a function with the name of one of scikit-learn's, which evaluates by an engine."""
-
-    @wraps(original)
-    def stand_in(estimator: Any, X: Any, y: Any = None, **options: Any) -> Any:
-        again = partial(original, estimator, X, y, **options)
-        call = Call(original.__name__, name_of(estimator))
-        evaluate = partial(by_engine, estimator, X, y, options)
-        return _run(call, evaluate, again, again, difference, options.get("cv"))
-
-    stand_in.__module__ = __name__  # where pickle finds it
-    return stand_in
-
-
-cross_validate = _in_place_of(_cross_validate, _columns, partial(_largest, prefix="test_"))
-cross_val_score = _in_place_of(_cross_val_score, _one_column, _difference)
-cross_val_predict = _in_place_of(_cross_val_predict, _predictions, _difference)
+GridSearchCV = _class_in_place_of(model_selection.GridSearchCV, _search)
+RandomizedSearchCV = _class_in_place_of(model_selection.RandomizedSearchCV, _search)
+LassoCV = _class_in_place_of(linear_model.LassoCV, partial(_path, linear_model.Lasso))
+ElasticNetCV = _class_in_place_of(
+    linear_model.ElasticNetCV, partial(_path, linear_model.ElasticNet)
+)
+LogisticRegressionCV = _class_in_place_of(linear_model.LogisticRegressionCV, _logistic_path)
+cross_validate = _in_place_of(_cross_validate, _columns, "cross_validate")
+cross_val_score = _in_place_of(_cross_val_score, _one_column, "cross_val_score")
+cross_val_predict = _in_place_of(_cross_val_predict, _predictions, "cross_val_predict")
