@@ -9,6 +9,7 @@ from datetime import datetime
 from datetime import UTC
 from importlib.metadata import version
 import os
+from pathlib import Path
 import re
 import sys
 
@@ -16,11 +17,13 @@ import optuna
 from optuna.exceptions import OptunaError
 from optuna.storages import RDBStorage
 
+from optuna_treecv.reporting.evaluations import Evaluations
 from optuna_treecv.reporting.history import forget
 from optuna_treecv.reporting.history import runs_of
-from optuna_treecv.reporting.render import align
-from optuna_treecv.reporting.render import explained
-from optuna_treecv.reporting.render import write_html
+from optuna_treecv.reporting.note import align
+from optuna_treecv.reporting.note import as_html
+from optuna_treecv.reporting.note import as_text
+from optuna_treecv.reporting.note import note_of
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import DatabaseError
 from optuna_treecv.storage.database import FAILURES
@@ -124,11 +127,32 @@ def _explain(options: argparse.Namespace) -> None:
     with _opened(options.storage) as storage:
         study = _study_of(storage, options.study_name)
     with closing(Database(_url(options.store), create=False)) as store:
+        of = Evaluations(study, store)
         if options.html is None:
-            text = explained(study, store)
+            text = as_text(note_of(of))
         else:
-            text = f"written: {', '.join(map(str, write_html(study, store, options.html)))}"
+            text = f"written: {', '.join(map(str, _write_html(of, Path(options.html))))}"
     print(text)
+
+
+def _write_html(of: Evaluations, page: Path) -> list[Path]:
+    """Write a study's note and figures as an HTML page, and return the paths of its files.
+
+    The figures need ``plotly.min.js``, which is written into the same folder unless it is there.
+    """
+    from plotly.offline import get_plotlyjs  # after figures, whose ImportError names the extra
+
+    from optuna_treecv.reporting.figures import figures_of  # needs plotly, and takes a second
+
+    figures = [
+        figure.to_html(full_html=False, include_plotlyjs="directory" if number == 0 else False)
+        for number, figure in enumerate(figures_of(of).values())
+    ]
+    page.write_text(as_html(note_of(of), of.study.study_name, figures), encoding="utf-8")
+    library, content = page.with_name("plotly.min.js"), get_plotlyjs().encode()
+    if not library.exists() or library.read_bytes() != content:
+        library.write_bytes(content)
+    return [page, library]
 
 
 def _study_of(storage: RDBStorage, name: str | None) -> optuna.Study:

@@ -31,9 +31,8 @@ def publish(study: optuna.Study, store: Any) -> None:
     """Write a study's note and figures for optuna-dashboard.
 
     The note lists the best trials, what was evaluated, what a constant prediction would score, and
-    the work and time needed. The figure of shared training is left out if nothing was shared.
-    Publishing again replaces note and figures. It keeps any text that you wrote above or below the
-    published part of the note.
+    the work and time needed. Publishing again replaces note and figures. It keeps any text that
+    you wrote above or below the published part of the note.
 
     Publish again after renaming a study in the dashboard, which loses its figures. Also publish
     again if two workers published at the same moment: figures are stored in pieces, which may then
@@ -73,7 +72,7 @@ def publish(study: optuna.Study, store: Any) -> None:
     _, _, after = rest.partition(f"\n{END}")  # a name in our part has no lines
     parts = before.strip(), f"{BEGIN}\n\n{_running(study)}{note_of(of)}\n\n{END}", after.strip()
     save_note(study, "\n\n".join(filter(None, parts)))
-    for name, figure in figures_of(study, store, of).items():
+    for name, figure in figures_of(of).items():
         save_plotly_graph_object(study, figure, graph_object_id=f"treecv-{name}")
 
 

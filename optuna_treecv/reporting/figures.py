@@ -23,7 +23,6 @@ from optuna_treecv.reporting.evaluations import interval_in_words
 from optuna_treecv.reporting.evaluations import number_of_trials
 from optuna_treecv.reporting.evaluations import paired_differences
 from optuna_treecv.reporting.evaluations import plus_minus
-from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.records import facts_of_trial
 
 try:
@@ -270,13 +269,13 @@ def plot_choice(
             "got None."
         )
     title = "Differences to the best trial"
-    objective = store if isinstance(store, TreeCVObjective) else None
-    of = Evaluations(study, None if objective is not None else store)
+    evaluator = getattr(store, "evaluator", None)  # of a TreeCVObjective
+    of = Evaluations(study, store if evaluator is None else None)
     if len(study.directions) > 1:
         return _message(title, of, "The study has several objectives.")
     if of.best(1).empty:
         return _message(title, of, "No finished trial has a finite value.")
-    contest = of.contest() if objective is None else objective.evaluator.contest(study)
+    contest = of.contest() if evaluator is None else evaluator.contest(study)
     compared = None if contest is None else compare_trials(contest, simpler, n_best)
     if contest is None or compared is None:
         text = "The scores of two or more folds are needed, and are not known."
@@ -640,9 +639,8 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
 }
 
 
-def figures_of(study: optuna.Study, store: Any, of: Evaluations) -> dict[str, go.Figure]:
+def figures_of(of: Evaluations) -> dict[str, go.Figure]:
     """Return the figures that say something about a study, by name."""
     has_curve = any("curve" in facts_of_trial(trial.user_attrs) for trial in of.trials.values())
-    return {
-        name: plot(study, store) for name, plot in FIGURES.items() if name != "trees" or has_curve
-    }
+    names = [name for name in FIGURES if name != "trees" or has_curve]
+    return {name: FIGURES[name](of.study, of.store) for name in names}

@@ -1,10 +1,13 @@
-"""What a study has found, in Markdown: for optuna-dashboard, and for ``optuna-treecv explain``."""
+"""What a study has found: in Markdown for optuna-dashboard, as text, and as an HTML page."""
 
 from collections import Counter
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import suppress
+from html import escape
+from itertools import groupby
 import re
 from typing import Any
 
@@ -23,6 +26,23 @@ from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.honest import corrected_by_folds
 from optuna_treecv.study.records import facts_of_trial
 from optuna_treecv.study.records import scores_of_trial
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
+       padding: 0 1rem; }
+h1, h2, h3 { line-height: 1.25; margin: 2rem 0 .75rem; overflow-wrap: anywhere; }
+h2 { border-bottom: 1px solid #ddd; padding-bottom: .3rem; }
+table { border-collapse: collapse; display: block; overflow-x: auto; margin: 1rem 0;
+        font-variant-numeric: tabular-nums; }
+th, td { border: 1px solid #ccc; padding: .35rem .75rem; text-align: left; vertical-align: top; }
+th { background: #f3f4f6; }
+code, pre { font: .875em/1.5 ui-monospace, monospace; background: #f3f4f6; border-radius: 4px; }
+code { padding: .1em .3em; }
+pre { padding: .75rem 1rem; overflow-x: auto; }
+"""
+
+# A code span: as many backticks at its end as at its beginning.
+_CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 
 # Text that means nothing in Markdown. Addresses need a point or a colon to become links.
 _WORDS = re.compile(r"(?:[^\W_]|(?<=[^\W_])_+(?=[^\W_])|[ ,()=+%/|-])*")
@@ -369,3 +389,95 @@ def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
         f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in line)} |"
         for line in lines
     )
+
+
+def as_text(note: str) -> str:
+    """Return a note as text: without marks of bold text, and with columns of equal width."""
+    lines: list[str] = []
+    for is_table, block in groupby(_plain_lines(note), key=lambda line: line.startswith("|")):
+        block_lines = list(block)
+        lines += _align_table(block_lines) if is_table else block_lines
+    return re.sub("\n{3,}", "\n\n", "\n".join(lines))
+
+
+def _align_table(table: list[str]) -> list[str]:
+    """Return the lines of a Markdown table with columns of equal width; its head may be empty."""
+    rows = [cells_of(line) for line in table]
+    rows[1] = ["-" * max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = align(rows)
+    return lines if lines[0] else ["", "", *lines[2:]]
+
+
+def align(
+    rows: Sequence[Sequence[str]], justify: Callable[[str, int], str] = str.ljust
+) -> list[str]:
+    """Return the rows of a table as lines; ``justify`` acts on all columns but the first."""
+    first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(first), *map(justify, row[1:], widths)]).rstrip() for row in rows
+    ]
+
+
+def _plain_lines(note: str) -> list[str]:
+    """Return the lines of a note without marks of bold text, but for those in code."""
+    lines, is_code = [], False
+    for line in note.splitlines():
+        is_code ^= line.startswith("```")
+        parts: list[str] = re.split(r"(`+[^`].*?`+)", line)
+        parts[::2] = [re.sub(r"\*\*([^*]+)\*\*", r"\1", one) for one in parts[::2]]
+        lines.append(line if is_code else "".join(parts))
+    return lines
+
+
+def as_html(note: str, title: str, figures: Sequence[str]) -> str:
+    """Return a page with a note and its figures, which need ``plotly.min.js`` in its folder."""
+    title = escape(title)
+    lines = [
+        "<!DOCTYPE html>",
+        f"<html lang='en'><head><meta charset='utf-8'><title>{title}</title>",
+        f"<style>{_STYLE}</style></head><body>",
+        f"<h1>{title}</h1>",
+        *map(_render_block, note.split("\n\n")),
+        "<h2>Figures</h2>",
+        "<p>The figures need <code>plotly.min.js</code> in the folder of this page.</p>",
+        *figures,
+        "</body></html>\n",
+    ]
+    return "\n".join(lines)
+
+
+def _render_block(block: str) -> str:
+    """Return the HTML of a heading, a table, a list, a block of code or a paragraph."""
+    lines = block.splitlines()
+    if block.startswith("#"):
+        marks, text = block.split(" ", 1)
+        return f"<h{len(marks)}>{_render_text(text)}</h{len(marks)}>"
+    if block.startswith("|"):
+        head, _, *rows = [[_render_text(cell) for cell in cells_of(line)] for line in lines]
+        head_row = [_render_row("th", head)] if any(head) else []
+        html_rows = [_render_row("td", row) for row in rows]
+        return "\n".join(["<table>", *head_row, *html_rows, "</table>"])
+    if block.startswith("* "):
+        items = (f"<li>{_render_text(line.removeprefix('* '))}</li>" for line in lines)
+        return "\n".join(["<ul>", *items, "</ul>"])
+    if block.startswith("```"):
+        code = "\n".join(lines[1:-1])
+        return f"<pre>{escape(code)}</pre>"
+    return f"<p>{_render_text(block)}</p>"
+
+
+def _render_row(tag: str, cells: list[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+
+def _render_text(text: str) -> str:
+    """Return the HTML of a line with code spans and bold text."""
+    html, end = [], 0
+    for code in _CODE.finditer(text):
+        html += [_render_bold(text[end : code.start()]), f"<code>{escape(code[2].strip())}</code>"]
+        end = code.end()
+    return "".join([*html, _render_bold(text[end:])])
+
+
+def _render_bold(text: str) -> str:
+    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
