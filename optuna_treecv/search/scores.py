@@ -1,4 +1,4 @@
-"""The scores of a search: for its objective, and as scikit-learn's scorers."""
+"""The scores of a search: for its objective, as scikit-learn's scorers, and in ``cv_results_``."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -10,15 +10,20 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
 from sklearn.base import ClassifierMixin
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.base import RegressorMixin
 from sklearn.metrics import check_scoring
+from sklearn.model_selection._search import _yield_masked_array_for_each_param
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 
 from optuna_treecv.caching.keys import is_ours
+from optuna_treecv.core.result import CVResult
+from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import weights_of_rows
@@ -29,6 +34,12 @@ from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.scoring.metrics import takes
+from optuna_treecv.scoring.scorers import are_failed
+from optuna_treecv.study.records import facts_of_trial
+from optuna_treecv.study.records import scores_of_trial
+
+#: With more splits than this, ``cv_results_`` has no columns for them.
+MOST_SPLITS = 100
 
 #: (estimator, X, y, **params) -> a number of which larger ones are better.
 SignedScorer = Callable[..., float]
@@ -249,3 +260,166 @@ class NegativeLoss:
     def __repr__(self) -> str:
         """Return the name of the negated loss."""
         return f"NegativeLoss({self.loss.name!r})"
+
+
+# The scores of trials in ``cv_results_``.
+
+
+class Row(NamedTuple):
+    """A row of ``cv_results_``. All scores are signed, so that larger ones are better.
+
+    Attributes
+    ----------
+    means, stds : ndarray of shape (n_scores,)
+        NaN where they are not known.
+    splits : list of (ndarray of shape (n_splits,) or None)
+        Of each score; None if there are too many, or it has none.
+    seconds : float
+    params : dict
+    trial : FrozenTrial or None
+        The trial of these parameters; None while it runs.
+    """
+
+    means: np.ndarray
+    stds: np.ndarray
+    splits: list[np.ndarray | None]
+    seconds: float
+    params: dict[str, Any] = {}  # noqa: RUF012  # never changed
+    trial: Any = None
+
+
+def row_of(result: CVResult, n_splits: int, error_score: Any) -> Row:
+    """Return the row of a result; its memory does not grow with the number of splits.
+
+    Parameters
+    ----------
+    result : CVResult
+    n_splits : int
+    error_score : "raise" or float
+    """
+    means, stds, splits = [], [], list[np.ndarray | None]()
+    for score in result.scores.values():
+        sign = sign_of(score.direction)
+        of_splits = signed(score.test_score, sign, error_score)
+        mean, std = sign * score.mean, np.nan if score.std is None else score.std
+        if np.isnan(mean) and len(of_splits):  # a scorer has failed
+            mean, std = of_splits.mean(), of_splits.std()
+        means.append(mean)
+        stds.append(std)
+        # A pooled score has one value for each repeat.
+        has_splits = len(of_splits) == n_splits <= MOST_SPLITS
+        splits.append(of_splits if has_splits else None)
+    return Row(np.array(means), np.array(stds), splits, result.seconds)
+
+
+def earlier_row(
+    trial: FrozenTrial,
+    directions: Mapping[str, str],
+    optimized: int,
+    stored: Mapping[str, np.ndarray],
+) -> Row:
+    """Return the row of a trial of an earlier run, from its attributes and the store.
+
+    Its attributes have six digits; its value and the store have all of them.
+
+    Parameters
+    ----------
+    trial : FrozenTrial
+    directions : dict of str to {"minimize", "maximize"}
+        By the names of the scores, as the objective knows them.
+    optimized : int
+        The number of the score that is the trial's value.
+    stored : dict of str to ndarray of shape (n_splits,)
+        The fold scores in the store, by the names of the scores.
+    """
+    facts, scores = facts_of_trial(trial.user_attrs), scores_of_trial(trial.user_attrs)
+    signs = np.array([sign_of(direction) for direction in directions.values()])
+    means = np.array([scores.get(name, np.nan) for name in directions], float)
+    stds = np.full(len(signs), np.nan)
+    is_complete = trial.state == TrialState.COMPLETE and trial.values is not None
+    if is_complete:
+        means[optimized] = trial.values[0]
+        stds[optimized] = facts.get("std_test_score", np.nan)
+    splits: list[np.ndarray | None] = [None] * len(signs)
+    for number, name in enumerate(directions):
+        if name not in stored:
+            continue
+        splits[number] = signs[number] * stored[name]
+        if is_complete and np.isfinite(stored[name]).all():
+            stds[number] = stored[name].std()
+            if number != optimized:
+                means[number] = stored[name].mean()
+    return Row(signs * means, stds, splits, float(facts.get("seconds", np.nan)))
+
+
+def failed_row(splits: np.ndarray) -> Row:
+    """Return the row of a trial of which some folds failed, or all.
+
+    Parameters
+    ----------
+    splits : ndarray of shape (n_scores, n_splits)
+        The signed scores, and ``error_score`` for folds that failed.
+    """
+    shown = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
+    return Row(splits.mean(axis=1), splits.std(axis=1), shown, 0.0)
+
+
+def signed(scores: np.ndarray, sign: Any, error_score: Any) -> np.ndarray:
+    """Return scores of which larger ones are better; ``error_score`` where the scorer failed."""
+    of_failed = np.nan if error_score == "raise" else error_score
+    return np.where(are_failed(scores), of_failed, sign * scores)
+
+
+def sign_of(direction: str) -> float:
+    """Return the factor by which larger values of a score become better."""
+    return -1.0 if direction == "minimize" else 1.0
+
+
+def table(
+    rows: Sequence[Row], names: Sequence[str], n_splits: int, with_train: bool = False
+) -> dict[str, Any]:
+    """Return ``cv_results_``.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    names : sequence of str
+        The names of the scores in the columns.
+    n_splits : int
+    with_train : bool
+        Whether rows have the same scores of training rows after them.
+    """
+    seconds = np.array([row.seconds for row in rows]) / n_splits
+    results: dict[str, Any] = {
+        "mean_fit_time": seconds,
+        "std_fit_time": np.zeros(len(rows)),
+        "mean_score_time": np.zeros(len(rows)),
+        "std_score_time": np.zeros(len(rows)),
+    }
+    params = [row.params for row in rows]
+    results |= {**dict(_yield_masked_array_for_each_param(params)), "params": params}
+    for number, name in enumerate(names):
+        results |= _scores_of(rows, number, name, n_splits, "test")
+        results[f"rank_test_{name}"] = ranks_of(results[f"mean_test_{name}"])
+        if with_train:
+            results |= _scores_of(rows, len(names) + number, name, n_splits, "train")
+    return results
+
+
+def _scores_of(
+    rows: Sequence[Row], number: int, name: str, n_splits: int, which: str
+) -> dict[str, np.ndarray]:
+    """Return the columns of one score: those of splits, the mean and the standard deviation."""
+    columns = {}
+    splits = [row.splits[number] for row in rows]
+    for split in range(0 if all(one is None for one in splits) else n_splits):
+        columns[f"split{split}_{which}_{name}"] = np.array(
+            [np.nan if one is None else one[split] for one in splits]
+        )
+    means = np.array([row.means[number] for row in rows])
+    kept = [row for row in rows if row.trial is None or row.trial.state != TrialState.PRUNED]
+    if not all(np.isfinite(row.means[number]) for row in kept):
+        warn_caller(f"One or more of the {which} scores are non-finite: {means}")
+    columns[f"mean_{which}_{name}"] = means
+    columns[f"std_{which}_{name}"] = np.array([row.stds[number] for row in rows])
+    return columns

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
 from functools import partial
@@ -19,7 +18,6 @@ import warnings
 import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
-from optuna.trial import TrialState
 from sklearn.metrics import get_scorer_names
 from sklearn.metrics._scorer import _MultimetricScorer
 from sklearn.model_selection import ParameterGrid
@@ -39,42 +37,36 @@ from optuna_treecv.core.settings import check_verbose
 from optuna_treecv.core.settings import draw_seed
 from optuna_treecv.core.settings import is_number
 from optuna_treecv.core.settings import MethodName
-from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.estimators.base import name_of
 from optuna_treecv.rows.checks import is_dask
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.sources import opened
 from optuna_treecv.search.points import is_sampled
 from optuna_treecv.search.points import Points
+from optuna_treecv.search.scores import Row
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.scores import SearchScores
-from optuna_treecv.search.trials import check_direction
-from optuna_treecv.search.trials import check_trials
-from optuna_treecv.search.trials import FitTasks
-from optuna_treecv.search.trials import make_study
+from optuna_treecv.search.scores import table
+from optuna_treecv.search.trials import check_earlier_scores
+from optuna_treecv.search.trials import check_one_se
+from optuna_treecv.search.trials import N_TRIALS
 from optuna_treecv.search.trials import over
-from optuna_treecv.search.trials import quiet
-from optuna_treecv.search.trials import Row
-from optuna_treecv.search.trials import table
+from optuna_treecv.search.trials import row_by_one_se
+from optuna_treecv.search.trials import run_trials
+from optuna_treecv.search.trials import study_for
 from optuna_treecv.search.trials import Trials
-from optuna_treecv.study.choice import known_direction
-from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.ensemble import MOST_MEMBERS
 from optuna_treecv.study.objective import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
-from optuna_treecv.study.records import runs_of_trial
 from optuna_treecv.study.records import STUDY_ATTRIBUTE
 from optuna_treecv.study.space import Space
 
-_OTHER_SPACES = "for other spaces, pass simpler or a callable as refit"
 _NOT_HONEST = (
     "honest_score_ is known after a fit in which refit is no callable, and is the name of a score "
     "where there are several."
 )
 _UNKNOWN = "honest_score_ is not known"
-_TRIALS = 10  # of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV
 
 
 @dataclass(repr=False, eq=False)
@@ -326,7 +318,7 @@ class TreeCVSearchCV(BaseSearchCV):
         objective = build(scores)
         if self.refit == "one_se":
             check_one_se(objective, self.simpler)
-        study = self._study_for(objective, seed)
+        study = study_for(self, objective, seed)
         if self.refit == "one_se":
             check_earlier_scores(over(study), self.store)
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
@@ -343,11 +335,9 @@ class TreeCVSearchCV(BaseSearchCV):
             study.set_user_attr(STUDY_ATTRIBUTE, None)  # says what is scored
             return build(scores)
 
-        with FitTasks(self, bool(self.refit), X=X, y=y, metadata=metadata) as tasks:
-            trials = Trials(
-                objective, self.error_score, tasks, self.verbose, scores.names, with_names
-            )
-            self._optimize(study, trials, points, tasks)
+        data = {"X": X, "y": y, "metadata": metadata}
+        with Trials(self, objective, scores.names, with_names, data) as trials:
+            run_trials(trials, study, points)
             objective, optimized = trials.objective, self._optimized(scores)
             rows = trials.rows(study, points, optimized)
             results = table(rows, scores.names, objective.n_splits, self.return_train_score)
@@ -370,7 +360,7 @@ class TreeCVSearchCV(BaseSearchCV):
                         self._prepare_honest_score(objective, study)
             if self.refit:
                 began = perf_counter()
-                with tasks.within("refit-with-best-params"):
+                with trials.within("refit-with-best-params"):
                     if self.ensemble is None:
                         best = rows[self.best_index_].trial
                         self.best_estimator_ = objective.best_estimator(best)
@@ -511,33 +501,6 @@ class TreeCVSearchCV(BaseSearchCV):
             objective.evaluator.report_for(pruner)
         return objective
 
-    def _study_for(self, objective: TreeCVObjective, seed: int) -> optuna.Study:
-        """Return the study to run: the given one if it fits, or another."""
-        if self.study is None:
-            if self.storage is not None and self.random_state is None:
-                warn_caller(
-                    "storage should have an int as random_state beside it, since None shuffles "
-                    "the rows anew in each search, which then makes a new study."
-                )
-            with nullcontext() if self.verbose else quiet():
-                return make_study(self, objective, seed)
-        check_direction(self.study, objective)
-        try:
-            objective.check_study(self.study)
-        except ValueError as error:
-            if self.random_state is not None:
-                raise
-            raise ValueError(
-                "random_state must be an int where study has trials, the same for all of them, "
-                f"since None shuffles the rows, and so the folds, anew in each search. ({error})"
-            ) from error
-        check_trials(self.study, objective.evaluator.space.axes)
-        return self.study
-
-    @property
-    def _n_trials(self) -> int | None:
-        return self.n_iter if self.n_trials is None else self.n_trials
-
     def _points(self, seed: int) -> Points | None:
         """Return the points of a grid, or of a sample of one; None if a sampler suggests them."""
         if self.param_grid is not None:
@@ -546,49 +509,12 @@ class TreeCVSearchCV(BaseSearchCV):
         if has_sampler or not is_sampled(self.param_distributions):
             return None
         drawn = self.random_state if is_integer(self.random_state) else seed
-        return Points(self.param_distributions, self.estimator, self._n_trials or _TRIALS, drawn)
-
-    def _optimize(
-        self, study: optuna.Study, trials: Trials, points: Points | None, tasks: FitTasks
-    ) -> None:
-        """Run the trials that are missing."""
-        before, sampler = over(study), study.sampler
-        n_trials = self._n_trials or _TRIALS
-        if self.study is None and (points is None or points.is_sample):
-            n_trials = max(0, n_trials - _n_scored(before))
-        if points is not None:
-            points.find_missing(trials.objective.evaluator.space.axes, before)
-            if self._n_trials is not None or points.is_sample:
-                del points.missing[n_trials:]
-            if points.is_sample:
-                # No other points of the grid are evaluated ahead of their trials.
-                trials.objective.evaluator.space.grids = [
-                    {name: [code] for name, code in point.items()} for point in points.missing
-                ]
-            study.sampler = points
-            waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-            n_trials = len(points.missing) + len(waiting)
-        with tasks.within("search", max_subtasks=n_trials * trials.objective.n_splits):
-            try:
-                if n_trials > 0:
-                    with nullcontext() if self.verbose else quiet():
-                        study.optimize(
-                            trials,
-                            n_trials=n_trials,
-                            timeout=self.timeout,
-                            catch=() if self.error_score == "raise" else (Exception,),
-                            callbacks=None if self.callbacks is None else list(self.callbacks),
-                            show_progress_bar=bool(self.progress),
-                        )
-            except KeyboardInterrupt:
-                if not (n_scored := _n_scored(over(study))):
-                    raise
-                warn_caller(
-                    f"The search was interrupted after {n_scored} trials; the results are those "
-                    "of these trials."
-                )
-            finally:
-                study.sampler = sampler
+        return Points(
+            self.param_distributions,
+            self.estimator,
+            self.n_trials or self.n_iter or N_TRIALS,
+            drawn,
+        )
 
     # --- The results ---
 
@@ -715,116 +641,3 @@ class TreeCVSearchCV(BaseSearchCV):
         if scores.is_multiple:
             return _MultimetricScorer(scorers=scores.scorers), "score"
         return scores.scorers["score"], "score"
-
-
-def _n_scored(trials: Sequence[FrozenTrial]) -> int:
-    """Return how many trials have not failed."""
-    return sum(trial.state != TrialState.FAIL for trial in trials)
-
-
-# Requirements of ``refit="one_se"``, and the row that it takes.
-
-
-def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
-    """Refuse a search whose candidates have no order of simplicity, or no standard error.
-
-    Parameters
-    ----------
-    objective : TreeCVObjective
-        The objective of the search, before its first trial.
-    simpler : dict, "n_updates", callable or None
-        As for ``TreeCVSearchCV``.
-
-    Raises
-    ------
-    ValueError
-        If the choice would fail after the last trial.
-    """
-    if not objective.has_fold_scores:
-        raise ValueError(
-            "refit='one_se' must have the scores of several folds, which a hold-out and a pooled "
-            "score do not have; refit=True would be right here."
-        )
-    distributions = objective.param_distributions
-    if simpler is not None:
-        order_of([], simpler, list(distributions))  # refuses what is none
-        if not isinstance(simpler, Mapping):
-            return
-        distributions = {name: distributions[name] for name in simpler}
-    elif known_direction(list(distributions)) is None:
-        known = ""
-        if (example := objective.evaluator.space.example) is not None:
-            names = [name for name in example.get_params() if known_direction([name])]
-            known = f", of which {name_of(example)} has {', '.join(names) or 'none'}"
-        raise ValueError(
-            "refit='one_se' must have a space of one parameter for which it is known which values "
-            f"are simpler{known}, got {', '.join(map(repr, distributions))}; {_OTHER_SPACES}."
-        )
-    for name, distribution in distributions.items():
-        for value in getattr(distribution, "choices", ()):
-            if not is_number(value):
-                raise ValueError(
-                    f"refit='one_se' must have numbers as values of {name!r}, got {value!r}; "
-                    f"{_OTHER_SPACES}."
-                )
-
-
-def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
-    """Refuse, before the first new trial, earlier trials whose fold scores no store keeps.
-
-    Parameters
-    ----------
-    earlier : sequence of FrozenTrial
-    store : Any
-        As the user gave it.
-
-    Raises
-    ------
-    ValueError
-        If the choice could pass over an earlier trial, or fail because one is the best.
-    """
-    n_unknown = sum(
-        trial.state == TrialState.COMPLETE
-        and (store is None or not runs_of_trial(trial.user_attrs))
-        for trial in earlier
-    )
-    if n_unknown:
-        raise ValueError(
-            f"refit='one_se' needs fold scores, but those of {n_unknown} earlier trials are not "
-            "known; store, given from the first run on, keeps fold scores, and refit=True needs "
-            "none."
-        )
-
-
-def row_by_one_se(
-    objective: TreeCVObjective, study: optuna.Study, numbers: list[int], simpler: Any
-) -> int:
-    """Return the number of the row that is simplest of those about as good as the best.
-
-    Parameters
-    ----------
-    objective : TreeCVObjective
-    study : optuna.Study
-        It may have further trials, which are not chosen.
-    numbers : list of int
-        That of the trial of each row.
-    simpler : dict, "n_updates", callable or None
-        As for ``TreeCVSearchCV``.
-
-    Raises
-    ------
-    ValueError
-        If the fold scores of the best trial are not known, or no trial has a finite score.
-    """
-    contest = objective.evaluator.contest(study)
-    contest = contest._replace(trials=[one for one in contest.trials if one.number in numbers])
-    if not contest.trials:
-        raise ValueError("refit='one_se' needs a trial with a finite score, but there is none.")
-    best = contest.trials[0]
-    if best.number not in contest.folds_of([best]):
-        raise ValueError(
-            f"refit='one_se' needs the fold scores of the best trial, number {best.number}, which "
-            "an earlier run has not kept; store, given from the first run on, keeps fold scores, "
-            "and refit=True needs none."
-        )
-    return numbers.index(objective.evaluator.choose(contest, "one_se", simpler).trial.number)

@@ -9,12 +9,12 @@ from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import contextmanager
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field
 from threading import Lock
 from typing import Any
-from typing import NamedTuple
 from typing import Self
 import warnings
 
@@ -25,7 +25,6 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 from sklearn.exceptions import FitFailedWarning
-from sklearn.model_selection._search import _yield_masked_array_for_each_param
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.caching.keys import content_key
@@ -34,58 +33,43 @@ from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import FoldsFailed
+from optuna_treecv.core.settings import is_number
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.scoring.scorers import are_failed
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.scoring.scorers import NoNumber
 from optuna_treecv.search.points import Points
-from optuna_treecv.search.scores import ranks_of
+from optuna_treecv.search.scores import earlier_row
+from optuna_treecv.search.scores import failed_row
+from optuna_treecv.search.scores import MOST_SPLITS
+from optuna_treecv.search.scores import Row
+from optuna_treecv.search.scores import row_of
+from optuna_treecv.search.scores import sign_of
+from optuna_treecv.search.scores import signed
+from optuna_treecv.study.choice import known_direction
+from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.objective import TreeCVObjective
-from optuna_treecv.study.records import facts_of_trial
-from optuna_treecv.study.records import scores_of_trial
+from optuna_treecv.study.records import runs_of_trial
 from optuna_treecv.study.space import Axis
-
-#: With more splits than this, ``cv_results_`` has no columns for them.
-MOST_SPLITS = 100
-
-
-class Row(NamedTuple):
-    """A row of ``cv_results_``. All scores are signed, so that larger ones are better.
-
-    Attributes
-    ----------
-    means, stds : ndarray of shape (n_scores,)
-        NaN where they are not known.
-    splits : list of (ndarray of shape (n_splits,) or None)
-        Of each score; None if there are too many, or it has none.
-    seconds : float
-    params : dict
-    trial : FrozenTrial or None
-        The trial of these parameters; None while it runs.
-    """
-
-    means: np.ndarray
-    stds: np.ndarray
-    splits: list[np.ndarray | None]
-    seconds: float
-    params: dict[str, Any] = {}  # noqa: RUF012  # never changed
-    trial: Any = None
 
 
 @dataclass(eq=False)
 class Trials:
     """The function that a study runs: an objective, and what is kept of its trials.
 
+    It is a context: the search begins where it is entered, and is over where it is left. The
+    callbacks that ``set_callbacks`` has set are told so, by the names of tasks in scikit-learn's
+    searches. The splits of a trial are evaluated together, so their tasks begin and end together.
+
     Parameters
     ----------
+    search : TreeCVSearchCV
     objective : TreeCVObjective
-    error_score : "raise" or float
-    tasks : FitTasks
-    verbose : int
-        As for ``TreeCVSearchCV``.
     names : sequence of str
         Of the scores in the columns.
     with_names : callable
         (names) -> the objective to go on with if the scorer returns several scores by name.
+    data : dict
+        ``X``, ``y`` and ``metadata``, for the callbacks.
 
     Attributes
     ----------
@@ -95,35 +79,71 @@ class Trials:
         The error of an argument, if a trial has shown it.
     """
 
+    search: Any
     objective: TreeCVObjective
-    error_score: Any
-    tasks: "FitTasks"
-    verbose: int
     names: Sequence[str]
     with_names: Callable[[Sequence[str]], TreeCVObjective]
+    data: dict[str, Any]
     errors: dict[int, Exception] = field(default_factory=dict, init=False)
     argument_error: Exception | None = field(default=None, init=False)
     _rows: dict[int, Row] = field(default_factory=dict, init=False)
 
-    def __call__(self, trial: optuna.Trial) -> float:
+    def __enter__(self) -> Self:
+        self.data |= {"estimator": self.search}
+        self._is_heard = bool(getattr(self.search, "_skl_callbacks", ()))
+        if self._is_heard:
+            n_tasks = 1 + bool(self.search.refit)
+            self._root = self.search._init_callback_context(max_subtasks=n_tasks)
+            self._root.call_on_fit_task_begin(**self.data)
+        return self
+
+    def __exit__(self, kind: type | None, error: Any, where: Any) -> None:
+        if not self._is_heard:
+            return
+        from sklearn.callback import with_callbacks  # scikit-learn 1.9; before it, none is set
+
         try:
-            with self.tasks.trial(self.objective.n_splits):
-                result = self._evaluate(trial)
+            if error is None:
+                self._root.call_on_fit_task_end(**self.data)
+        finally:
+            with_callbacks(lambda search: None)(self.search)  # tears the callbacks down
+
+    @contextmanager
+    def within(self, name: str, **options: Any) -> Generator[None]:
+        """Return a context in which a task inside the search runs; an error does not end it."""
+        if self._is_heard:
+            self._inner = self._root.subcontext(name, **options)
+            self._inner.call_on_fit_task_begin(**self.data)
+        yield
+        if self._is_heard:
+            self._inner.call_on_fit_task_end(**self.data)
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        error_score = self.search.error_score
+        n_tasks = self.objective.n_splits if self._is_heard else 0
+        tasks = [self._inner.subcontext("candidate-split-evaluation") for _ in range(n_tasks)]
+        for task in tasks:
+            task.call_on_fit_task_begin(**self.data)
+        try:
+            result = self._evaluate(trial)
         except optuna.TrialPruned:
             raise
         except Exception as error:
             if isinstance(error, FoldsFailed):
                 signs = [sign_of(one) for one in self.objective.score_directions.values()]
-                splits = signed(error.scores, np.array(signs)[:, None], self.error_score)
-                splits[:, list(error.errors)] = self.error_score
+                splits = signed(error.scores, np.array(signs)[:, None], error_score)
+                splits[:, list(error.errors)] = error_score
                 self._keep(trial, failed_row(splits))
             if not isinstance(error, FoldsFailed) or error.errors:
                 self.errors[trial.number] = error
-            if self.error_score == "raise":
+            if error_score == "raise":
                 raise
             # Optuna logs a failed trial with its traceback: without ours that is a few lines.
             raise error.with_traceback(None) from None
-        self._keep(trial, row_of(result, self.objective.n_splits, self.error_score))
+        finally:
+            for task in tasks:
+                task.call_on_fit_task_end(**self.data)
+        self._keep(trial, row_of(result, self.objective.n_splits, error_score))
         return result.mean
 
     def _evaluate(self, trial: optuna.Trial) -> CVResult:
@@ -147,7 +167,7 @@ class Trials:
     def _keep(self, trial: optuna.Trial, row: Row) -> None:
         """Keep a row, and print a line for each split of it: the parameters and the scores."""
         self._rows[trial.number] = row
-        if self.verbose <= 2:
+        if self.search.verbose <= 2:
             return
         params = ", ".join(f"{name}={value}" for name, value in trial.params.items())
         for split in range(min(0 if one is None else len(one) for one in row.splits)):
@@ -195,7 +215,7 @@ class Trials:
             if row is None or len(row.means) != len(directions):  # of another run, or other scores
                 if trial.state == TrialState.FAIL:
                     shape = len(directions), self.objective.n_splits
-                    row = failed_row(np.full(shape, float(self.error_score)))
+                    row = failed_row(np.full(shape, float(self.search.error_score)))
                 else:
                     of_trial = stored.get(trial.number, {})
                     row = earlier_row(trial, directions, optimized, of_trial)
@@ -232,213 +252,16 @@ class Trials:
             ) from errors[0]
         warnings.warn(
             f"{n_failed} fits failed out of a total of {n_fits}; their splits score "
-            f"error_score={self.error_score}: {about}",
+            f"error_score={self.search.error_score}: {about}",
             FitFailedWarning,
             stacklevel=3,
         )
 
 
-def row_of(result: CVResult, n_splits: int, error_score: Any) -> Row:
-    """Return the row of a result; its memory does not grow with the number of splits.
+#: The trials of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV.
+N_TRIALS = 10
 
-    Parameters
-    ----------
-    result : CVResult
-    n_splits : int
-    error_score : "raise" or float
-    """
-    means, stds, splits = [], [], list[np.ndarray | None]()
-    for score in result.scores.values():
-        sign = sign_of(score.direction)
-        of_splits = signed(score.test_score, sign, error_score)
-        mean, std = sign * score.mean, np.nan if score.std is None else score.std
-        if np.isnan(mean) and len(of_splits):  # a scorer has failed
-            mean, std = of_splits.mean(), of_splits.std()
-        means.append(mean)
-        stds.append(std)
-        # A pooled score has one value for each repeat.
-        has_splits = len(of_splits) == n_splits <= MOST_SPLITS
-        splits.append(of_splits if has_splits else None)
-    return Row(np.array(means), np.array(stds), splits, result.seconds)
-
-
-def earlier_row(
-    trial: FrozenTrial,
-    directions: Mapping[str, str],
-    optimized: int,
-    stored: Mapping[str, np.ndarray],
-) -> Row:
-    """Return the row of a trial of an earlier run, from its attributes and the store.
-
-    Its attributes have six digits; its value and the store have all of them.
-
-    Parameters
-    ----------
-    trial : FrozenTrial
-    directions : dict of str to {"minimize", "maximize"}
-        By the names of the scores, as the objective knows them.
-    optimized : int
-        The number of the score that is the trial's value.
-    stored : dict of str to ndarray of shape (n_splits,)
-        The fold scores in the store, by the names of the scores.
-    """
-    facts, scores = facts_of_trial(trial.user_attrs), scores_of_trial(trial.user_attrs)
-    signs = np.array([sign_of(direction) for direction in directions.values()])
-    means = np.array([scores.get(name, np.nan) for name in directions], float)
-    stds = np.full(len(signs), np.nan)
-    is_complete = trial.state == TrialState.COMPLETE and trial.values is not None
-    if is_complete:
-        means[optimized] = trial.values[0]
-        stds[optimized] = facts.get("std_test_score", np.nan)
-    splits: list[np.ndarray | None] = [None] * len(signs)
-    for number, name in enumerate(directions):
-        if name not in stored:
-            continue
-        splits[number] = signs[number] * stored[name]
-        if is_complete and np.isfinite(stored[name]).all():
-            stds[number] = stored[name].std()
-            if number != optimized:
-                means[number] = stored[name].mean()
-    return Row(signs * means, stds, splits, float(facts.get("seconds", np.nan)))
-
-
-def failed_row(splits: np.ndarray) -> Row:
-    """Return the row of a trial of which some folds failed, or all.
-
-    Parameters
-    ----------
-    splits : ndarray of shape (n_scores, n_splits)
-        The signed scores, and ``error_score`` for folds that failed.
-    """
-    shown = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
-    return Row(splits.mean(axis=1), splits.std(axis=1), shown, 0.0)
-
-
-def signed(scores: np.ndarray, sign: Any, error_score: Any) -> np.ndarray:
-    """Return scores of which larger ones are better; ``error_score`` where the scorer failed."""
-    of_failed = np.nan if error_score == "raise" else error_score
-    return np.where(are_failed(scores), of_failed, sign * scores)
-
-
-def sign_of(direction: str) -> float:
-    """Return the factor by which larger values of a score become better."""
-    return -1.0 if direction == "minimize" else 1.0
-
-
-def table(
-    rows: Sequence[Row], names: Sequence[str], n_splits: int, with_train: bool = False
-) -> dict[str, Any]:
-    """Return ``cv_results_``.
-
-    Parameters
-    ----------
-    rows : sequence of Row
-    names : sequence of str
-        The names of the scores in the columns.
-    n_splits : int
-    with_train : bool
-        Whether rows have the same scores of training rows after them.
-    """
-    seconds = np.array([row.seconds for row in rows]) / n_splits
-    results: dict[str, Any] = {
-        "mean_fit_time": seconds,
-        "std_fit_time": np.zeros(len(rows)),
-        "mean_score_time": np.zeros(len(rows)),
-        "std_score_time": np.zeros(len(rows)),
-    }
-    params = [row.params for row in rows]
-    results |= {**dict(_yield_masked_array_for_each_param(params)), "params": params}
-    for number, name in enumerate(names):
-        results |= _scores_of(rows, number, name, n_splits, "test")
-        results[f"rank_test_{name}"] = ranks_of(results[f"mean_test_{name}"])
-        if with_train:
-            results |= _scores_of(rows, len(names) + number, name, n_splits, "train")
-    return results
-
-
-def _scores_of(
-    rows: Sequence[Row], number: int, name: str, n_splits: int, which: str
-) -> dict[str, np.ndarray]:
-    """Return the columns of one score: those of splits, the mean and the standard deviation."""
-    columns = {}
-    splits = [row.splits[number] for row in rows]
-    for split in range(0 if all(one is None for one in splits) else n_splits):
-        columns[f"split{split}_{which}_{name}"] = np.array(
-            [np.nan if one is None else one[split] for one in splits]
-        )
-    means = np.array([row.means[number] for row in rows])
-    kept = [row for row in rows if row.trial is None or row.trial.state != TrialState.PRUNED]
-    if not all(np.isfinite(row.means[number]) for row in kept):
-        warn_caller(f"One or more of the {which} scores are non-finite: {means}")
-    columns[f"mean_{which}_{name}"] = means
-    columns[f"std_{which}_{name}"] = np.array([row.stds[number] for row in rows])
-    return columns
-
-
-# Events for the callbacks of scikit-learn, which are set by ``set_callbacks``.
-
-
-class FitTasks:
-    """The tasks of one search, by the names that they have in scikit-learn's searches.
-
-    It is a context: the search begins where it is entered, and is over where it is left.
-
-    The splits of a trial are evaluated together, so their tasks begin and end together.
-
-    Parameters
-    ----------
-    search : TreeCVSearchCV
-    refits : bool
-    **data : Any
-        ``X``, ``y`` and ``metadata``, for the callbacks.
-    """
-
-    def __init__(self, search: Any, refits: bool, **data: Any) -> None:
-        self._search = search
-        self._refits = refits
-        self._data = {"estimator": search, **data}
-        self._is_heard = bool(getattr(search, "_skl_callbacks", ()))
-
-    @contextmanager
-    def trial(self, n_splits: int) -> Generator[None]:
-        """Return a context in which the splits of one trial are evaluated."""
-        n_tasks = n_splits if self._is_heard else 0
-        tasks = [self._inner.subcontext("candidate-split-evaluation") for _ in range(n_tasks)]
-        for task in tasks:
-            task.call_on_fit_task_begin(**self._data)
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.call_on_fit_task_end(**self._data)
-
-    @contextmanager
-    def within(self, name: str, **options: Any) -> Generator[None]:
-        """Return a context in which a task inside the search runs; an error does not end it."""
-        if self._is_heard:
-            self._inner = self._root.subcontext(name, **options)
-            self._inner.call_on_fit_task_begin(**self._data)
-        yield
-        if self._is_heard:
-            self._inner.call_on_fit_task_end(**self._data)
-
-    def __enter__(self) -> Self:
-        if self._is_heard:
-            self._root = self._search._init_callback_context(max_subtasks=1 + self._refits)
-            self._root.call_on_fit_task_begin(**self._data)
-        return self
-
-    def __exit__(self, kind: type | None, error: Any, where: Any) -> None:
-        if not self._is_heard:
-            return
-        from sklearn.callback import with_callbacks  # scikit-learn 1.9; before it, none is set
-
-        try:
-            if error is None:
-                self._root.call_on_fit_task_end(**self._data)
-        finally:
-            with_callbacks(lambda search: None)(self._search)  # tears the callbacks down
-
+_OTHER_SPACES = "for other spaces, pass simpler or a callable as refit"
 
 _lock = Lock()
 _levels: list[int] = []  # the level before the first of those that are quiet now, and its copies
@@ -459,20 +282,45 @@ def quiet() -> Generator[None]:
                 optuna.logging.set_verbosity(before)
 
 
-def make_study(search: Any, objective: TreeCVObjective, seed: int) -> optuna.Study:
-    """Return a new study, or the one in a storage that a search before this one has begun.
+def study_for(search: Any, objective: TreeCVObjective, seed: int) -> optuna.Study:
+    """Return the study to run: the given one if it fits, one in a storage, or a new one.
 
     Parameters
     ----------
     search : TreeCVSearchCV
-        A study in its ``storage`` is found again if the data, the folds, the scoring, the
-        estimator and the space are the same.
     objective : TreeCVObjective
     seed : int
         Of the sampler, where none is given.
     """
+    if search.study is None:
+        with nullcontext() if search.verbose else quiet():
+            return _make_study(search, objective, seed)
+    _check_direction(search.study, objective)
+    try:
+        objective.check_study(search.study)
+    except ValueError as error:
+        if search.random_state is not None:
+            raise
+        raise ValueError(
+            "random_state must be an int where study has trials, the same for all of them, "
+            f"since None shuffles the rows, and so the folds, anew in each search. ({error})"
+        ) from error
+    _check_trials(search.study, objective.evaluator.space.axes)
+    return search.study
+
+
+def _make_study(search: Any, objective: TreeCVObjective, seed: int) -> optuna.Study:
+    """Return a new study, or the one in a storage that a search before this one has begun.
+
+    It is found again if data, folds, scoring, estimator and space are the same.
+    """
     storage, name = search.storage, None
     if storage is not None:
+        if search.random_state is None:
+            warn_caller(
+                "storage should have an int as random_state beside it, since None shuffles "
+                "the rows anew in each search, which then makes a new study."
+            )
         name = _name_of_search(search, objective)
         if name is None:
             warn_caller(
@@ -510,7 +358,7 @@ def _name_of_search(search: Any, objective: TreeCVObjective) -> str | None:
     return f"treecv-search-{key.hex()}"
 
 
-def check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:
+def _check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:
     """Refuse a study that does not do with values what the scoring of a search needs."""
     directions = [direction.name.lower() for direction in study.directions]
     if directions != objective.directions:
@@ -522,7 +370,7 @@ def check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:
         )
 
 
-def check_trials(study: optuna.Study, axes: Mapping[str, Axis]) -> None:
+def _check_trials(study: optuna.Study, axes: Mapping[str, Axis]) -> None:
     """Refuse a study whose trials have other parameters than a search, or other values of them.
 
     There are no axes where a callable suggests parameters.
@@ -545,3 +393,167 @@ def check_trials(study: optuna.Study, axes: Mapping[str, Axis]) -> None:
 def over(study: optuna.Study) -> list[FrozenTrial]:
     """Return the trials that are over."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+
+
+def _n_scored(trials: Sequence[FrozenTrial]) -> int:
+    """Return how many trials have not failed."""
+    return sum(trial.state != TrialState.FAIL for trial in trials)
+
+
+def run_trials(trials: Trials, study: optuna.Study, points: Points | None) -> None:
+    """Run the trials that are missing.
+
+    Parameters
+    ----------
+    trials : Trials
+    study : optuna.Study
+    points : Points or None
+        Those of a grid, or of a sample of one.
+    """
+    search, space = trials.search, trials.objective.evaluator.space
+    before, sampler = over(study), study.sampler
+    asked = search.n_trials or search.n_iter
+    n_trials = asked or N_TRIALS
+    if search.study is None and (points is None or points.is_sample):
+        n_trials = max(0, n_trials - _n_scored(before))
+    if points is not None:
+        points.find_missing(space.axes, before)
+        if asked is not None or points.is_sample:
+            del points.missing[n_trials:]
+        if points.is_sample:
+            # No other points of the grid are evaluated ahead of their trials.
+            space.grids = [
+                {name: [code] for name, code in point.items()} for point in points.missing
+            ]
+        study.sampler = points
+        waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        n_trials = len(points.missing) + len(waiting)
+    with trials.within("search", max_subtasks=n_trials * trials.objective.n_splits):
+        try:
+            if n_trials > 0:
+                with nullcontext() if search.verbose else quiet():
+                    study.optimize(
+                        trials,
+                        n_trials=n_trials,
+                        timeout=search.timeout,
+                        catch=() if search.error_score == "raise" else (Exception,),
+                        callbacks=None if search.callbacks is None else list(search.callbacks),
+                        show_progress_bar=bool(search.progress),
+                    )
+        except KeyboardInterrupt:
+            if not (n_scored := _n_scored(over(study))):
+                raise
+            warn_caller(
+                f"The search was interrupted after {n_scored} trials; the results are those "
+                "of these trials."
+            )
+        finally:
+            study.sampler = sampler
+
+
+# Requirements of ``refit="one_se"``, and the row that it takes.
+
+
+def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
+    """Refuse a search whose candidates have no order of simplicity, or no standard error.
+
+    Parameters
+    ----------
+    objective : TreeCVObjective
+        The objective of the search, before its first trial.
+    simpler : dict, "n_updates", callable or None
+        As for ``TreeCVSearchCV``.
+
+    Raises
+    ------
+    ValueError
+        If the choice would fail after the last trial.
+    """
+    if not objective.has_fold_scores:
+        raise ValueError(
+            "refit='one_se' must have the scores of several folds, which a hold-out and a pooled "
+            "score do not have; refit=True would be right here."
+        )
+    distributions = objective.param_distributions
+    if simpler is not None:
+        order_of([], simpler, list(distributions))  # refuses what is none
+        if not isinstance(simpler, Mapping):
+            return
+        distributions = {name: distributions[name] for name in simpler}
+    elif known_direction(list(distributions)) is None:
+        known = ""
+        if (example := objective.evaluator.space.example) is not None:
+            names = [name for name in example.get_params() if known_direction([name])]
+            known = f", of which {name_of(example)} has {', '.join(names) or 'none'}"
+        raise ValueError(
+            "refit='one_se' must have a space of one parameter for which it is known which values "
+            f"are simpler{known}, got {', '.join(map(repr, distributions))}; {_OTHER_SPACES}."
+        )
+    for name, distribution in distributions.items():
+        for value in getattr(distribution, "choices", ()):
+            if not is_number(value):
+                raise ValueError(
+                    f"refit='one_se' must have numbers as values of {name!r}, got {value!r}; "
+                    f"{_OTHER_SPACES}."
+                )
+
+
+def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
+    """Refuse, before the first new trial, earlier trials whose fold scores no store keeps.
+
+    Parameters
+    ----------
+    earlier : sequence of FrozenTrial
+    store : Any
+        As the user gave it.
+
+    Raises
+    ------
+    ValueError
+        If the choice could pass over an earlier trial, or fail because one is the best.
+    """
+    n_unknown = sum(
+        trial.state == TrialState.COMPLETE
+        and (store is None or not runs_of_trial(trial.user_attrs))
+        for trial in earlier
+    )
+    if n_unknown:
+        raise ValueError(
+            f"refit='one_se' needs fold scores, but those of {n_unknown} earlier trials are not "
+            "known; store, given from the first run on, keeps fold scores, and refit=True needs "
+            "none."
+        )
+
+
+def row_by_one_se(
+    objective: TreeCVObjective, study: optuna.Study, numbers: list[int], simpler: Any
+) -> int:
+    """Return the number of the row that is simplest of those about as good as the best.
+
+    Parameters
+    ----------
+    objective : TreeCVObjective
+    study : optuna.Study
+        It may have further trials, which are not chosen.
+    numbers : list of int
+        That of the trial of each row.
+    simpler : dict, "n_updates", callable or None
+        As for ``TreeCVSearchCV``.
+
+    Raises
+    ------
+    ValueError
+        If the fold scores of the best trial are not known, or no trial has a finite score.
+    """
+    contest = objective.evaluator.contest(study)
+    contest = contest._replace(trials=[one for one in contest.trials if one.number in numbers])
+    if not contest.trials:
+        raise ValueError("refit='one_se' needs a trial with a finite score, but there is none.")
+    best = contest.trials[0]
+    if best.number not in contest.folds_of([best]):
+        raise ValueError(
+            f"refit='one_se' needs the fold scores of the best trial, number {best.number}, which "
+            "an earlier run has not kept; store, given from the first run on, keeps fold scores, "
+            "and refit=True needs none."
+        )
+    return numbers.index(objective.evaluator.choose(contest, "one_se", simpler).trial.number)
