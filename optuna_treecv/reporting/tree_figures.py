@@ -7,7 +7,6 @@ import numpy as np
 import plotly.graph_objects as go
 from sklearn.base import clone
 
-from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.estimators.base import name_of
@@ -110,7 +109,17 @@ def plot_pruning_path(
     """
     estimator = objective.evaluator.space.candidate(params)[0]
     metric = _grown(objective, estimator).request.scoring.name
-    alphas, n_leaves, results = _pruning_path(objective, estimator, most)
+    most = check_integer("most", most, 10_000)
+    whole = clone(estimator).set_params(ccp_alpha=0.0)
+    path, n_leaves = _grown(objective, whole).pruning_path(whole)
+    # Between two penalties at which the tree of all rows changes, their geometric mean is
+    # evaluated (Breiman et al. 1984, section 3.4.2); of too many, those at equal steps.
+    chosen = np.unique(np.linspace(0, len(path) - 1, min(most, len(path))).round().astype(int))
+    alphas = np.sqrt(path * np.append(path[1:], path[-1]))[chosen]
+    n_leaves = n_leaves[chosen]
+    candidates = [clone(whole).set_params(ccp_alpha=alpha) for alpha in alphas.tolist()]
+    cross_validation = objective.evaluator.cross_validation
+    results = [run_for(cross_validation, candidate).finish() for candidate in candidates]
     if results[0].std is None:
         raise ValueError(
             "objective must have a score of folds, not a pooled one, for standard errors; "
@@ -170,26 +179,3 @@ def _grown(objective: TreeCVObjective, estimator: Any) -> Any:
             f"method='forest', got {name_of(estimator)} by method={run.plan.name!r}."
         )
     return run.plan
-
-
-def _pruning_path(
-    objective: TreeCVObjective, estimator: Any, most: int
-) -> tuple[np.ndarray, np.ndarray, list[CVResult]]:
-    """Return penalties, leaves and results along the pruning path of the tree of all rows.
-
-    Between two penalties at which that tree changes, their geometric mean is evaluated (Breiman et
-    al. 1984, section 3.4.2). Of more penalties than ``most``, those at equal steps of their
-    numbers are taken.
-    """
-    most = check_integer("most", most, 10_000)
-    whole = clone(estimator).set_params(ccp_alpha=0.0)
-    alphas, n_leaves = _grown(objective, whole).pruning_path(whole)
-    between = np.sqrt(alphas * np.append(alphas[1:], alphas[-1]))
-    chosen = np.unique(np.linspace(0, len(alphas) - 1, min(most, len(alphas))).round().astype(int))
-    results = [
-        run_for(
-            objective.evaluator.cross_validation, clone(whole).set_params(ccp_alpha=alpha)
-        ).finish()
-        for alpha in between[chosen].tolist()
-    ]
-    return between[chosen], n_leaves[chosen], results
