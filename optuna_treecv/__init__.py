@@ -19,8 +19,8 @@ import optuna_treecv.moved  # noqa: F401
 import optuna_treecv.results  # noqa: F401
 from optuna_treecv.scoring.metrics import pooled
 from optuna_treecv.search.search_cv import TreeCVSearchCV
-from optuna_treecv.study.objective import select
-from optuna_treecv.study.objective import treecv_objective
+from optuna_treecv.study.functions import select
+from optuna_treecv.study.functions import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
 

@@ -36,7 +36,7 @@ from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.study.objective import treecv_objective
+from optuna_treecv.study.functions import treecv_objective
 
 _SEED = 5
 

@@ -37,7 +37,7 @@ from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.model_store import WriteQueue
-from optuna_treecv.study.records import record_trial
+from optuna_treecv.study.evaluator import record_trial
 from optuna_treecv.testing import treecv
 
 PUT = WriteQueue.put
@@ -228,7 +228,7 @@ def results(monkeypatch) -> dict[tuple[str, int], CVResult]:
         result = found[trial.study.study_name, trial.number] = record_trial(trial, run, database)
         return result
 
-    monkeypatch.setattr("optuna_treecv.study.trial_loop.record_trial", keep)
+    monkeypatch.setattr("optuna_treecv.study.evaluator.record_trial", keep)
     return found
 
 

@@ -78,7 +78,7 @@ def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache, results
     assert len(study.trials) == 24
     assert sorted(walks) == sorted(expected)
     assert_same_trials(study, results)
-    assert not any(run.precomputed for run in objective._loop.batches._precomputed)
+    assert not any(run.precomputed for run in objective.evaluator.batches._precomputed)
 
 
 @pytest.mark.parametrize("scoring", ["accuracy", "hinge"])
@@ -110,7 +110,7 @@ def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, resul
     most = []
 
     def count(study, trial):
-        runs = list(objective._loop.batches._precomputed)
+        runs = list(objective.evaluator.batches._precomputed)
         waiting = [one.events[-1].record for run in runs for one in run.precomputed.values()]
         own = {id(record.memory.base) for record in waiting}
         assert len(own) == len(waiting)  # each goes by itself
@@ -126,10 +126,10 @@ def test_what_waits_goes_with_its_study():
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
     study = study_of(objective, sampler=objective.grid_sampler())
     study.optimize(objective, n_trials=1)
-    assert sum(len(run.precomputed) for run in objective._loop.batches._precomputed) == 11
+    assert sum(len(run.precomputed) for run in objective.evaluator.batches._precomputed) == 11
     del study
     gc.collect()
-    assert not objective._loop.batches._precomputed and not objective._loop.batches.ahead
+    assert not objective.evaluator.batches._precomputed and not objective.evaluator.batches.ahead
 
 
 def test_what_waits_for_a_pruned_trial_goes_with_it():
@@ -141,7 +141,7 @@ def test_what_waits_for_a_pruned_trial_goes_with_it():
     study = study_of(objective, sampler=objective.grid_sampler(), pruner=pruner)
     study.optimize(objective, n_trials=5)
     assert {trial.state.name for trial in study.trials} == {"PRUNED"}
-    assert {len(run.precomputed) for run in objective._loop.batches._precomputed} <= {0, 3}
+    assert {len(run.precomputed) for run in objective.evaluator.batches._precomputed} <= {0, 3}
 
 
 def test_trials_at_the_same_time_share_a_walk(walks, results):
@@ -186,7 +186,7 @@ def test_a_pickled_objective_goes_on(walks, results):
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID)
     study = study_of(objective, sampler=objective.grid_sampler())
     study.optimize(objective, n_trials=1)
-    assert len(objective._loop.batches.ahead[study]) == 11
+    assert len(objective.evaluator.batches.ahead[study]) == 11
     study.optimize(pickle.loads(pickle.dumps(objective)))
     assert sorted(walks) == [11, 12, 12]
     assert_same_trials(study, results)
@@ -205,7 +205,7 @@ def test_a_point_is_bound_to_the_rows_once(batch_size, monkeypatch):
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, batch_size=batch_size)
     study_of(objective, sampler=objective.grid_sampler()).optimize(objective)
     assert sorted(bound) == sorted(product(*GRID.values()))
-    assert not any(objective._loop.batches.ahead.values())
+    assert not any(objective.evaluator.batches.ahead.values())
 
 
 def test_points_have_names_of_their_own():

@@ -401,7 +401,7 @@ def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, m
 )
 def test_no_leases_where_they_are_of_no_use(tmp_path, options):
     objective = make_objective(**{"store": f"sqlite:///{tmp_path / 'store.db'}"} | options)
-    assert objective._loop.batches.leases is None
+    assert objective.evaluator.batches.leases is None
 
 
 def test_no_leases_of_learners_whose_results_are_not_stored(tmp_path, binary):
@@ -411,7 +411,7 @@ def test_no_leases_of_learners_whose_results_are_not_stored(tmp_path, binary):
     objective = treecv_objective(
         MyOwn(), *binary, param_grid={"alpha": [0.1, 1.0]}, store=f"sqlite:///{tmp_path / 's.db'}"
     )
-    assert objective._loop.batches.leases is None
+    assert objective.evaluator.batches.leases is None
 
 
 def test_points_that_others_are_at_are_left_out(store_url, walks):
@@ -559,7 +559,7 @@ def test_a_store_that_shows_no_leases_is_not_besieged(store_url, waits, monkeypa
     objective = make_objective(store_url)
     params = all_params(objective)[0]
     with leases_of(store_url).hold([name_at(objective, params)]):
-        monkeypatch.setattr(objective._loop.batches.leases, "held", set)
+        monkeypatch.setattr(objective.evaluator.batches.leases, "held", set)
         waiting = Background(objective, trial_at(objective, params))
         until(lambda: len(times) > 2)
     assert times[2] - times[0] > 2 * 0.249
@@ -603,7 +603,7 @@ def test_the_next_trial_counts_a_batch_whose_trial_is_lost(store_url, monkeypatc
     """Each row update of the batch counts once, and for no later study."""
     lost, objective = make_objective(store_url, batch_size=24), make_objective(store_url)
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr("optuna_treecv.study.trial_loop.record_trial", lambda *_: 1 / 0)
+        patch.setattr("optuna_treecv.study.evaluator.record_trial", lambda *_: 1 / 0)
         lost(trial_at(lost, all_params(lost)[0]))
     study = study_of(objective)
     study.optimize(objective)

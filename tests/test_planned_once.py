@@ -96,7 +96,9 @@ def test_estimators_that_differ_in_free_parameters_share_a_plan(monkeypatch):
     """A number that is not positive may decide, and any other setting does."""
     plans = []
     run_for = evaluate.run_for
-    monkeypatch.setattr(evaluate, "run_for", lambda *args: plans.append(args) or run_for(*args))
+    monkeypatch.setattr(
+        evaluate, "run_for", lambda *args, **wants: plans.append(args) or run_for(*args, **wants)
+    )
 
     def model(alpha, **options):
         return make_pipeline(StandardScaler(**options), Ridge(alpha))
@@ -157,7 +159,7 @@ def test_wrong_values_are_refused_in_planned_trials():
     )
     study = optuna.create_study()
     study.optimize(objective, n_trials=2)
-    planned = objective.evaluator._planned.run
+    planned = objective.evaluator._planned[0]
     with pytest.raises(ValueError, match="'alpha' parameter of PegasosClassifier"):
         planned.like(PegasosClassifier(alpha=float("inf") * 0))
 

@@ -412,7 +412,7 @@ def test_a_first_batch_races_without_a_completed_trial():
     study.optimize(objective, n_trials=1)  # evaluates all 16
     lost = [
         not isinstance(run.precomputed[0].events[-1], TestedFolds)
-        for run in objective._loop.batches.ahead[study].values()
+        for run in objective.evaluator.batches.ahead[study].values()
     ]
     assert any(lost)
     assert not all(lost)
@@ -490,7 +490,7 @@ def test_two_trials_are_held():
         PegasosClassifier(), X, y, param_distributions=ALPHA, report="progressive"
     )
     study = study_of(objective, 12)
-    held = objective._loop.incumbents._held[study]
+    held = objective.evaluator.incumbents._held[study]
     done = study.get_trials(states=[TrialState.COMPLETE])
     best = sorted(done, key=lambda trial: (trial.value, trial.number))
     assert {trial.number for trial in best[:2]} == set(held)

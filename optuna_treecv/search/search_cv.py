@@ -56,7 +56,8 @@ from optuna_treecv.search.trials import study_for
 from optuna_treecv.search.trials import Trials
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.ensemble import MOST_MEMBERS
-from optuna_treecv.study.objective import treecv_objective
+from optuna_treecv.study.functions import treecv_objective
+from optuna_treecv.study.honest import correction_of
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.records import STUDY_ATTRIBUTE
@@ -523,7 +524,8 @@ class TreeCVSearchCV(BaseSearchCV):
         rule: Literal["best", "one_se"] = "one_se" if self.refit == "one_se" else "best"
         try:
             with warnings.catch_warnings(action="ignore"):
-                self._honest = objective.evaluator.correction(study, rule, self.simpler)[0][-1]
+                contest = objective.evaluator.contest(study)
+                self._honest = correction_of(contest, rule, self.simpler, 0.95)[-1]
         except ValueError as error:
             self._honest = f"{_UNKNOWN}: {error}"
 

@@ -45,6 +45,7 @@ from optuna_treecv.search.scores import Row
 from optuna_treecv.search.scores import row_of
 from optuna_treecv.search.scores import sign_of
 from optuna_treecv.search.scores import signed
+from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import known_direction
 from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.objective import TreeCVObjective
@@ -556,4 +557,4 @@ def row_by_one_se(
             "an earlier run has not kept; store, given from the first run on, keeps fold scores, "
             "and refit=True needs none."
         )
-    return numbers.index(objective.evaluator.choose(contest, "one_se", simpler).trial.number)
+    return numbers.index(choice_of(contest, "one_se", simpler, 0.95).trial.number)

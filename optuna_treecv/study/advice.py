@@ -10,10 +10,13 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
+import optuna
 from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
 from scipy import stats
 
 from optuna_treecv.core.settings import is_number
+from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.records import facts_of_trial
 
@@ -202,3 +205,15 @@ def edges_of(
         shown = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in (value, low, high)]
         edges[name] = f"{shown[0]} at the {end} end of its range ({shown[1]} to {shown[2]})"
     return edges
+
+
+def warn_of_edges(
+    study: optuna.Study | FrozenTrial, trial: FrozenTrial, lists: Mapping[str, Collection[Any]]
+) -> None:
+    """Warn of numbers of a trial of a study at the edge of their ranges, see ``edges_of``."""
+    others = []
+    if isinstance(study, optuna.Study):
+        others = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if edges := edges_of(trial, lists, others):
+        listed = " and ".join(f"{name}={where}" for name, where in edges.items())
+        warn_caller(f"trial {trial.number} has {listed}; a wider range may hold a better value.")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from dataclasses import replace
-from functools import partial
 from math import inf
 from math import isfinite
 from math import sqrt
@@ -27,21 +26,21 @@ from optuna_treecv.core.intervals import difference_by_rows
 from optuna_treecv.core.intervals import HasInterval
 from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import nadeau_bengio
-from optuna_treecv.core.intervals import note_of_dependence
 from optuna_treecv.core.intervals import PairedDifference
 from optuna_treecv.core.intervals import student_quantile
 from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import is_number
-from optuna_treecv.study.records import facts_of_study
 from optuna_treecv.study.records import facts_of_trial
-from optuna_treecv.study.records import KnownScores
 
 #: Which direction of a parameter makes a model simpler: see ``select``.
 Simpler = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, Any]], float]
 
-#: (trial) -> the run of a trial, which need not be evaluated.
-RunOf = Callable[[FrozenTrial], Run]
+#: Trials and their outputs, one for each, in the order of ``Tested.rows``.
+Found = tuple[list[FrozenTrial], list[np.ndarray]]
+
+#: (params of a trial) -> the values that they mean.
+ValuesOf = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 #: The rules of choice that users may name besides a callable.
 RULES = ("best", "one_se")
@@ -110,6 +109,11 @@ class Contest(NamedTuple):
         Why intervals by rows may be too narrow.
     why_unknown : str
         Why fold scores may not be known, a clause.
+    run : Run or None
+        That of the best trial, which need not be evaluated; None where only the store is known.
+    outputs_of : callable or None
+        (trials, method) -> those whose out-of-fold outputs are known, and these.
+    values_of : ValuesOf
     """
 
     trials: list[FrozenTrial]
@@ -124,6 +128,9 @@ class Contest(NamedTuple):
     overlap: float | None = None
     note: str = ""
     why_unknown: str = "since they are not in the store"
+    run: Run | None = None
+    outputs_of: Callable[[list[FrozenTrial], str], Found] | None = None
+    values_of: ValuesOf = dict
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,12 +257,14 @@ def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice
             f"simpler must be None unless rule is 'one_se', since other rules do not use it, got "
             f"{simpler!r}."
         )
-    order = order_of(contest.trials, simpler) if rule == "one_se" else None
-    if rule == "one_se" and contest.n_folds < 2 and not contest.rows:
-        raise ValueError(
-            "rule must be 'best' for a single test set, whose trials have no standard error, got "
-            "'one_se'; row_losses=True in the objective compares trials over rows."
-        )
+    order = None
+    if rule == "one_se":
+        order = order_of(contest.trials, simpler, values_of=contest.values_of)
+        if contest.n_folds < 2 and not contest.rows:
+            raise ValueError(
+                "rule must be 'best' for a single test set, whose trials have no standard error, "
+                "got 'one_se'; row_losses=True in the objective compares trials over rows."
+            )
     best = contest.trials[0]
     candidates, left_out = [Candidate(best, None)], contest.trials
     if rule != "best" or best.number in contest.folds_of([best]):
@@ -362,16 +371,19 @@ def _interval(contest: Contest, trial: FrozenTrial, level: float) -> Interval | 
 
 
 def order_of(
-    trials: Sequence[FrozenTrial], simpler: Any, searched: Collection[str] = ()
+    trials: Sequence[FrozenTrial],
+    simpler: Any,
+    searched: Collection[str] = (),
+    values_of: ValuesOf = dict,
 ) -> Callable[[FrozenTrial], tuple[float, ...]]:
     """Return a key by which the simplest trial is the smallest.
 
-    ``simpler`` is as for ``select``, but a callable gets the params of a trial as they are stored.
+    ``simpler`` is as for ``select``.
     """
     if isinstance(simpler, str) and simpler == "n_updates":
         return lambda trial: (float(facts_of_trial(trial.user_attrs).get("n_updates", inf)),)
     if callable(simpler):
-        return lambda trial: (float(simpler(trial.params)),)
+        return lambda trial: (float(simpler(values_of(trial.params))),)
     searched = sorted({name for trial in trials for name in trial.params}.union(searched))
     directions = _directions(simpler, searched)
 
@@ -444,57 +456,6 @@ def _few(numbers: Sequence[int]) -> str:
     return f"<{', '.join(map(str, numbers[:8]))}, ... {len(numbers) - 8} more>"
 
 
-# The candidates of a choice.
-
-
-def contest_of(
-    study: Any, run_of: RunOf, known_scores: KnownScores, number: int | None
-) -> Contest:
-    """Return the trials of a study and their scores.
-
-    Parameters
-    ----------
-    study : optuna.Study
-    run_of : RunOf
-    known_scores : KnownScores
-    number : int or None
-        That of the value by which trials are compared, of a study of several.
-    """
-    trials = complete_trials(study, number)
-    run = run_of(trials[0])
-    cross_validation, scoring = run.request.cross_validation, run.request.scoring
-    digest = facts_of_study(study).get("digest")
-    if digest is not None and digest != cross_validation.digest(scoring):
-        raise ValueError(
-            "study must be one of this objective: its values come from other data, weights, folds "
-            "or scoring, and cannot be compared with these."
-        )
-    n_splits = cross_validation.n_repeats * cross_validation.n_folds
-    tested = cross_validation.tested(run.method_name)
-    is_progressive = tested.method == "progressive"
-    has_interval = tested.n_folds > 1 and not tested.goes_forward and not is_progressive
-    rows = known_scores.rows_of(trials)
-    why_unknown = (
-        "since they were evaluated elsewhere, or had no room in memory; a store keeps fold scores"
-    )
-    if run.request.is_pooled:
-        why_unknown = "since a pooled score has none; a score of folds would be right"
-    return Contest(
-        trials=trials,
-        folds_of=partial(known_scores.folds_of, n_splits=n_splits),
-        rows=rows,
-        shares=tested.shares if rows else None,
-        metric=scoring.name,
-        n_folds=tested.n_folds,
-        n_trained=tested.n_trained,
-        test_share=tested.test_share if has_interval else None,
-        score_range=run.request.score_range,
-        overlap=tested.test_share if tested.shares_test_rows else None,
-        note=note_of_dependence(tested),
-        why_unknown=why_unknown,
-    )
-
-
 def complete_trials(study: Any, number: int | None = None) -> list[FrozenTrial]:
     """Return the complete trials with finite values, the best one first.
 
@@ -521,6 +482,11 @@ def complete_trials(study: Any, number: int | None = None) -> list[FrozenTrial]:
             "got none."
         )
     return sorted(finite, key=lambda trial: (sign * trial.values[0], trial.number))
+
+
+def in_order(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """Return trials in the order of their numbers."""
+    return sorted(trials, key=lambda trial: trial.number)
 
 
 def is_feasible(trial: FrozenTrial) -> bool:

@@ -1,19 +1,22 @@
 """Ensembles of the trials of a study, selected on their out-of-fold outputs."""
 
 from collections import Counter
+from collections.abc import Callable
 from math import nan
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
+from optuna.trial import FrozenTrial
 from sklearn.base import is_regressor
 from sklearn.ensemble import VotingClassifier
 from sklearn.ensemble import VotingRegressor
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import Bunch
 
+from optuna_treecv.core.intervals import check_level
 from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.run import Run
+from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.tested import Tested
 from optuna_treecv.crossval.losses import draws_of_units
@@ -27,6 +30,8 @@ from optuna_treecv.crossval.losses import sign_of
 from optuna_treecv.crossval.losses import why_not_exchangeable
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.scoring.scores import scores_rows
+from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.choice import in_order
 
 #: The most members.
 MOST_MEMBERS = 1000
@@ -42,27 +47,6 @@ _BEST, _FIRST = 20, 5
 _MOST_LOSSES = 2**26
 _ROWS_PER_FOLD = 2**14
 _FEWEST_DRAWS, _MOST_DRAWS = 20, 50
-
-
-class Members(NamedTuple):
-    """The members of an ensemble, and what it scores.
-
-    Attributes
-    ----------
-    counts : dict of int to int
-        How often each candidate was taken, by its place.
-    score : float
-        The cross-validated score, by which the members were selected.
-    honest_score : float
-        The score on rows by which they were not selected.
-    interval : Interval
-        That of the honest score.
-    """
-
-    counts: dict[int, int]
-    score: float
-    honest_score: float
-    interval: Interval
 
 
 def averaged_method(run: Run) -> str:
@@ -109,7 +93,7 @@ class Candidates:
     """
 
     def __init__(self, run: Run, tested: Tested, responses: list[np.ndarray], size: int) -> None:
-        self._job, self._tested, self._size = run, tested, size
+        self._run, self._tested, self._size = run, tested, size
         self._responses = np.stack(responses)
         self._are_rows = scores_rows(metric_of(run), run.request.classes)
         if not self._are_rows and (run.request.is_pooled or len(tested.cuts) > 1):
@@ -121,7 +105,7 @@ class Candidates:
 
     def losses(self, responses: np.ndarray) -> Losses:
         """Return the losses of outputs, (n_outputs, n_tests, ...): of rows, or else of folds."""
-        run, tested = self._job, self._tested
+        run, tested = self._run, self._tested
         if self._are_rows:
             return losses_by_units(losses_of_tests(run, responses, tested), tested)
         shares = np.full(tested.n_folds, 1 / tested.n_folds)
@@ -150,16 +134,21 @@ class Candidates:
                 best, outputs, taken = float(scores[at]), means[at], list(members)
         return taken, outputs
 
-    def members(self, level: float) -> Members:
-        """Select on all rows, and on draws of them to correct the score."""
-        run = self._job
-        taken, output = self.select()
-        losses = self.losses(output[None])
-        score, counts = float(losses.parts.sum()), dict(Counter(taken).most_common())
+    def corrected(self, losses: Losses, level: float) -> tuple[float, Interval]:
+        """Return the score of the selected members on rows by which they were not selected.
+
+        It comes with its interval; both are NaN where draws of rows would mislead.
+
+        Parameters
+        ----------
+        losses : Losses
+            Those of the mean output of the selected members.
+        level : float
+        """
+        run = self._run
         if why := why_not_exchangeable(losses, self._tested, 0):
             warn_caller(f"honest_score_ and honest_interval_ are NaN, because {why}.")
-            nothing = Interval(nan, nan, "bootstrap", "", level, why)
-            return Members(counts, sign_of(run) * score, nan, nothing)
+            return nan, Interval(nan, nan, "bootstrap", "", level, why)
         n_tests = self._responses.shape[1] if self._are_rows else _ROWS_PER_FOLD
         n_losses = min(len(self._responses), _BEST) * self._size * n_tests
         n_draws = int(np.clip(_MOST_LOSSES // n_losses, _FEWEST_DRAWS, _MOST_DRAWS))
@@ -168,9 +157,46 @@ class Candidates:
             for draw, lacks in zip(draws, lacking, strict=True):
                 parts = self.losses(self.select(draw)[1][None]).parts[0]
                 elsewhere.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))
-        mean = score + float(np.mean(elsewhere))
-        interval = interval_around(run, losses, 0, mean, "the members", level)
-        return Members(counts, sign_of(run) * score, sign_of(run) * mean, interval)
+        mean = float(losses.parts.sum()) + float(np.mean(elsewhere))
+        return sign_of(run) * mean, interval_around(run, losses, 0, mean, "the members", level)
+
+
+def ensemble_of(
+    contest: Contest, fit: Callable[[FrozenTrial], Any], size: int, level: float
+) -> Any:
+    """Return the ensemble of trials whose out-of-fold predictions are the best together.
+
+    Parameters
+    ----------
+    contest : Contest
+    fit : callable
+        (trial) -> its fitted estimator.
+    size : int
+        The most members.
+    level : float
+        That of the interval.
+    """
+    size, level, run = check_integer("size", size, MOST_MEMBERS), check_level(level), contest.run
+    assert run is not None and contest.outputs_of is not None
+    method, classes = averaged_method(run), run.request.classes
+    tested = run.request.cross_validation.tested(run.method_name)
+    most = most_trials(len(tested.rows) * (1 if classes is None else len(classes)))
+    known, responses = contest.outputs_of(in_order(contest.trials[:most]), method)
+    if not known:
+        example = "absolute_error" if classes is None else "log_loss"
+        raise ValueError(
+            f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
+            f"none; a further score that needs them, such as {example!r}, keeps them."
+        )
+    candidates = Candidates(run, tested, responses, size)
+    taken, output = candidates.select()
+    losses, counts = candidates.losses(output[None]), dict(Counter(taken).most_common())
+    honest_score, interval = candidates.corrected(losses, level)
+    fitted = {f"trial_{known[at].number}": fit(known[at]) for at in counts}
+    ensemble = voting(fitted, list(counts.values()), classes)
+    ensemble.oof_score_ = sign_of(run) * float(losses.parts.sum())
+    ensemble.honest_score_, ensemble.honest_interval_ = honest_score, (interval.low, interval.high)
+    return ensemble
 
 
 def voting(members: dict[str, Any], weights: list[int], classes: np.ndarray | None) -> Any:

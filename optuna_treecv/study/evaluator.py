@@ -1,26 +1,50 @@
-"""The candidates of a search space and the trials of a study, for all that evaluates them."""
+"""The evaluator of an objective: runs of candidates, trials while they run, and their scores."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from threading import Lock
+from time import perf_counter
 from typing import Any
-from typing import NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial
 
 from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.engine import Watch
+from optuna_treecv.core.intervals import note_of_dependence
+from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import Run
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.crossval.losses import computed_outputs
+from optuna_treecv.rows.row_file import heard_by
 from optuna_treecv.storage.database import Database
-from optuna_treecv.study.choice import Choice
+from optuna_treecv.storage.evaluations import further_run
+from optuna_treecv.storage.evaluations import record
+from optuna_treecv.storage.model_store import Leases
+from optuna_treecv.storage.outages import advice_on
+from optuna_treecv.study.batches import Batches
 from optuna_treecv.study.choice import choice_of
+from optuna_treecv.study.choice import complete_trials
 from optuna_treecv.study.choice import Contest
-from optuna_treecv.study.choice import contest_of
-from optuna_treecv.study.honest import Correction
-from optuna_treecv.study.honest import correction_of
-from optuna_treecv.study.honest import Found
+from optuna_treecv.study.choice import Found
+from optuna_treecv.study.race import evaluate_reporting
+from optuna_treecv.study.race import Incumbents
+from optuna_treecv.study.race import Race
+from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.study.records import facts_of_study
 from optuna_treecv.study.records import facts_of_trial
 from optuna_treecv.study.records import KnownScores
+from optuna_treecv.study.records import PROGRESS_ATTRIBUTE
+from optuna_treecv.study.records import SCORE_PREFIX
+from optuna_treecv.study.records import TRIAL_ATTRIBUTE
 from optuna_treecv.study.space import Candidate
 from optuna_treecv.study.space import check_given
 from optuna_treecv.study.space import Space
@@ -29,45 +53,13 @@ from optuna_treecv.study.study_check import report_for
 from optuna_treecv.study.study_check import StudyCheck
 from optuna_treecv.study.study_check import warn_if_mixed
 
-
-class _Planned(NamedTuple):
-    """The last plan. Trials that differ only in parameters of the models alone copy it.
-
-    Attributes
-    ----------
-    params : dict
-        The params of the trial that was planned.
-    n_epochs : int or None
-        Its epochs.
-    run : Run
-        A run with this plan, which is never evaluated.
-    """
-
-    params: dict[str, Any]
-    n_epochs: int | None
-    run: Run
-
-    def serves(self, params: dict[str, Any], n_epochs: int | None) -> bool:
-        """Return whether the run at other params has the same plan.
-
-        Numbers of ``free_parameters`` may differ while they are positive and finite. Others
-        decide, such as ``alpha=0`` of ``Ridge``, which has no exact folds, or an infinite ``C``.
-        """
-        own = self._pick_decisive(self.params)
-        return n_epochs == self.n_epochs and self._pick_decisive(params) == own
-
-    def _pick_decisive(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the params that decide on the plan, with their types."""
-        free = self.run.plan.capabilities.free_parameters
-        return {
-            name: (type(value), value)
-            for name, value in params.items()
-            if name not in free or type(value) not in (int, float) or not 0 < value < np.inf
-        }
+_VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
+# The cost of a trial, whatever the number of its scores.
+_WORK = ("n_updates", "n_updates_saved", "n_updates_standard", "seconds", "seconds_prepare")
 
 
 class Evaluator:
-    """Evaluates the candidates of a search space, and knows what became of the trials of a study.
+    """Evaluates the candidates of a search space and the trials of studies, and knows the scores.
 
     Parameters
     ----------
@@ -77,6 +69,10 @@ class Evaluator:
         When trials report, as it was given: "auto" until the first trial has chosen.
     database : Database or None
         The store.
+    batch_size : int
+        The most points of a grid that are evaluated in one call.
+    leases : Leases or None
+        Of points that other processes evaluate.
 
     Attributes
     ----------
@@ -84,6 +80,8 @@ class Evaluator:
     known_scores : KnownScores
         Of trials that are over.
     study_check : StudyCheck
+    batches : Batches
+    incumbents : Incumbents
     """
 
     def __init__(
@@ -91,7 +89,9 @@ class Evaluator:
         space: Space,
         cross_validation: CrossValidation,
         report: str | None,
-        database: Database | None = None,
+        database: Database | None,
+        batch_size: int,
+        leases: Leases | None,
     ) -> None:
         scoring = cross_validation.settings.scored_by
         self.directions = ["minimize"] if scoring is None else scoring.directions
@@ -101,7 +101,13 @@ class Evaluator:
         self.database = database
         self.study_check = StudyCheck(cross_validation, space)
         self.known_scores = KnownScores(database)
-        self._planned: _Planned | None = None  # the last one
+        self.batches = Batches(batch_size, leases)
+        self.incumbents = Incumbents()
+        self._report_lock = Lock()
+        # The last plan: a run with it, which is never evaluated, and what decided on it.
+        self._planned: tuple[Run, object] | None = None
+
+    # Candidates and their runs.
 
     def report_for(self, pruner: optuna.pruners.BasePruner, run: Run | None = None) -> None:
         """Make the reports that a pruner needs, from before the first trial on."""
@@ -118,27 +124,16 @@ class Evaluator:
         self.cross_validation = self.study_check.cross_validation = cross_validation
         self._planned = None
 
-    def run_of_params(self, params: dict[str, Any], n_epochs: int | None) -> Run:
-        """Return the run at the params of a trial, planned as the last one where that is right."""
-        estimator, n_epochs = self.space.at(params, n_epochs)
-        planned = self._planned
-        if planned is not None and planned.serves(params, n_epochs):
-            return planned.run.like(estimator)
-        run = run_for(self.cross_validation, estimator, n_epochs)
-        if run.plan.capabilities.free_parameters:
-            self._planned = _Planned(params, n_epochs, run.like(estimator))
-        return run
-
     def run_at(self, params: Mapping[str, Any] | None) -> Run:
         """Return the run at given parameters, or of the estimator as given."""
         return run_for(self.cross_validation, *self.space.candidate(params))
 
-    def run_of(self, trial: optuna.trial.FrozenTrial) -> Run:
+    def run_of(self, trial: FrozenTrial) -> Run:
         """Return the run of a trial of this objective that is over."""
         argument = f"study must be one of this objective: trial {trial.number}"
-        return run_for(self.cross_validation, *self.candidate_of(trial, argument))
+        return run_for(self.cross_validation, *self._candidate_of(trial, argument))
 
-    def candidate_of(self, trial: optuna.trial.FrozenTrial, argument: str) -> Candidate:
+    def _candidate_of(self, trial: FrozenTrial, argument: str) -> Candidate:
         """Return the candidate that a finished trial evaluated; errors begin with ``argument``."""
         n_epochs = (self.cross_validation.settings.n_epochs or 1) if is_one_pass(trial) else None
         estimator, n_epochs = self.space.candidate_of(trial, n_epochs, argument)
@@ -153,38 +148,201 @@ class Evaluator:
         check_given("params", params, self.space.axes)
         return self.space.values_of(params)
 
+    def _run_of_params(self, params: dict[str, Any], n_epochs: int | None) -> Run:
+        """Return the run at the params of a trial, planned as the last one where that is right."""
+        estimator, n_epochs = self.space.at(params, n_epochs)
+        if self._planned is not None:
+            last, decisive = self._planned
+            if decisive == (n_epochs, _decisive(params, last)):
+                return last.like(estimator)
+        run = run_for(self.cross_validation, estimator, n_epochs)
+        if run.plan.capabilities.free_parameters:
+            self._planned = run.like(estimator), (n_epochs, _decisive(params, run))
+        return run
+
+    # Trials while they run.
+
+    def evaluate(self, trial: Any) -> CVResult:
+        """Evaluate a trial, and return the whole result."""
+        race, listener = None, partial(_write_progress, trial)
+        self.study_check.directions(getattr(trial, "study", None), self.directions)
+        try:
+            with self.batches.call(), heard_by(listener):
+                self._choose_report(trial)
+                run = self._run(trial)
+                if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
+                    self.study_check.trial(trial, run)
+                    is_in_grid = self.space.grids is not None
+                    race = self._race(trial, run)
+                    if race is not None and race.compares_folds:
+                        run = run.with_row_scores()
+                    if self.database is not None:
+                        run.comes_again = is_in_grid or _may_recur(trial.distributions)
+                    others = partial(self._unseen, trial, run) if is_in_grid else None
+                    if self.cross_validation.settings.is_early:
+                        run.watch = race or Watch()
+                    self.batches.compute(run, others)
+                with self.batches.leased(run):
+                    if self.cross_validation.settings.report is None:
+                        run.complete()
+                    else:
+                        self._run_reporting(trial, run, race)
+            result = record_trial(trial, run, self.database)
+        except optuna.TrialPruned:
+            raise
+        except Exception as error:
+            where = f"in trial {trial.number} with parameters {trial.params}"
+            error.add_note(f"This happened {where}.{advice_on(error)}")
+            raise
+        direction = run.request.scoring.first.direction
+        self.known_scores.note(trial, result, direction, run.book.responses_of_all())
+        return result
+
+    def _choose_report(self, trial: Any) -> None:
+        """Choose, for report="auto", what the pruner of a study needs, in its first trial."""
+        with self._report_lock:
+            may_report = self.cross_validation.settings.why_no_report is None
+            if self.report == "auto" and may_report and isinstance(trial, optuna.Trial):
+                self.report_for(trial.study.pruner, self._run(trial))
+
+    def _unseen(self, trial: optuna.Trial, run: Run) -> Iterator[Run]:
+        """Yield runs for points of the grid that have no trial yet.
+
+        They can all be evaluated side by side with the given trial, whose run is ``run``. If the
+        trial is not at a point of the grid, there are none.
+        """
+        names = list(self.space.axes)
+        mine = {name: trial.params[name] for name in names}
+        lanes = run.plan.capabilities.shared_parameters
+        trials = trial.study.get_trials(deepcopy=False)
+        seen = {tuple(one.params.get(name) for name in names) for one in trials}
+        ahead = self.batches.ahead.setdefault(trial.study, {})
+        n_epochs = self.study_check.epochs_in(trial.study)
+        for point in self.space.points_beside(mine, lanes):
+            if point in seen:
+                continue
+            seen.add(point)
+            if point not in ahead:
+                params = dict(zip(names, point, strict=True))
+                try:
+                    ahead[point] = self._run_of_params(params, n_epochs)
+                except Exception:  # noqa: BLE001  # that point's own trial will raise it
+                    continue
+            if not ahead[point].precomputed:  # otherwise its results are there
+                yield ahead[point]
+
+    def _run(self, trial: Any) -> Run:
+        """Return the trial's run, which may have been made together with other trials' runs."""
+        study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
+        space = self.space
+        n_epochs = self.study_check.epochs_in(study)
+        if not space.axes:
+            return run_for(self.cross_validation, space.of_trial(trial), n_epochs)
+        params = space.suggest(trial)
+        ahead = None if study is None else self.batches.ahead.get(study)
+        run = ahead.pop(tuple(params.values()), None) if ahead else None
+        return self._run_of_params(params, n_epochs) if run is None else run
+
+    def _race(self, trial: optuna.Trial, run: Run) -> Race | None:
+        """Return the comparison of a trial with the best one, if the study's pruner needs it."""
+        pruner = trial.study.pruner
+        if not isinstance(pruner, RacingPruner):
+            return None
+        if self.cross_validation.settings.report is None:
+            pruner.warn_once(
+                "RacingPruner needs report='progressive', or 'folds' where folds are fitted, to "
+                "prune a trial; with report=None it has no effect."
+            )
+            return None
+        if run.why_no_early_report:
+            return None
+        return self.incumbents.race(trial, run, pruner, self.run_of)
+
+    def _run_reporting(self, trial: Any, run: Run, race: Race | None) -> None:
+        """Evaluate and report; a trial that is pruned is recorded too."""
+        if race is not None and run.precomputed:
+            race.early = None  # its final score needs no forecast
+        try:
+            evaluate_reporting(trial, run, self.study_check.should_prune, race)
+            if run.why_no_early_report:
+                self.cross_validation.warn_once(
+                    "first pass",
+                    lambda: (
+                        f"Trial {trial.number} is not pruned, and neither are others like it: "
+                        f"{run.why_no_early_report}"
+                    ),
+                )
+            if race is not None:
+                self.incumbents.note(trial.study, race.incumbent(run.result().mean))
+        except optuna.TrialPruned:
+            record_trial(trial, run, self.database)
+            run.precomputed.clear()  # the exception's traceback refers to the run for a while
+            raise
+        finally:
+            self.study_check.pruner_time(trial, run.cost.seconds)
+            if race is not None:
+                race.pruner.forget(trial)
+
+    # Trials that are over.
+
     def contest(self, study: Any, number: int | None = None) -> Contest:
-        """Return the trials of a study with what this objective knows of their scores."""
-        return contest_of(study, self.run_of, self.known_scores, number)
+        """Return the trials of a study with what is known of their scores.
 
-    def choose(self, contest: Contest, rule: Any, simpler: Any, level: float = 0.95) -> Choice:
-        """Choose a trial."""
-        return choice_of(contest, rule, self.with_values(simpler), level)
+        ``number`` is that of the value by which trials are compared, of a study of several.
+        """
+        trials = complete_trials(study, number)
+        run = self.run_of(trials[0])
+        cross_validation, scoring = run.request.cross_validation, run.request.scoring
+        digest = facts_of_study(study).get("digest")
+        if digest is not None and digest != cross_validation.digest(scoring):
+            raise ValueError(
+                "study must be one of this objective: its values come from other data, weights, "
+                "folds or scoring, and cannot be compared with these."
+            )
+        n_splits = cross_validation.n_repeats * cross_validation.n_folds
+        tested = cross_validation.tested(run.method_name)
+        is_progressive = tested.method == "progressive"
+        has_interval = tested.n_folds > 1 and not tested.goes_forward and not is_progressive
+        rows = self.known_scores.rows_of(trials)
+        why_unknown = (
+            "since they were evaluated elsewhere, or had no room in memory; a store keeps fold "
+            "scores"
+        )
+        if run.request.is_pooled:
+            why_unknown = "since a pooled score has none; a score of folds would be right"
+        contest = Contest(
+            trials=trials,
+            folds_of=partial(self.known_scores.folds_of, n_splits=n_splits),
+            rows=rows,
+            shares=tested.shares if rows else None,
+            metric=scoring.name,
+            n_folds=tested.n_folds,
+            n_trained=tested.n_trained,
+            test_share=tested.test_share if has_interval else None,
+            score_range=run.request.score_range,
+            overlap=tested.test_share if tested.shares_test_rows else None,
+            note=note_of_dependence(tested),
+            why_unknown=why_unknown,
+            run=run,
+            outputs_of=self._outputs_of,
+            values_of=self.values_of,
+        )
+        if not number:
+            return contest
+        run = run.optimizing(number)
+        why = "since the scores of folds are held for the first of several optimised scores"
+        return contest._replace(folds_of=lambda trials: {}, rows={}, why_unknown=why, run=run)
 
-    def with_values(self, simpler: Any) -> Any:
-        """Return ``simpler``; a callable gets the values that params mean."""
-        return (lambda params: simpler(self.values_of(params))) if callable(simpler) else simpler
-
-    def correction(
-        self, study: Any, rule: Any, simpler: Any, level: float = 0.95, score: str | None = None
-    ) -> tuple[Correction, Run]:
-        """Return what ``honest`` follows from, and the run of the best trial."""
+    def number_of(self, score: str | None) -> int | None:
+        """Return the number of a value by the name of its score; None for a single one."""
         scoring = self.cross_validation.settings.scored_by
         names = scoring.optimized_names if scoring is not None and scoring.returns_tuple else []
         if score not in names if names else score is not None:
             right = f"one of {', '.join(map(repr, names))}" if names else "None for a single score"
             raise ValueError(f"score must be {right}, got {score!r}.")
-        number = names.index(score) if score is not None else None
-        contest = self.contest(study, number)
-        run = self.run_of(contest.trials[0])
-        if number:  # scores of folds and rows are held for the first one
-            run = run.optimizing(number)
-            why = "since the scores of folds are held for the first of several optimised scores"
-            contest = contest._replace(folds_of=lambda trials: {}, rows={}, why_unknown=why)
-        simpler = self.with_values(simpler)
-        return correction_of(contest, run, self.outputs_of, rule, simpler, level), run
+        return None if score is None else names.index(score)
 
-    def outputs_of(self, trials: list[optuna.trial.FrozenTrial], method: str) -> Found:
+    def _outputs_of(self, trials: list[FrozenTrial], method: str) -> Found:
         """Return the trials whose out-of-fold outputs are known, and these.
 
         Outputs that are not held are computed where that needs no training.
@@ -202,12 +360,12 @@ class Evaluator:
 
     def trial_and_candidate(
         self, study: Any, rule: Any = "best", simpler: Any = None
-    ) -> tuple[optuna.trial.FrozenTrial, Candidate]:
+    ) -> tuple[FrozenTrial, Candidate]:
         """Return a given trial, or the one of a study that a rule chooses, and its estimator."""
-        if isinstance(study, optuna.trial.FrozenTrial):
+        if isinstance(study, FrozenTrial):
             if rule != "best":
                 raise ValueError(f"rule must be 'best' where study is a trial, got {rule!r}.")
-            return study, self.candidate_of(study, "study must be a trial of this objective: it")
+            return study, self._candidate_of(study, "study must be a trial of this objective: it")
         if not isinstance(study, optuna.Study):
             raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
         if len(study.directions) > 1:
@@ -221,6 +379,108 @@ class Evaluator:
             raise ValueError("study must have a complete trial, got none.") from error
         warn_if_mixed(study)
         if rule != "best":
-            trial = self.choose(self.contest(study), rule, simpler).trial
+            trial = choice_of(self.contest(study), rule, simpler, 0.95).trial
         argument = "study must be one of this objective: its best trial"
-        return trial, self.candidate_of(trial, argument)
+        return trial, self._candidate_of(trial, argument)
+
+
+def _decisive(params: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Return the params that decide on the plan of a run, with their types.
+
+    Numbers of ``free_parameters`` do not while they are positive and finite. Others decide, such
+    as ``alpha=0`` of ``Ridge``, which has no exact folds, or an infinite ``C``.
+    """
+    free = run.plan.capabilities.free_parameters
+    return {
+        name: (type(value), value)
+        for name, value in params.items()
+        if name not in free or type(value) not in (int, float) or not 0 < value < np.inf
+    }
+
+
+def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:
+    """Return whether a sampler may suggest the same params twice."""
+    return not any(
+        isinstance(one, FloatDistribution) and one.step is None and not one.single()
+        for one in distributions.values()
+    )
+
+
+def _write_progress(trial: Any, line: str) -> None:
+    with suppress(Exception):  # a trial does not fail by it, and a broken storage is noticed later
+        trial.set_user_attr(PROGRESS_ATTRIBUTE, line)
+
+
+def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
+    """Write a run to the store, if there is one, and to the trial's user attribute ``treecv``.
+
+    It is a single attribute, since each one is a transaction of Optuna's storage, which takes
+    longer than a short evaluation.
+    """
+    result = run.result()
+    scores: dict[str, float | None] = {}
+    if run.book.n_scored:  # otherwise the trial was pruned before its first fold
+        scores["mean_test_score"] = result.mean
+    scores["std_test_score"] = result.std
+    scores["std_error"] = None if result.std is not None else result.std_error
+    if run.book.n_scored and len(result.scores) > 1:
+        scores |= {f"{SCORE_PREFIX}{name}": one.mean for name, one in result.scores.items()}
+    facts: dict[str, Any] = {  # for display; the store keeps full precision
+        name: float(f"{score:.6g}") for name, score in scores.items() if score is not None
+    }
+    facts["folds_scored"] = run.book.n_scored
+    facts["n_updates"] = result.n_updates + run.cost.n_uncounted
+    facts["method"] = result.method
+    curve = run.curve if run.book.is_complete else None
+    if run.request.settings.n_estimators is not None and curve is not None:
+        facts["n_estimators"] = curve.best
+        facts["curve"] = curve.in_brief()
+    if curve is not None and curve.oob_score is not None:
+        facts["oob_score"] = float(f"{curve.oob_score:.6g}")
+    facts["seconds"] = round(result.seconds, 6)
+    if result.diverged_folds:
+        facts["diverged_folds"] = result.diverged_folds
+    if database is not None:
+        began = perf_counter()
+        written = _record_in_store(trial, run, result, database)
+        facts["seconds_store"] = round(perf_counter() - began, 6)
+        if written is not None:
+            facts["run"], facts["n_updates"] = written
+    trial.set_user_attr(TRIAL_ATTRIBUTE, facts)
+    saved = max(0, result.n_updates_saved - (facts["n_updates"] - result.n_updates))
+    return replace(result, n_updates=facts["n_updates"], n_updates_saved=saved)
+
+
+def _record_in_store(
+    trial: Any, run: Run, result: CVResult, database: Database
+) -> tuple[str, int] | None:
+    """Write a row for each score, the first optimised one first.
+
+    Return its name and the row updates that it counts, or None if nothing was written. The work
+    stands in the row of that score alone, so that sums over rows are right.
+    """
+    scoring = run.request.scoring
+    first = scoring.optimized[0]
+    name, rows = uuid4().hex[:16], []
+    numbers = sorted(range(len(scoring.names)), key=lambda number: number != first)
+    for i, number in enumerate(numbers):
+        score = result.scores[scoring.names[number]]
+        row = dict(
+            **run.describe(),
+            run=further_run(name, i) if i else name,
+            scoring=scoring.names[number],
+            direction=score.direction,
+            study_name=getattr(getattr(trial, "study", None), "study_name", None),
+            trial_number=trial.number,
+            state="complete" if run.book.is_complete else "pruned",
+            parameters=trial.params,
+            mean=score.mean if run.book.n_scored else None,
+            std=score.std,
+            folds_scored=run.book.n_scored,
+            diverged_folds=result.diverged_folds,
+            versions=_VERSIONS,
+            **{name: getattr(result, name) if number == first else 0 for name in _WORK},
+        )
+        rows.append((row, run.book.fold_scores(number)))
+    n_updates = record(database, *rows[0], rows[1:], run.cost.n_uncounted, run.uncounted_since)
+    return None if n_updates is None else (name, n_updates)

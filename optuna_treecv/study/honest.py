@@ -30,6 +30,7 @@ from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.choice import in_order
 from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.choice import RULES
 
@@ -53,11 +54,6 @@ _FEWEST_DRAWS, _MOST_DRAWS = 50, 500
 _MOST_BYTES = 2**28
 # Of the draws: where objectives and stores know the same scores, they correct them alike.
 _SEED = 0
-#: Trials and their outputs, one for each, in the order of ``Tested.rows``.
-Found = tuple[list[FrozenTrial], list[np.ndarray]]
-
-#: (trials, method) -> those whose outputs are known, and these.
-Find = Callable[[list[FrozenTrial], str], Found]
 
 #: Takes the means of candidates, (n_draws, n_candidates), smaller ones being better, and the
 #: draws, (n_draws, n_units), and returns the candidates that are chosen, (n_draws,).
@@ -226,34 +222,25 @@ def near_trials(contest: Contest) -> list[FrozenTrial]:
     return in_order(near)
 
 
-def in_order(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Return trials in the order of their numbers."""
-    return sorted(trials, key=lambda trial: trial.number)
-
-
-def correction_of(
-    contest: Contest, run: Run, find: Find, rule: Any, simpler: Any, level: float
-) -> Correction:
+def correction_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Correction:
     """Return what the corrected score of the trial that a rule chooses follows from.
 
     Parameters
     ----------
     contest : Contest
-    run : Run
-        That of the best trial.
-    find : Find
     rule : {"best", "one_se"}
     simpler : dict of str to {"larger", "smaller"}, "n_updates", callable or None
         For "one_se".
     level : float
     """
     check_choice("rule", rule, RULES)
-    choice = choice_of(contest, rule, simpler, level)
+    choice, run = choice_of(contest, rule, simpler, level), contest.run
+    assert run is not None
     tested, near = run.request.cross_validation.tested(run.method_name), near_trials(contest)
     most = max(1, _MOST_BYTES // (8 * len(tested.rows)))
     numbers = {choice.trial.number, *(trial.number for trial in contest.trials[:most])}
     trials = [trial for trial in near if trial.number in numbers]
-    known, losses = _losses(contest, run, tested, trials, find)
+    known, losses = _losses(contest, run, tested, trials)
     if choice.trial.number not in {trial.number for trial in known}:
         raise ValueError(
             "honest needs the out-of-fold outputs or the fold scores of the trial that is chosen, "
@@ -261,7 +248,7 @@ def correction_of(
         )
     rule_of_draws: Rule = choose_best
     if rule == "one_se":
-        order = order_of(contest.trials, simpler)
+        order = order_of(contest.trials, simpler, values_of=contest.values_of)
         by_rank = sorted(range(len(known)), key=lambda at: order(known[at]))
         rule_of_draws = choose_simplest(losses, np.argsort(by_rank))
     places = {trial.number: place for place, trial in enumerate(known)}
@@ -276,17 +263,14 @@ def correction_of(
     return choice, known, left_out, losses, compute_mean
 
 
-def honest_of(correction: Correction, run: Run, level: float) -> Honest:
+def honest_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Honest:
     """Return the corrected score of the trial that a rule chooses, with an interval.
 
-    Parameters
-    ----------
-    correction : Correction
-    run : Run
-        That of the best trial.
-    level : float
+    The arguments are as for ``correction_of``.
     """
-    choice, known, left_out, losses, compute_mean = correction
+    choice, known, left_out, losses, compute_mean = correction_of(contest, rule, simpler, level)
+    run = contest.run
+    assert run is not None
     mean, chosen = compute_mean(), known.index(choice.trial)
     interval = interval_around(run, losses, chosen, mean, "the chosen trial", level)
     note = " ".join(filter(None, [_note_of_left_out(left_out), _note(losses, chosen)]))
@@ -316,7 +300,7 @@ def _note_of_left_out(numbers: list[int]) -> str:
 
 
 def _losses(
-    contest: Contest, run: Run, tested: Tested, trials: list[FrozenTrial], find: Find
+    contest: Contest, run: Run, tested: Tested, trials: list[FrozenTrial]
 ) -> tuple[list[FrozenTrial], Losses]:
     """Return those of the trials whose losses are known, and these."""
     metric, method = metric_of(run), method_of(run)
@@ -328,8 +312,8 @@ def _losses(
             known = [trial for trial in trials if trial.number in contest.rows]
             of_tests = np.array([contest.rows[one.number][tested.rows] for one in known])
             of_tests *= sign_of(run)
-        elif method is not None:
-            known, responses = find(trials, method)
+        elif method is not None and contest.outputs_of is not None:
+            known, responses = contest.outputs_of(trials, method)
             of_tests = losses_of_tests(run, responses, tested)
         # A grid of ensembles keeps the outputs of the largest ones, and the fold scores of all.
         is_less = has_folds and len(known) < len(trials)

@@ -20,6 +20,7 @@ from sklearn.utils import _safe_indexing
 from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.intervals import check_level
 from optuna_treecv.core.intervals import HasInterval
 from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import nadeau_bengio
@@ -31,9 +32,14 @@ from optuna_treecv.crossval.evaluate import runs_for
 from optuna_treecv.rows.folds import FoldPairs
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.study.choice import Contest
-from optuna_treecv.study.choice import RunOf
 
 T = TypeVar("T")
+
+#: (trial) -> its run, which need not be evaluated.
+RunOf = Callable[[FrozenTrial], Run]
+
+#: (cross_validation) -> the same objective on other rows and folds.
+ObjectiveOn = Callable[[CrossValidation], Callable[[optuna.Trial], Any]]
 
 # The folds of which pairs are left out: 4,950 models.
 _MOST_FOLDS = 100
@@ -89,16 +95,40 @@ class Nested(HasInterval):
         return "\n".join(lines)[:-1] + ")"
 
 
-def nested_of(contest: Contest, run_of: RunOf, level: float) -> Nested:
-    """Return the score of choosing among the distinct params of complete trials.
+def nested_score(
+    study: optuna.Study,
+    contest: Contest,
+    run_of: RunOf,
+    objective_on: ObjectiveOn | None,
+    level: float,
+) -> Nested:
+    """Return the score of choosing among the trials of a study.
 
     Parameters
     ----------
+    study : optuna.Study
     contest : Contest
     run_of : RunOf
+    objective_on : ObjectiveOn or None
+        For new trials in each fold; None: those of the study are the candidates.
     level : float
         That of the interval.
     """
+    level = check_level(level)
+    assert contest.run is not None
+    if contest.run.request.settings.n_estimators is not None:
+        raise ValueError(
+            "n_estimators must be None for nested, since 'best' chooses by all folds, also by "
+            "that which is left out; a search over the number of trees would be right."
+        )
+    _check_folds(contest.run)
+    if objective_on is None:
+        return _among(contest, run_of, level)
+    return _among_new(study, contest, run_of, objective_on, level)
+
+
+def _among(contest: Contest, run_of: RunOf, level: float) -> Nested:
+    """Return the score of choosing among the distinct params of complete trials."""
     by_number = sorted(contest.trials, key=lambda trial: trial.number)
     trials = [*{_key(one): one for one in by_number[::-1]}.values()][::-1]
     runs = [run_of(trial) for trial in trials]
@@ -111,16 +141,16 @@ def nested_of(contest: Contest, run_of: RunOf, level: float) -> Nested:
     at_once = [i for i, run in enumerate(runs) if run.plan.capabilities.leaves_out_pairs]
     if at_once:
         with_single = not own.keys() >= set(at_once)
-        pairs = with_pairs(cross_validation, with_single)
+        pairs = _with_pairs(cross_validation, with_single)
         of_pairs = runs_for(pairs, [runs[i].estimator for i in at_once])
         evaluate_batch(of_pairs)
         for i, run in _logged([*zip(at_once, of_pairs, strict=True)], "candidates"):
-            inner[i] = by_pairs(pairs, run.finish().test_score)
+            inner[i] = _by_pairs(pairs, run.finish().test_score)
             if with_single:
                 own[i] = np.diagonal(inner[i], axis1=1, axis2=2).ravel()
     others = [i for i in range(len(runs)) if i not in at_once]
     for number, fold in _logged(folds if others else [], "folds"):
-        without = without_fold(cross_validation, number, fold)
+        without = _without_fold(cross_validation, number, fold)
         of_fold = [
             run_for(without, runs[i].estimator, runs[i].request.given_epochs) for i in others
         ]
@@ -141,26 +171,13 @@ def nested_of(contest: Contest, run_of: RunOf, level: float) -> Nested:
     return _nested(contest, scores, wins, params, len(trials), level)
 
 
-def nested_again(
-    study: optuna.Study,
-    contest: Contest,
-    run_of: RunOf,
-    objective_on: Callable[[CrossValidation], Any],
-    level: float,
+def _among_new(
+    study: optuna.Study, contest: Contest, run_of: RunOf, objective_on: ObjectiveOn, level: float
 ) -> Nested:
     """Return the same where the study's sampler proposes trials anew for each fold.
 
     A fold's score is that of the study's model for it, with its order of rows and its seeds. In an
     order of their own, the models of all folds would end with the same rows, and err alike.
-
-    Parameters
-    ----------
-    study : optuna.Study
-    contest : Contest
-    run_of : RunOf
-    objective_on : callable
-        (cross_validation) -> the same objective on other rows and folds.
-    level : float
     """
     known = contest.folds_of(contest.trials)
     own = {_key(trial): known[trial.number] for trial in contest.trials if trial.number in known}
@@ -169,7 +186,7 @@ def nested_again(
     cross_validation = run_of(contest.trials[0]).request.cross_validation
     folds = [*np.ndindex(cross_validation.n_repeats, cross_validation.n_folds)]
     for place, (number, fold) in enumerate(_logged(folds, "folds")):
-        objective = objective_on(without_fold(cross_validation, number, fold))
+        objective = objective_on(_without_fold(cross_validation, number, fold))
         again = optuna.create_study(direction=study.direction, sampler=sampler)
         again.optimize(objective, n_trials=n_trials)
         best = again.best_trial
@@ -212,14 +229,14 @@ def _nested(
             "other rows from the same source"
         )
         interval = within(replace(plain, target=target), contest.score_range)
-    best = contest.trials[0].values[0]
-    return Nested(float(scores.mean()), scores, interval, wins, params, best, n_candidates)
+    best, values = contest.trials[0].values[0], [contest.values_of(one) for one in params]
+    return Nested(float(scores.mean()), scores, interval, wins, values, best, n_candidates)
 
 
 # The cross-validations inside: without two folds, or without one.
 
 
-def check_folds(run: Run) -> None:
+def _check_folds(run: Run) -> None:
     """Refuse folds that cannot be left out in pairs."""
     request = run.request
     cut = request.cross_validation.repeats[0].cut
@@ -246,7 +263,7 @@ def check_folds(run: Run) -> None:
         )
 
 
-def with_pairs(cross_validation: CrossValidation, with_single: bool) -> CrossValidation:
+def _with_pairs(cross_validation: CrossValidation, with_single: bool) -> CrossValidation:
     """Return the same without pairs of folds, and ``with_single`` without single folds."""
     folds = [repeat.cut for repeat in cross_validation.repeats]
     return cross_validation.divided_as(
@@ -254,7 +271,7 @@ def with_pairs(cross_validation: CrossValidation, with_single: bool) -> CrossVal
     )
 
 
-def by_pairs(cross_validation: CrossValidation, scores: np.ndarray) -> np.ndarray:
+def _by_pairs(cross_validation: CrossValidation, scores: np.ndarray) -> np.ndarray:
     """Return the scores of a cross_validation of pairs by the numbers of folds, (n_repeats, k, k).
 
     In row i and column j it is that of the model without the folds i and j on fold j.
@@ -273,7 +290,7 @@ def by_pairs(cross_validation: CrossValidation, scores: np.ndarray) -> np.ndarra
     return np.array(table)
 
 
-def without_fold(cross_validation: CrossValidation, number: int, fold: int) -> CrossValidation:
+def _without_fold(cross_validation: CrossValidation, number: int, fold: int) -> CrossValidation:
     """Return the cross-validation of a repeat without the rows of one fold, with its seed."""
     cut = cross_validation.repeats[number].cut
     data, settings = cross_validation.data, cross_validation.settings

@@ -1,29 +1,23 @@
-"""The records of trials, in the attributes of Optuna, in a store and in memory."""
+"""What is known of trials that are over, by the attributes of Optuna, in a store and in memory."""
 
 from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from importlib.metadata import version
 from threading import Lock
-from time import perf_counter
 from types import MappingProxyType
 from typing import Any
 from typing import NamedTuple
-from uuid import uuid4
 
 import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
 from optuna_treecv.core.result import CVResult
-from optuna_treecv.core.run import Run
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import read_named_scores
-from optuna_treecv.storage.evaluations import record
 
 #: The user attribute of a study that says what its trials evaluate.
 STUDY_ATTRIBUTE = "treecv_evaluation"
@@ -43,10 +37,6 @@ _MOST_READ_BYTES = 2**28
 _Name = tuple[int, datetime | None]
 _Outputs = Mapping[str, np.ndarray]
 _NO_OUTPUTS: _Outputs = MappingProxyType({})
-
-_VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
-# The cost of a trial, whatever the number of its scores.
-_WORK = ("n_updates", "n_updates_saved", "n_updates_standard", "seconds", "seconds_prepare")
 
 
 def facts_of_study(study: optuna.Study) -> Mapping[str, Any]:
@@ -206,78 +196,3 @@ class KnownScores:
         if held is not None:
             self._held[name] = held
             self.n_bytes += held.n_bytes
-
-
-def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
-    """Write a run to the store, if there is one, and to the trial's user attribute ``treecv``.
-
-    It is a single attribute, since each one is a transaction of Optuna's storage, which takes
-    longer than a short evaluation.
-    """
-    result = run.result()
-    scores: dict[str, float | None] = {}
-    if run.book.n_scored:  # otherwise the trial was pruned before its first fold
-        scores["mean_test_score"] = result.mean
-    scores["std_test_score"] = result.std
-    scores["std_error"] = None if result.std is not None else result.std_error
-    if run.book.n_scored and len(result.scores) > 1:
-        scores |= {f"{SCORE_PREFIX}{name}": one.mean for name, one in result.scores.items()}
-    facts: dict[str, Any] = {  # for display; the store keeps full precision
-        name: float(f"{score:.6g}") for name, score in scores.items() if score is not None
-    }
-    facts["folds_scored"] = run.book.n_scored
-    facts["n_updates"] = result.n_updates + run.cost.n_uncounted
-    facts["method"] = result.method
-    curve = run.curve if run.book.is_complete else None
-    if run.request.settings.n_estimators is not None and curve is not None:
-        facts["n_estimators"] = curve.best
-        facts["curve"] = curve.in_brief()
-    if curve is not None and curve.oob_score is not None:
-        facts["oob_score"] = float(f"{curve.oob_score:.6g}")
-    facts["seconds"] = round(result.seconds, 6)
-    if result.diverged_folds:
-        facts["diverged_folds"] = result.diverged_folds
-    if database is not None:
-        began = perf_counter()
-        written = _record_in_store(trial, run, result, database)
-        facts["seconds_store"] = round(perf_counter() - began, 6)
-        if written is not None:
-            facts["run"], facts["n_updates"] = written
-    trial.set_user_attr(TRIAL_ATTRIBUTE, facts)
-    saved = max(0, result.n_updates_saved - (facts["n_updates"] - result.n_updates))
-    return replace(result, n_updates=facts["n_updates"], n_updates_saved=saved)
-
-
-def _record_in_store(
-    trial: Any, run: Run, result: CVResult, database: Database
-) -> tuple[str, int] | None:
-    """Write a row for each score, the first optimised one first.
-
-    Return its name and the row updates that it counts, or None if nothing was written. The work
-    stands in the row of that score alone, so that sums over rows are right.
-    """
-    scoring = run.request.scoring
-    first = scoring.optimized[0]
-    name, rows = uuid4().hex[:16], []
-    numbers = sorted(range(len(scoring.names)), key=lambda number: number != first)
-    for i, number in enumerate(numbers):
-        score = result.scores[scoring.names[number]]
-        row = dict(
-            **run.describe(),
-            run=further_run(name, i) if i else name,
-            scoring=scoring.names[number],
-            direction=score.direction,
-            study_name=getattr(getattr(trial, "study", None), "study_name", None),
-            trial_number=trial.number,
-            state="complete" if run.book.is_complete else "pruned",
-            parameters=trial.params,
-            mean=score.mean if run.book.n_scored else None,
-            std=score.std,
-            folds_scored=run.book.n_scored,
-            diverged_folds=result.diverged_folds,
-            versions=_VERSIONS,
-            **{name: getattr(result, name) if number == first else 0 for name in _WORK},
-        )
-        rows.append((row, run.book.fold_scores(number)))
-    n_updates = record(database, *rows[0], rows[1:], run.cost.n_uncounted, run.uncounted_since)
-    return None if n_updates is None else (name, n_updates)
