@@ -26,7 +26,6 @@ from optuna_treecv.core.choose import request_for
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.cross_validation import Search
 from optuna_treecv.core.engine import Declined
-from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Arguments
@@ -153,27 +152,16 @@ def explain(cross_validation: CrossValidation, estimator: Any, n_epochs: int | N
         elif answer.relevance == 2:
             by_reason.setdefault(answer.reason, engine.name)
     offer = next(filter(None, offers), "")
-    first = f"{how}{epochs} {plan.cost()}{_in_file(plan)}{offer}"
+    in_file, steps, data, capabilities = "", [], request.data, plan.capabilities
+    if data.is_large:
+        size = f"{data.n_bytes / 1e9:,.2f} GB"
+        in_file = f" The prepared rows, {size}, are in a file{capabilities.readings}."
+    if isinstance(request.estimator, Pipeline):
+        decisions = decisions_for(request.estimator, capabilities.preprocessing)
+        steps = [f"  {decision}" for decision in decisions]
     others = [f"  not by method={name!r}: {why_not}" for why_not, name in by_reason.items()]
-    return "\n".join([first, *_steps(plan), *(others if plan.reason else [])])
-
-
-def _in_file(plan: Plan) -> str:
-    """Return a sentence about the file of the rows, if they are in one."""
-    data = plan.request.data
-    if not data.is_large:
-        return ""
-    size = f"{data.n_bytes / 1e9:,.2f} GB"
-    return f" The prepared rows, {size}, are in a file{plan.capabilities.readings}."
-
-
-def _steps(plan: Plan) -> list[str]:
-    """Return a line for each step before the last one of a Pipeline."""
-    estimator = plan.request.estimator
-    if not isinstance(estimator, Pipeline):
-        return []
-    models = plan.capabilities.preprocessing
-    return [f"  {decision}" for decision in decisions_for(estimator, models)]
+    first = f"{how}{epochs} {plan.cost()}{in_file}{offer}"
+    return "\n".join([first, *steps, *(others if plan.reason else [])])
 
 
 # The public functions.

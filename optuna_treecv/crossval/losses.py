@@ -63,12 +63,6 @@ def computed_outputs(run: Run, method: str) -> np.ndarray | None:
     return run.request.as_kept(answered[cut.tested_from(0, cut.n_folds)], method)
 
 
-def method_of(run: Run) -> str | None:
-    """Return the response from which the first optimised score follows; None if none is kept."""
-    metric = metric_of(run)
-    return next((name for name in run.request.kept_responses if name == metric.methods), None)
-
-
 def metric_of(run: Run) -> Loss | Scorer:
     """Return the first optimised metric; of a pooled one, that which is pooled."""
     first = run.request.scoring.first

@@ -493,13 +493,14 @@ class TreeCVSearchCV(BaseSearchCV):
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
         objective = treecv_objective(estimator, **given, **options)
+        evaluator = objective.evaluator
         if self.error_score != "raise":
-            objective.evaluator.try_all_folds()
+            evaluator.use(evaluator.cross_validation.trying_all_folds())
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a pruner, which the user may not know.
         is_meant = self.study is None or isinstance(pruner, RacingPruner)
         if pruner is not None and is_meant:
-            objective.evaluator.report_for(pruner)
+            evaluator.report_for(pruner)
         return objective
 
     def _points(self, seed: int) -> Points | None:

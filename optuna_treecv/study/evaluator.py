@@ -31,6 +31,7 @@ from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.study.batches import Batches
+from optuna_treecv.study.choice import check_rule
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import complete_trials
 from optuna_treecv.study.choice import Contest
@@ -111,16 +112,11 @@ class Evaluator:
 
     def report_for(self, pruner: optuna.pruners.BasePruner, run: Run | None = None) -> None:
         """Make the reports that a pruner needs, from before the first trial on."""
-        run = self.run_at(None) if run is None else run
-        report = report_for(pruner, run)
-        self.report = report
-        self._use(self.cross_validation.with_report(report))
+        self.report = report = report_for(pruner, self.run_at(None) if run is None else run)
+        self.use(self.cross_validation.with_report(report))
 
-    def try_all_folds(self) -> None:
-        """Go on where a fold has failed, from before the first trial on."""
-        self._use(self.cross_validation.trying_all_folds())
-
-    def _use(self, cross_validation: CrossValidation) -> None:
+    def use(self, cross_validation: CrossValidation) -> None:
+        """Evaluate on this cross-validation, from before the first trial on."""
         self.cross_validation = self.study_check.cross_validation = cross_validation
         self._planned = None
 
@@ -362,6 +358,7 @@ class Evaluator:
         self, study: Any, rule: Any = "best", simpler: Any = None
     ) -> tuple[FrozenTrial, Candidate]:
         """Return a given trial, or the one of a study that a rule chooses, and its estimator."""
+        check_rule(rule)
         if isinstance(study, FrozenTrial):
             if rule != "best":
                 raise ValueError(f"rule must be 'best' where study is a trial, got {rule!r}.")

@@ -1,6 +1,8 @@
 """What the best trial of a study will score, corrected for its having been chosen."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +24,6 @@ from optuna_treecv.crossval.losses import interval_around
 from optuna_treecv.crossval.losses import Losses
 from optuna_treecv.crossval.losses import losses_by_units
 from optuna_treecv.crossval.losses import losses_of_tests
-from optuna_treecv.crossval.losses import method_of
 from optuna_treecv.crossval.losses import metric_of
 from optuna_treecv.crossval.losses import sign_of
 from optuna_treecv.crossval.losses import why_not_exchangeable
@@ -273,7 +274,7 @@ def honest_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Honest
     assert run is not None
     mean, chosen = compute_mean(), known.index(choice.trial)
     interval = interval_around(run, losses, chosen, mean, "the chosen trial", level)
-    note = " ".join(filter(None, [_note_of_left_out(left_out), _note(losses, chosen)]))
+    note = " ".join(_notes(losses, chosen, left_out))
     if note:
         warn_caller(f"honest: {note[:1].lower()}{note[1:]}")
     return Honest(
@@ -288,22 +289,13 @@ def honest_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Honest
     )
 
 
-def _note_of_left_out(numbers: list[int]) -> str:
-    """Return a sentence about trials whose scores are not known; "" if there are none."""
-    if not numbers:
-        return ""
-    few = f"{', '.join(map(str, numbers[:8]))}{', ...' if len(numbers) > 8 else ''}"
-    return (
-        f"The scores of rows or folds of trials {few} are not known, so that too little is "
-        "corrected for the choice; a store, or row_losses=True, keeps them."
-    )
-
-
 def _losses(
     contest: Contest, run: Run, tested: Tested, trials: list[FrozenTrial]
 ) -> tuple[list[FrozenTrial], Losses]:
     """Return those of the trials whose losses are known, and these."""
-    metric, method = metric_of(run), method_of(run)
+    metric = metric_of(run)
+    # The response from which the first optimised score follows, if it is kept.
+    method = next((name for name in run.request.kept_responses if name == metric.methods), None)
     by_folds = partial(losses_by_folds, contest, trials, sign_of(run))
     has_folds = len(tested.cuts) == 1 and not run.request.is_pooled and tested.n_folds > 1
     if scores_rows(metric, run.request.classes):
@@ -368,19 +360,24 @@ def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
     return sign * mean_elsewhere(losses, choose_best, known.index(best))
 
 
-def _note(losses: Losses, chosen: int) -> str:
-    """Return why a correction may mislead, a sentence; "" if nothing is known."""
+def _notes(losses: Losses, chosen: int, left_out: Sequence[int]) -> Iterator[str]:
+    """Yield why a correction may mislead, as sentences; nothing if nothing is known."""
+    if left_out:
+        few = f"{', '.join(map(str, left_out[:8]))}{', ...' if len(left_out) > 8 else ''}"
+        yield (
+            f"The scores of rows or folds of trials {few} are not known, so that too little is "
+            "corrected for the choice; a store, or row_losses=True, keeps them."
+        )
     n_units = len(losses.shares)
     if (correlation := correlation_of_blocks(losses, chosen)) > _NOTED:
-        return (
+        yield (
             f"Neighbouring blocks of rows are correlated ({correlation:.2f}), so the interval may "
             "be too narrow."
         )
-    if losses.by == "folds" and n_units < FEWEST_FOLDS:
-        return f"A bootstrap of {n_units} folds says little; more folds would be right."
-    if losses.by in ("rows", "groups") and n_units < FEWEST_UNITS:
-        return (
+    elif losses.by == "folds" and n_units < FEWEST_FOLDS:
+        yield f"A bootstrap of {n_units} folds says little; more folds would be right."
+    elif losses.by in ("rows", "groups") and n_units < FEWEST_UNITS:
+        yield (
             f"A bootstrap of {n_units} {losses.by} says little: neither the correction nor the "
             "interval can be trusted."
         )
-    return ""

@@ -141,7 +141,10 @@ def _among(contest: Contest, run_of: RunOf, level: float) -> Nested:
     at_once = [i for i, run in enumerate(runs) if run.plan.capabilities.leaves_out_pairs]
     if at_once:
         with_single = not own.keys() >= set(at_once)
-        pairs = _with_pairs(cross_validation, with_single)
+        cuts = [repeat.cut for repeat in cross_validation.repeats]
+        pairs = cross_validation.divided_as(
+            [FoldPairs.of(cut, with_single) for cut in cuts if isinstance(cut, Folds)]
+        )
         of_pairs = runs_for(pairs, [runs[i].estimator for i in at_once])
         evaluate_batch(of_pairs)
         for i, run in _logged([*zip(at_once, of_pairs, strict=True)], "candidates"):
@@ -261,14 +264,6 @@ def _check_folds(run: Run) -> None:
             f"cv must make 3 to {_MOST_FOLDS} folds, each tested by a model of all other rows, "
             f"for nested cross-validation, but {why}."
         )
-
-
-def _with_pairs(cross_validation: CrossValidation, with_single: bool) -> CrossValidation:
-    """Return the same without pairs of folds, and ``with_single`` without single folds."""
-    folds = [repeat.cut for repeat in cross_validation.repeats]
-    return cross_validation.divided_as(
-        [FoldPairs.of(cut, with_single) for cut in folds if isinstance(cut, Folds)]
-    )
 
 
 def _by_pairs(cross_validation: CrossValidation, scores: np.ndarray) -> np.ndarray:

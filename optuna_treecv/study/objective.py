@@ -23,7 +23,6 @@ from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.advice import warn_of_edges
-from optuna_treecv.study.choice import check_rule
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.ensemble import ensemble_of
@@ -349,14 +348,13 @@ class TreeCVObjective:
             If an argument is wrong, or the model diverges.
         """
         check_choice("kind", kind, ("refit", "kfold_average"))
-        check_rule(rule)
         evaluator = self.evaluator
         trial, candidate = evaluator.trial_and_candidate(study, rule, simpler)
         lists = {name: axis.codes for name, axis in evaluator.space.axes.items() if axis.codes}
         warn_of_edges(study, trial, lists)
         if kind == "refit":
             return run_for(evaluator.cross_validation, *candidate, is_scored=False).fit()
-        average = "kind must be 'refit'"
+        average = "kind must be 'refit'"  # where there is none
         run = run_for(evaluator.cross_validation, *candidate, wants_average=average)
         return run.finish().kfold_estimator()
 
