@@ -352,7 +352,7 @@ class Space:
                 if name not in values and any(value is NOT_SET for value in axis.values)
             }
             values = {**values, **unset}
-            _check_names(argument, values, self.axes)
+            check_given(argument, values, self.axes, may_have_more=False)
             return self.at(codes_of(values, self.axes), n_epochs)
         trial = FixedTrial(dict(values))
         try:
@@ -361,8 +361,7 @@ class Space:
             if missing := _NOT_FOUND.search(str(error)):
                 check_given(argument, values, [missing[1]])  # refuses this one by our own error
             raise
-        if not may_have_more:
-            _check_names(argument, values, trial.params)
+        check_given(argument, values, trial.params, may_have_more)
         return estimator, n_epochs
 
     def _values(self, trial: Any) -> dict[str, Any]:
@@ -556,7 +555,9 @@ def _check_known(argument: str, estimator: Any, lists: Mapping[str, Collection[A
                 ) from error
 
 
-def check_given(argument: str, values: Any, wanted: Collection[str]) -> None:
+def check_given(
+    argument: str, values: Any, wanted: Collection[str], may_have_more: bool = True
+) -> None:
     """Refuse anything but a dict with a value for each of the parameters that are wanted."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{argument} must be a dict of parameter values, got {values!r}.")
@@ -565,13 +566,8 @@ def check_given(argument: str, values: Any, wanted: Collection[str]) -> None:
             raise ValueError(
                 f"{argument} must hold a value for {name!r}, got only {dict(values)}."
             )
-
-
-def _check_names(argument: str, values: Mapping[str, Any], wanted: Collection[str]) -> None:
-    """Refuse parameter values whose names are not those of the search space."""
-    check_given(argument, values, wanted)
     for name in values:
-        if name not in wanted:
+        if name not in wanted and not may_have_more:
             names = ", ".join(map(repr, wanted))
             raise ValueError(f"{argument} must hold {names} and nothing else, got {name!r} too.")
 

@@ -110,7 +110,15 @@ class StudyCheck:
                 is_first = study not in self._mixed
                 self._mixed.add(study)
             if is_first:
-                warn_caller(_why_mixed(study, trial, run))
+                kinds = _by_kind(study)
+                kinds[run.plan.capabilities.is_incremental].append(trial.number)
+                why = f", since {run.reason}" if run.reason else ""
+                warn_caller(
+                    f"the study {study.study_name!r} mixes models of fit with those of passes of "
+                    f"partial_fit, whose values compare badly: {_in_words(kinds)}. "
+                    f"{name_of(run.estimator)} of trial {trial.number} is evaluated by "
+                    f"method={run.method_name!r}{why}; method='fit' fits all estimators."
+                )
         if self._keeps_to_grid:
             self._check_sampler(study, trial)
 
@@ -300,18 +308,6 @@ def warn_if_mixed(study: optuna.Study) -> None:
             f"the trials of study {study.study_name!r} cannot all be compared, so that its best "
             f"value may mislead: {_in_words(kinds)}."
         )
-
-
-def _why_mixed(study: optuna.Study, trial: Any, run: Run) -> str:
-    kinds = _by_kind(study)
-    kinds[run.plan.capabilities.is_incremental].append(trial.number)
-    why = f", since {run.reason}" if run.reason else ""
-    return (
-        f"the study {study.study_name!r} mixes models of fit with those of passes of partial_fit, "
-        f"whose values compare badly: {_in_words(kinds)}. {name_of(run.estimator)} of trial "
-        f"{trial.number} is evaluated by method={run.method_name!r}{why}; method='fit' fits all "
-        "estimators."
-    )
 
 
 def _by_kind(study: optuna.Study) -> dict[bool, list[int]]:
