@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 import traceback
+from typing import Any
 import warnings
 
 import numpy as np
@@ -362,9 +363,14 @@ def test_keeps_what_later_versions_wrote(tmp_path, version):
 def test_a_migration_that_fails_leaves_the_old_store(store_url, monkeypatch):
     make_old(store_url, 1)
 
-    failing = "SELECT * FROM treecv_nothing"
+    migrate = database_module._migrate
+
+    def migrate_and_fail(connection: Any) -> None:
+        migrate(connection)
+        connection.execute(text("SELECT * FROM treecv_nothing"))
+
     with monkeypatch.context() as patched:
-        patched.setattr(database_module, "MIGRATIONS", [*database_module.MIGRATIONS, failing])
+        patched.setattr(database_module, "_migrate", migrate_and_fail)
         patched.setattr(database_module, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
         with pytest.raises(ValueError, match="store must be .*treecv_nothing"):
             Database(store_url)

@@ -25,6 +25,7 @@ from sqlalchemy import Connection as Connection  # for modules that must not imp
 from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.storage.outages import Outages
 from optuna_treecv.storage.outages import Scope
+from optuna_treecv.storage.tables import EVALUATIONS
 from optuna_treecv.storage.tables import METADATA
 from optuna_treecv.storage.tables import SCHEMA
 
@@ -66,15 +67,8 @@ _LOCK = int.from_bytes(b"treecv", "big")
 T = TypeVar("T")
 
 
-#: The statement that makes the tables of a version those of the next one, the first from version 1
-#: to 2; None: it only added a table. Afterwards, tables that are missing are made as they are now.
-MIGRATIONS = [
-    "ALTER TABLE treecv_evaluations ADD COLUMN n_updates_saved BIGINT DEFAULT 0 NOT NULL",
-    None,  # version 3 added the table treecv_claims
-    "DROP TABLE IF EXISTS treecv_claims",  # they last a minute, as leases do
-    "DROP TABLE IF EXISTS treecv_models",  # their keys are others now: none would be found
-]
-SCHEMA_VERSION = 1 + len(MIGRATIONS)
+#: The version of the tables. Those of an earlier one become these where a store is opened.
+SCHEMA_VERSION = 5
 
 
 class Database:
@@ -399,8 +393,8 @@ class Database:
         with self._transaction(write=True) as connection:
             _exclude_writers(connection)
             version = self._version(connection)  # again: another process may have changed it
-            for statement in filter(None, MIGRATIONS[version - 1 :] if version else []):
-                connection.execute(sa.text(statement))
+            if version not in (None, SCHEMA_VERSION):
+                _migrate(connection)
             METADATA.create_all(connection)
             connection.execute(sa.delete(SCHEMA))
             connection.execute(sa.insert(SCHEMA).values(version=SCHEMA_VERSION))
@@ -431,6 +425,17 @@ class Database:
 
 #: A store: a URL, an engine, a callable that returns an engine, or an open database.
 AnyStore = Given | Database
+
+
+def _migrate(connection: Connection) -> None:
+    """Bring the tables of any earlier version to today's form, but for those that are missing."""
+    # Leases last a minute, and models have other keys today, so that none would be found.
+    for table in ("treecv_claims", "treecv_models"):
+        connection.execute(sa.text(f"DROP TABLE IF EXISTS {table}"))
+    columns = sa.inspect(connection).get_columns(EVALUATIONS.name)
+    if "n_updates_saved" not in {column["name"] for column in columns}:
+        added = "n_updates_saved BIGINT DEFAULT 0 NOT NULL"
+        connection.execute(sa.text(f"ALTER TABLE {EVALUATIONS.name} ADD COLUMN {added}"))
 
 
 def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
