@@ -30,9 +30,8 @@ from optuna_treecv.engines.newton.losses import SquaredDistance
 from optuna_treecv.engines.newton.losses import Tweedie
 from optuna_treecv.engines.newton.objective import LanePenalties
 from optuna_treecv.engines.newton.objective import Objective
+from optuna_treecv.engines.newton.objective import one_against_the_rest
 from optuna_treecv.engines.newton.objective import taken
-from optuna_treecv.engines.newton.remote import one_against_the_rest
-from optuna_treecv.engines.newton.remote import RemoteObjective
 from optuna_treecv.engines.newton.sets import deviations
 from optuna_treecv.engines.newton.sets import kept_spread_in_sets
 from optuna_treecv.engines.newton.sets import Sets
@@ -358,11 +357,8 @@ class GLMFolds(Family):
                 rows = one_against_the_rest(rows, code)
                 if weights is not None:  # liblinear does not weigh the rest
                     weights = np.insert(weights[:, [code]], 0, 1, axis=1)
-            what = rows, sets, self._loss, has_intercept, columns, weights, self._precision
-            is_here = rows.first is None
-            objectives.append(
-                Objective(*what) if is_here else RemoteObjective(*what, code, chunks)
-            )
+            what = rows, chunks, sets, self._loss, has_intercept, columns, weights
+            objectives.append(Objective(*what, self._precision, code))
         return objectives
 
     def _class_weights(self, chunks: Chunks, classes: np.ndarray) -> np.ndarray | None:

@@ -7,10 +7,15 @@ The model of a *lane*, one set of training rows at one penalty, minimises
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import cached_property
+from functools import wraps
+from operator import methodcaller
 from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,7 +32,9 @@ from optuna_treecv.numerics.spread import n_rows_of
 from optuna_treecv.numerics.spread import RowNumbers
 from optuna_treecv.numerics.spread import Spread
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.layout import SparseRows
+from optuna_treecv.rows.distributed import Block
+from optuna_treecv.rows.distributed import RemoteBlocks
+from optuna_treecv.rows.sparse_rows import SparseRows
 
 # Sparse rows are made dense, a block at a time, if a larger part of their numbers is not 0.
 _LEAST_DENSITY = 0.2
@@ -57,6 +64,8 @@ _COLUMNS_PER_PAIR, _MOST_PRODUCTS = 7, 2**19
 # products if at most this part of the rows has others.
 _DIFFERENCE, _MOST_ROWS = 0.05, 0.25
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
 
 def are_sparse(rows: PreparedRows) -> bool:
     """Return whether rows stay sparse, so that they are neither centred nor scaled."""
@@ -84,6 +93,45 @@ def taken(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
     return replace(rows, **parts)
 
 
+def _over_blocks(join: np.ufunc) -> Callable[[Method], Method]:
+    """Return a decorator of sums over rows: models travel to remote rows, and sums come back."""
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def compute(self: Objective, *arguments: Any, **options: Any) -> Any:
+            blocks = self.rows.X
+            if not isinstance(blocks, RemoteBlocks):
+                return method(self, *arguments, **options)
+            sent: Any = copy(self)  # blocks have rows of their own; sets would be large to send
+            sent.rows = sent.targets = sent.sets = sent.sample = None
+            call = methodcaller(method.__name__, *arguments, **options)
+            each = blocks.over(0, len(blocks), _called, sent, call)
+            if isinstance(each[0], tuple):
+                return tuple(map(join.reduce, zip(*each, strict=True)))
+            return join.reduce(each)
+
+        return compute  # type: ignore[return-value]
+
+    return decorate
+
+
+def _called(block: Block, start: int, stop: int, objective: Any, call: methodcaller) -> Any:
+    """Call a method of an objective for the rows of a block."""
+    here, code = copy(objective), objective.code
+    here.rows = block.rows if code is None else one_against_the_rest(block.rows, code)
+    here.targets = here.rows.targets
+    here.sets = Sets.of(objective.chunks).within(block.start, block.start + stop)
+    with np.errstate(all="ignore"):
+        return call(here)
+
+
+def one_against_the_rest(rows: PreparedRows, code: int) -> PreparedRows:
+    """Return rows with targets 1 for one class and 0 for the others."""
+    codes = rows.targets
+    assert codes is not None
+    return replace(rows, targets=(codes == code).astype(codes.dtype))
+
+
 @dataclass
 class Objective:
     """Sums of losses and their derivatives, of many models at once.
@@ -99,7 +147,11 @@ class Objective:
     Attributes
     ----------
     rows : PreparedRows
+        Those on other machines are summed there, block after block.
+    chunks : Chunks
+        The folds.
     sets : Sets
+        Their training sets.
     loss : PredictorLoss
     has_intercept : bool
     columns : Spread
@@ -107,15 +159,19 @@ class Objective:
     class_weights : ndarray of shape (n_sets, n_classes) or None
         Of the rows of each class in the training sets.
     precision : dtype
+    code : int or None
+        The class that ``rows`` tell from the rest; None: targets are as they are.
     """
 
     rows: PreparedRows
+    chunks: Chunks
     sets: Sets
     loss: PredictorLoss
     has_intercept: bool
     columns: Spread
     class_weights: np.ndarray | None
     precision: type
+    code: int | None = None
 
     def __post_init__(self) -> None:
         rows, d = self.rows, self.rows.n_features
@@ -200,9 +256,10 @@ class Objective:
         some_rows = taken(rows, part)
         own = 1 if some_rows.weights is None else some_rows.weights
         some_rows = replace(some_rows, weights=weights[part] * own)
-        sets = Sets.of(Chunks(len(part), np.array([len(part)])))
-        of_classes = None if self.class_weights is None else self.class_weights[-1:]
-        return replace(self, rows=some_rows, sets=sets, class_weights=of_classes)
+        chunks = Chunks(len(part), np.array([len(part)]))
+        sets, of_classes = Sets.of(chunks), self.class_weights
+        of_classes = None if of_classes is None else of_classes[-1:]
+        return replace(self, rows=some_rows, chunks=chunks, sets=sets, class_weights=of_classes)
 
     def _features(self, X: Any, number: int = -1) -> Any:
         """Return features and ones, filled in as in the training set of this number."""
@@ -301,6 +358,7 @@ class Objective:
         train, test, totals = self.sums_of_slopes(models, set_of)
         return train, test / np.where(totals > 0, totals, 1)[:, None, None]
 
+    @_over_blocks(np.add)
     def sums_of_slopes(
         self, models: np.ndarray, set_of: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -345,6 +403,7 @@ class Objective:
         most = np.abs(middle) + np.einsum("lnd,ld->ln", np.abs(of_columns), (high - low) / 2)
         return np.linalg.norm(most, axis=1)
 
+    @_over_blocks(np.maximum)
     def reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return how far models move the predictors of their training rows at most, (n_lanes,)."""
         reach = np.zeros(len(moves))
@@ -357,6 +416,7 @@ class Objective:
             np.maximum(reach, moved.max(axis=(0, 2)), out=reach)
         return reach
 
+    @_over_blocks(np.add)
     def diagonals(self, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return the diagonals of Hessians over training rows, (n_lanes, n_outputs, width)."""
         diagonals = np.zeros_like(models)
@@ -368,6 +428,7 @@ class Objective:
             diagonals += self._sums_of_squares(X, bends, set_of)
         return diagonals
 
+    @_over_blocks(np.add)
     def curvature(
         self, models: np.ndarray, set_of: np.ndarray, by_group: bool
     ) -> tuple[np.ndarray, np.ndarray]:
