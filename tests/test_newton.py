@@ -39,8 +39,8 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.engines.newton import glm
 from optuna_treecv.engines.newton import objective
 from optuna_treecv.engines.newton import solver
-from optuna_treecv.engines.newton.sets import Sets
-from optuna_treecv.engines.newton.sets import spread_in_sets
+from optuna_treecv.engines.newton.terms import Sets
+from optuna_treecv.engines.newton.terms import spread_in_sets
 from optuna_treecv.numerics.moments import Chunks
 
 # Mean test losses are promised to 1e-6.

@@ -22,9 +22,10 @@ import numpy as np
 from optuna_treecv.engines.newton.kernels.glm import add_products
 from optuna_treecv.engines.newton.kernels.glm import multiply_columns
 from optuna_treecv.engines.newton.kernels.glm import multiply_sparse
-from optuna_treecv.engines.newton.losses import PredictorLoss
-from optuna_treecv.engines.newton.sets import deviations
-from optuna_treecv.engines.newton.sets import Sets
+from optuna_treecv.engines.newton.terms import deviations
+from optuna_treecv.engines.newton.terms import PredictorLoss
+from optuna_treecv.engines.newton.terms import Sets
+from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.spread import blocks

@@ -29,8 +29,8 @@ from scipy import sparse
 from scipy.special import softmax
 
 from optuna_treecv.engines.newton.kernels.glm import multiply_sparse
-from optuna_treecv.engines.newton.losses import PredictorLoss
 from optuna_treecv.engines.newton.solver import MOST_GAP
+from optuna_treecv.engines.newton.terms import PredictorLoss
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.rows.data import PreparedRows
