@@ -39,9 +39,10 @@ from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
-from optuna_treecv.engines.neighbors import family
-from optuna_treecv.plans.family import chunks_of
-from optuna_treecv.plans.family import KeptSums
+from optuna_treecv.engines.neighbors import engine
+from optuna_treecv.engines.neighbors import search as searches
+from optuna_treecv.plans.joint import chunks_of
+from optuna_treecv.plans.joint import KeptSums
 
 SIZES = [1, 3, 8]
 
@@ -171,11 +172,11 @@ def test_a_part_of_many_test_rows_is_searched_for_as_all_of_them() -> None:
 def test_lists_have_the_distances_of_scikit_learn(
     n: int, kind: str, n_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(family, "_openmp_effective_n_threads", lambda: n_threads)
+    monkeypatch.setattr(searches, "_openmp_effective_n_threads", lambda: n_threads)
     X, Y = table(n, 17, kind, 0), table(901, 17, kind, 1)
     for size in (1, 2, 31, 64):
         model = KNeighborsRegressor(algorithm="brute").fit(Y, Y[:, 0])
-        distances, numbers = family._nearest_in_any_order(model, X, size)
+        distances, numbers = searches.nearest_in_any_order(model, X, size)
         np.testing.assert_array_equal(distances, model.kneighbors(X, size)[0])
         exact = np.sqrt(np.square(X[:, None] - Y[numbers]).sum(axis=2))
         np.testing.assert_allclose(distances, exact, atol=1e-6)
@@ -190,13 +191,14 @@ def test_few_equal_distances_take_no_search_for_all_test_rows(
     X, y = table(901, 16, "normal", 0), table(901, 1, "normal", 1)[:, 0]
     for row in (3, 4, 9, last):
         X[500 + row], X[row + 501] = X[row], X[row]
-    numbers, search = [], family._nearest
+    numbers, search = [], searches.nearest_by_model
 
     def counting(model: Any, rows: Any, size: int) -> Any:
         numbers.append(len(rows))
         return search(model, rows, size)
 
-    monkeypatch.setattr(family, "_nearest", counting)
+    for module in (engine, searches):
+        monkeypatch.setattr(module, "nearest_by_model", counting)
     models = [KNeighborsRegressor(k) for k in (1, 2, 4)]
     same_as_fits(models, X, y, KFold(3))
     assert numbers == n_searched
@@ -209,7 +211,7 @@ def test_a_search_that_rounds_in_another_way_is_not_believed(
     X, y = table(300, 16, "normal", 0), table(300, 1, "normal", 1)[:, 0]
     for row in (3, 4, 9):
         X[150 + row], X[row + 151] = X[row], X[row]
-    part_search = family._part_search
+    part_search = engine.part_search
 
     def other(*args: Any) -> Any:
         search = part_search(*args)
@@ -222,7 +224,7 @@ def test_a_search_that_rounds_in_another_way_is_not_believed(
 
         return rounding
 
-    monkeypatch.setattr(family, "_part_search", other)
+    monkeypatch.setattr(engine, "part_search", other)
     models = [KNeighborsRegressor(k) for k in (1, 2, 4)]
     same_as_fits(models, X, y, KFold(3))
 
@@ -315,13 +317,13 @@ def answers(models: list[Any], X: Any, y: Any, cv: Any) -> Any:
 def count_searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by the chunk of each search of a fold."""
     chunks: list[int] = []
-    search = family.NeighborFolds._search_chunk
+    search = engine.NeighborFolds._search_chunk
 
     def counting(self: Any, chunk: int) -> Any:
         chunks.append(chunk)
         return search(self, chunk)
 
-    monkeypatch.setattr(family.NeighborFolds, "_search_chunk", counting)
+    monkeypatch.setattr(engine.NeighborFolds, "_search_chunk", counting)
     return chunks
 
 
@@ -332,7 +334,7 @@ def test_trials_share_the_searches_of_the_largest_size(
     X, y = load_digits(return_X_y=True)
     X, y = X[:200], y[:200]
     chunks = count_searches(monkeypatch)
-    monkeypatch.setattr(family, "_MOST_BYTES", most_bytes)
+    monkeypatch.setattr(engine, "_MOST_BYTES", most_bytes)
     space = {
         "n_neighbors": IntDistribution(1, 20),
         "weights": CategoricalDistribution(["uniform", "distance"]),

@@ -1,16 +1,27 @@
-"""The engine "neighbors": one search for the neighbours of all test rows serves many settings."""
+"""The engine "neighbors": one search for the neighbours of all test rows serves many settings.
 
+One search per fold, for the largest ``n_neighbors``, serves smaller ones and both ``weights``. The
+first k of K neighbours are those of a search for k where the next one is farther away. Where it is
+not, scikit-learn's choice among equal distances depends on k, so that the row is asked for again.
+"""
+
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import log2
+from numbers import Integral
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
+from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
+from sklearn.utils.extmath import row_norms
 
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
@@ -18,10 +29,21 @@ from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
-from optuna_treecv.engines.neighbors.family import NeighborFolds
-from optuna_treecv.estimators.base import last_step
-from optuna_treecv.estimators.base import unset_seeds
-from optuna_treecv.plans.family import Parts
+from optuna_treecv.engines.neighbors.search import is_tree
+from optuna_treecv.engines.neighbors.search import nearest_by_model
+from optuna_treecv.engines.neighbors.search import nearest_in_any_order
+from optuna_treecv.engines.neighbors.search import part_search
+from optuna_treecv.engines.neighbors.search import TILE
+from optuna_treecv.engines.neighbors.search import whole_tiles
+from optuna_treecv.estimators.traits import last_step
+from optuna_treecv.estimators.traits import lay_out
+from optuna_treecv.estimators.traits import unset_seeds
+from optuna_treecv.numerics.family import Facts
+from optuna_treecv.numerics.family import Family
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import in_order
+from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.plans.fits import fold_task_of
 from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.plans.joint import why_not_scored
@@ -30,8 +52,33 @@ from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.layout import RowLayout
+from optuna_treecv.rows.data import RowLayout
+from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.folds import Folds
+from optuna_treecv.rows.targets import as_codes
+from optuna_treecv.rows.targets import count_targets
+from optuna_treecv.rows.targets import predicted_codes
 from optuna_treecv.scoring.metrics import response_of
+
+#: Two arrays of shape (n_rows, n_neighbors). At k - 1, the first one has how many of the first k
+#: neighbours are chosen among more rows at the same distance, 0 where all of these have the same
+#: target; and the second one, whether sums over the first k depend on the order among equal
+#: distances.
+Choices = tuple[np.ndarray, np.ndarray]
+
+# The bytes of the neighbours of all folds that are held, and kept; and of fitted training rows.
+_MOST_BYTES = 2**27
+
+# Trees leave out nodes by rounded bounds, so that distances which differ by less than this share
+# may be taken for equal. Sums of votes that differ by less depend on their order.
+_NEAR = 1e-9
+
+# The share of squares by which a difference of them is rounded, and how many times as large it is
+# where its inverse can be a weight.
+_EPS, _ROUNDED = 64 * np.finfo(np.float64).eps, 1e8
+
+# The columns of a list before its distances, see ``Lists``.
+_HEAD = 4
 
 # The neighbours that are searched for at least where a callable suggests their number.
 _MOST_BEFORE = 31
@@ -100,10 +147,10 @@ class NeighborsPlan(JointPlan):
 
     def point(self, candidate: Candidate, repeat: Repeat) -> Any:
         """Return the values of free parameters, and the seed of transformers that lack one."""
-        point, seed = super().point(candidate, repeat), self._seed(repeat)
+        point, seed = super().point(candidate, repeat), self.seed(repeat)
         return point if seed is None else (point, seed)
 
-    def _seed(self, repeat: Repeat) -> int | None:
+    def seed(self, repeat: Repeat) -> int | None:
         """Return the seed of the fits of a repeat; None if the estimator has all its seeds."""
         lacks_one = self.once("unset seeds", partial(unset_seeds, self.request.estimator))
         return self.request.settings.seed + repeat.number if lacks_one else None
@@ -120,52 +167,9 @@ class NeighborsPlan(JointPlan):
 
     def bind(
         self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
-    ) -> NeighborFolds:
+    ) -> "NeighborFolds":
         """Return candidates bound to the rows as given."""
-        request, cut, parts = self.request, repeat.cut, self.parts
-        memory = request.cross_validation.shared.memory
-        folds = fold_task_of(request, candidates[0], repeat)
-        points = [last_step(candidate) for candidate in candidates]
-        at = {repr({name: getattr(points[0], name) for name in parts.names}): folds.estimator}
-
-        def fit(chunk: int | None, point: Mapping[str, Any]) -> tuple[Any, Any]:
-            if (values := repr(point)) not in at:
-                parameters = {parts.prefix + name: value for name, value in point.items()}
-                at[values] = clone(folds.estimator).set_params(**parameters)
-            every = np.arange(cut.n_rows)
-            train = every if chunk is None else cut.split(chunk).train_rows()
-            test = every if chunk is None else cut.test_rows(chunk)
-            with foreign_code():
-                last, X = replace(folds, estimator=at[values]).last_fitted(b"", train, test)
-            return last, np.asarray(X) if isinstance(X, list) else X
-
-        methods = [method]
-        if not method:
-            of_scores = [response_of(metric, candidates[0]) for metric in request.scoring.metrics]
-            methods = [*of_scores, *request.kept_responses]
-        y: Any = request.data.y
-        if request.classes is not None:
-            y = as_codes(y, request.classes)
-        ends = request.cross_validation.search.ends.get(f"{parts.prefix}n_neighbors", ())
-        if not request.cross_validation.search.ends and memory is not None:
-            # A callable suggests, so that trials are known one by one: most search no further.
-            sizes = [one.n_neighbors for one in points if isinstance(one.n_neighbors, int)]
-            ends = _MOST_BEFORE, *(2 ** size.bit_length() - 1 for size in sizes)
-        most = max([0, *(int(end) for end in ends if isinstance(end, int))])
-        leaves_out = not any(map(why_not_rowwise, parts.steps))
-        return NeighborFolds(
-            points,
-            rows,
-            request.settings.n_threads,
-            fit,
-            cut,
-            y,
-            list(dict.fromkeys(methods)),
-            most,
-            leaves_out,
-            self._seed(repeat),
-            memory is not None,
-        )
+        return NeighborFolds(self, repeat, rows, candidates, method)
 
     def cost(self) -> str:
         """Return that one search serves all settings."""
@@ -174,3 +178,455 @@ class NeighborsPlan(JointPlan):
             f"One search per fold in {self.request.cross_validation.folds_in_words} serves all "
             f"values of {names}; the steps before it are fitted once per fold."
         )
+
+
+class Lists(NamedTuple):
+    """The nearest neighbours of some test rows, views of an array of float64.
+
+    Attributes
+    ----------
+    n_known : ndarray of shape (n_rows,)
+        So many neighbours of each row are known for certain, and the distance to the next one.
+    are_single : ndarray of shape (n_rows,)
+        Whether distances are float32 in scikit-learn, so that weights are too.
+    share, product : ndarray of shape (n_rows, 1)
+        Two distances are apart if their difference is more than this share of the larger one, and
+        times the larger one more than this product.
+    distances : ndarray of shape (n_rows, n_neighbors + 1)
+        In ascending order, and infinite where there are no more.
+    neighbors : ndarray of shape (n_rows, n_neighbors + 1)
+        The rows as given.
+    """
+
+    n_known: np.ndarray
+    are_single: np.ndarray
+    share: np.ndarray
+    product: np.ndarray
+    distances: np.ndarray
+    neighbors: np.ndarray
+
+    @classmethod
+    def of(cls, memory: np.ndarray) -> "Lists":
+        """Return the parts of an array (n_rows, 4 + 2 (n_neighbors + 1))."""
+        half = (memory.shape[1] + _HEAD) // 2
+        share, product, distances, neighbors = np.split(memory[:, 2:], [1, 2, half - 2], axis=1)
+        return cls(memory[:, 0], memory[:, 1], share, product, distances, neighbors)
+
+    def typed_distances(self) -> np.ndarray:
+        """Return the distances in the type of scikit-learn's."""
+        return self.distances.astype(np.float32) if self.are_single.any() else self.distances
+
+    def ties(self) -> np.ndarray:
+        """Return which distances equal the next one, (n_rows, n_neighbors); also if not finite."""
+        further = self.distances[:, 1:]
+        with np.errstate(invalid="ignore"):
+            step = further - self.distances[:, :-1]
+            return ~((step > self.share * further) & (step * further > self.product))
+
+
+class NeighborFolds(Family):
+    """``KNeighborsClassifier`` or ``KNeighborsRegressor`` on all folds.
+
+    Parameters
+    ----------
+    plan : NeighborsPlan
+    repeat : Repeat
+    rows : PreparedRows
+        Only their classes are read.
+    candidates : sequence of estimators
+    method : str
+        The response that is asked for; "": those that the scores need.
+    """
+
+    parameters = ("n_neighbors", "weights")
+
+    def __init__(
+        self,
+        plan: NeighborsPlan,
+        repeat: Repeat,
+        rows: PreparedRows,
+        candidates: Sequence[Candidate],
+        method: str,
+    ) -> None:
+        request, parts = plan.request, plan.parts
+        self._cut, self._classes, self._seed = repeat.cut, rows.classes, plan.seed(repeat)
+        # Whether all training sets of single test rows are the same rows but one.
+        self._leaves_out = not any(map(why_not_rowwise, parts.steps))
+        y: Any = request.data.y
+        # Class codes, or numbers of the type that was given, in the order of the rows as given.
+        self._y = y if rows.classes is None else as_codes(y, rows.classes)
+        self._models: dict[int, tuple[Any, Any]] = {}
+        scored = [response_of(metric, candidates[0]) for metric in request.scoring.metrics]
+        methods = [method] if method else [*scored, *request.kept_responses]
+        width = count_targets(self._y)
+        self._columns, self._width = lay_out(list(dict.fromkeys(methods)), rows.classes, width)
+        self._prefix, self._folds = parts.prefix, fold_task_of(request, candidates[0], repeat)
+        points = [last_step(candidate) for candidate in candidates]
+        self._at = {repr(self._values(points[0])): self._folds.estimator}
+        # So many neighbours are searched for, or as many as a point has.
+        searched, memory = (
+            request.cross_validation.search.ends,
+            request.cross_validation.shared.memory,
+        )
+        ends = searched.get(f"{parts.prefix}n_neighbors", ())
+        if not searched and memory is not None:
+            # A callable suggests, so that trials are known one by one: most search no further.
+            sizes = [one.n_neighbors for one in points if isinstance(one.n_neighbors, int)]
+            ends = _MOST_BEFORE, *(2 ** size.bit_length() - 1 for size in sizes)
+        self._most = max([0, *(int(end) for end in ends if isinstance(end, int))])
+        # Whether other points may ask for the same neighbours.
+        self._may_recur = memory is not None or len(points) > 1
+        super().__init__(points, rows, None, request.settings.n_threads)
+
+    def _values(self, last: Any) -> dict[str, Any]:
+        return {name: getattr(last, name) for name in self.parameters}
+
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        self._points = [self._values(one) for one in estimators]
+        numbers = [one["n_neighbors"] for one in self._points]
+        # Of wrong numbers scikit-learn itself says so.
+        sizes = [max(0, int(k)) if isinstance(k, Integral) else 0 for k in numbers]
+        self._sizes = np.array(sizes)
+        self._most = max(1, min(max(self._most, *sizes), self._cut.n_rows // 2 - 1))
+        if self._classes is None:
+            digits = np.finfo(self._y.dtype if self._y.dtype.kind == "f" else np.float64).nmant
+            largest = np.abs(self._y.astype(np.float64)).max() * self._most
+            self._is_exact = _are_multiples(self._y, digits - log2(max(largest, 1)))
+
+    def _fit(self, chunk: int | None, point: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the last step with these parameters, fitted on a fold's training rows.
+
+        Its test rows follow after the steps, in the order of the splitter. The chunk None has all
+        rows.
+        """
+        if (values := repr(point)) not in self._at:
+            parameters = {self._prefix + name: value for name, value in point.items()}
+            self._at[values] = clone(self._folds.estimator).set_params(**parameters)
+        cut, every = self._cut, np.arange(self._cut.n_rows)
+        train = every if chunk is None else cut.split(chunk).train_rows()
+        test = every if chunk is None else cut.test_rows(chunk)
+        with foreign_code():
+            folds = replace(self._folds, estimator=self._at[values])
+            last, X = folds.last_fitted(b"", train, test)
+        return last, np.asarray(X) if isinstance(X, list) else X
+
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts | None = None) -> str:
+        """Return why neighbours are not searched for once, a clause."""
+        if callable(estimator.weights):
+            return "weights is a function"
+        if isinstance(estimator.metric, str) and estimator.metric == "precomputed":
+            return "X holds distances"
+        return "p is infinite" if estimator.p == np.inf else ""
+
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return the columns of a response; "predict" of classifiers gives class codes."""
+        columns = outputs[:, self._columns[method]]
+        if method == "predict" and self._classes is not None:
+            return columns[:, 0].astype(np.intp)
+        return columns[:, 0] if method == "predict" and self._y.ndim == 1 else columns
+
+    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+        """Test each chunk with the neighbours among its training rows."""
+        bounds, width = chunks.bounds - chunks.bounds[0], _HEAD + 2 * (self._most + 1)
+        groups, search = list(chunks.groups(most_rows, chunks.n_chunks)), self._search
+        if self._leaves_out and chunks.are_single_rows:
+            search = self._search_all
+        elif not self._may_recur:  # one setting takes less time without lists
+            for first, last in groups:
+                answers = in_order(self._n_jobs, self._fit_and_answer, range(first, last))
+                yield slice(first, last), np.concatenate(list(answers))[None]
+            return
+        memory, size = None, width * int(bounds[-1])
+        if 8 * size <= _MOST_BYTES:
+
+            def fill(array: np.ndarray) -> None:
+                for first, last in groups:
+                    part = slice(width * bounds[first], width * bounds[last])
+                    array[part] = search(first, last).ravel()
+
+            name = f"{self._most} neighbors, seed {self._seed}"
+            memory = keep(name, size, fill).reshape(-1, width)
+        for first, last in groups:
+            begin, end = int(bounds[first]), int(bounds[last])
+            rows = search(first, last) if memory is None else memory[begin:end]
+            lists = Lists.of(rows)
+            values = self._y[lists.neighbors.astype(np.intp)]
+            every, choices = range(self.n_points), self._choices(lists, values)
+            outputs, doubts = self._votes(values, lists.typed_distances(), every, choices)
+            doubts |= self._unknown(lists)
+            of_rows = np.searchsorted(bounds, begin + np.flatnonzero(doubts.any(axis=0)), "right")
+            for chunk in np.unique(of_rows - 1).tolist():
+                part = slice(bounds[chunk] - begin, bounds[chunk + 1] - begin)
+                self._ask(chunk, Lists.of(rows[part]), outputs[:, part], doubts[:, part])
+            self._models.clear()
+            yield slice(first, last), outputs
+
+    def _search(self, first: int, last: int) -> np.ndarray:
+        """Return the neighbours of the test rows of some chunks, as ``Lists`` has them."""
+        return np.concatenate(list(in_order(self._n_jobs, self._search_chunk, range(first, last))))
+
+    def _search_chunk(self, chunk: int) -> np.ndarray:
+        train, places = self._cut.split(chunk).train_rows(), self._places(chunk)
+        size, (model, X) = self._most_known(len(train)), self._model(chunk)
+        distances, indices = nearest_in_any_order(model, X, size + 1)
+        return self._listed(model, size, distances[places], train[indices[places]])
+
+    def _search_all(self, first: int, last: int) -> np.ndarray:
+        """Return the neighbours of single rows among all others."""
+        size = self._most_known(self._cut.n_rows - 1)
+        if -1 not in self._models:
+            self._models[-1] = self._fit(None, self._for_search(size))
+        (model, X), own = self._models[-1], self._cut.tested_from(first, last).astype(np.intp)
+        distances, indices = nearest_in_any_order(model, take_rows(X, own), size + 2)
+        is_other = indices != own[:, None]
+        is_other[is_other.all(axis=1), -1] = False  # many rows that are equal to this one
+        shape = len(own), size + 1
+        rows = self._listed(
+            model, size, distances[is_other].reshape(shape), indices[is_other].reshape(shape)
+        )
+        # Products of rows are rounded in another way than those of the single row in a fit.
+        if distances.dtype == np.float32:
+            Lists.of(rows).n_known[:] = 0
+        if not is_tree(model):
+            Lists.of(rows).product[:] = _EPS * max(1, row_norms(X, squared=True).max())
+        return rows
+
+    def _listed(
+        self, model: Any, size: int, distances: np.ndarray, neighbors: np.ndarray
+    ) -> np.ndarray:
+        """Return the neighbours that are known of some rows, as ``Lists`` has them."""
+        rows = np.zeros((len(distances), _HEAD + 2 * (self._most + 1)))
+        lists = Lists.of(rows)
+        lists.n_known[:], lists.share[:] = size, _NEAR if is_tree(model) else 0
+        lists.are_single[:] = distances.dtype == np.float32
+        lists.distances[:] = np.inf
+        lists.distances[:, : size + 1], lists.neighbors[:, : size + 1] = distances, neighbors
+        return rows
+
+    def _most_known(self, n_trained: int) -> int:
+        """Return for how many neighbours a fold is searched.
+
+        For more than half of the rows algorithm="auto" is brute force.
+        """
+        return max(0, min(self._most, n_trained // 2 - 1))
+
+    def _for_search(self, size: int) -> dict[str, Any]:
+        return {"n_neighbors": max(1, size), "weights": "uniform"}
+
+    def _model(self, chunk: int) -> tuple[Any, Any]:
+        """Return a fold's fitted estimator and its test rows; some are held for ``_ask``."""
+        if chunk in self._models:
+            return self._models[chunk]
+        size = self._most_known(len(self._cut.split(chunk).train_rows()))
+        model, X = self._fit(chunk, self._for_search(size))
+        n_bytes = 8 * model.n_samples_fit_ * model.n_features_in_
+        if n_bytes * (1 + len(self._models)) <= _MOST_BYTES:
+            self._models[chunk] = model, X
+        return model, X
+
+    def _places(self, chunk: int) -> np.ndarray:
+        """Return where the prepared test rows of a chunk are in the order of the splitter."""
+        rows = self._cut.test_rows(chunk)
+        if not isinstance(self._cut, Folds):
+            return np.arange(len(rows))
+        sorter = np.argsort(rows)
+        return sorter[
+            np.searchsorted(rows, self._cut.tested_from(chunk, chunk + 1), sorter=sorter)
+        ]
+
+    def _unknown(self, lists: Lists) -> np.ndarray:
+        """Return which rows have more neighbours than are known, (n_points, n_rows).
+
+        Rounding may also be too large for the inverse of a distance.
+        """
+        are_weighted = np.array([one["weights"] == "distance" for one in self._points])
+        is_rounded = lists.distances[:, 0] ** 2 < _ROUNDED * lists.product.T
+        sizes = self._sizes[:, None]
+        return (sizes < 1) | (sizes > lists.n_known) | (are_weighted[:, None] & is_rounded)
+
+    def _choices(self, lists: Lists, values: np.ndarray) -> Choices:
+        """Return where scikit-learn's choice among equal distances matters."""
+        n_chosen = np.zeros(lists.distances.shape, int)
+        is_ordered = np.zeros(n_chosen.shape, bool)
+        ties = lists.ties()
+        rows = np.flatnonzero(ties.any(axis=1))
+        if not len(rows):
+            return n_chosen, is_ordered
+        ties, values = ties[rows], values[rows].reshape(len(rows), values.shape[1], -1)
+        is_mixed = np.zeros(values.shape[:2], bool)
+        is_mixed[:, 1:] = ties & (values[:, 1:] != values[:, :-1]).any(axis=2)
+        is_mixed[:, 1:] |= ties & ~np.isfinite(lists.distances[rows, 1:])
+        is_ordered[rows] = np.logical_or.accumulate(is_mixed, axis=1)
+        is_mixed[:, -1] |= ties[:, -1]  # equal distances may follow behind the list
+        is_first = np.insert(~ties, 0, True, axis=1)
+        of_runs = np.logical_or.reduceat(is_mixed.ravel(), np.flatnonzero(is_first))
+        is_split = ties & of_runs[np.cumsum(is_first) - 1].reshape(is_first.shape)[:, :-1]
+        places = np.arange(is_first.shape[1])
+        n_tied = 1 + places - np.maximum.accumulate(places * is_first, axis=1)
+        n_chosen[rows, :-1] = n_tied[:, :-1] * is_split
+        return n_chosen, is_ordered
+
+    def _votes(
+        self, values: np.ndarray, distances: np.ndarray, numbers: Sequence[int], choices: Choices
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what points say of rows by their nearest neighbours.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_rows, n_neighbors) or (n_rows, n_neighbors, n_targets)
+            The targets of the neighbours, in the order of the distances.
+        distances : ndarray of shape (n_rows, n_neighbors)
+        numbers : sequence of int
+            Those of the points.
+        choices : Choices
+
+        Returns
+        -------
+        outputs : ndarray of shape (n_points, n_rows, width)
+        doubts : ndarray of shape (n_points, n_rows)
+            Where another choice among equal distances, or another order, may say something else.
+        """
+        outputs = np.empty((len(numbers), len(values), self._width))
+        doubts = np.zeros(outputs.shape[:2], bool)
+        votes = self._means if self._classes is None else self._of_classes
+        for weighting in ("uniform", "distance"):
+            at: dict[int, list[int]] = {}
+            for place, number in enumerate(numbers):
+                if (self._points[number]["weights"] or "uniform") == weighting:
+                    size = min(int(self._sizes[number]), values.shape[1])
+                    at.setdefault(size, []).append(place)
+            if at:
+                sizes = sorted(at)
+                weights = None if weighting == "uniform" else _inverses(distances)
+                of_sizes = votes(values, weights, sizes, choices)
+                for size, of_size in zip(sizes, of_sizes, strict=True):
+                    outputs[at[size]], doubts[at[size]] = of_size
+        return outputs, doubts
+
+    def _means(
+        self, values: np.ndarray, weights: np.ndarray | None, sizes: list[int], choices: Choices
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield mean targets, summed in scikit-learn's order, and doubts for each size."""
+        n_chosen, is_ordered = choices
+        values = values.reshape(*values.shape[:2], -1)
+        is_exact = weights is None and self._is_exact
+        totals = np.cumsum(values, axis=1) if is_exact else values
+        of_targets = np.ascontiguousarray(np.moveaxis(values, 2, 0))
+        products = of_targets if weights is None else of_targets * weights
+        for size in sizes:
+            doubts = (n_chosen[:, size - 1] > 0) | is_ordered[:, size - 1]
+            if weights is not None:
+                with np.errstate(invalid="ignore"):
+                    sums = products[:, :, :size].sum(axis=2)
+                    yield (sums / weights[:, :size].sum(axis=1)).T, doubts
+            elif is_exact:  # sums are the same in any order
+                yield totals[:, size - 1] / size, n_chosen[:, size - 1] > 0
+            else:
+                yield values[:, :size].mean(axis=1), doubts
+
+    def _of_classes(
+        self, codes: np.ndarray, weights: np.ndarray | None, sizes: list[int], choices: Choices
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield classes or their probabilities, and doubts for each size."""
+        assert self._classes is not None
+        votes = np.zeros((len(self._classes), len(codes)))
+        cells = codes.astype(np.intp) * len(codes) + np.arange(len(codes))[:, None]
+        done = 0
+        for size in sizes:
+            new = np.s_[:, done:size]
+            by = 1.0 if weights is None else weights[new].ravel()
+            np.add.at(votes.reshape(-1), cells[new].ravel(), by)  # in the order of the neighbours
+            done, chosen = size, choices[0][:, size - 1]
+            outputs, doubts = np.empty((len(codes), self._width)), np.zeros(len(codes), bool)
+            for method, columns in self._columns.items():
+                if method == "predict_proba":
+                    of_rows = np.ascontiguousarray(votes.T)
+                    totals = of_rows.sum(axis=1)
+                    with np.errstate(invalid="ignore"):
+                        outputs[:, columns] = of_rows / totals[:, None]
+                    doubts |= ~(totals > 0) | (chosen > 0)
+                    continue
+                # Of equal votes argmax takes the first class, as scikit-learn does. Another choice
+                # takes votes from this class at most, and gives them to another one.
+                outputs[:, columns.start] = votes.argmax(axis=0)
+                rows = np.flatnonzero(chosen) if weights is None else slice(None)
+                vote = 1.0 if weights is None else weights[:, size - 1] * (1 + _NEAR * size)
+                least = votes[:, rows].max(axis=0) * (1 - _NEAR) - (2 * chosen * vote)[rows]
+                doubts[rows] |= np.count_nonzero(votes[:, rows] >= least, axis=0) != 1
+            yield outputs, doubts
+
+    def _ask(self, chunk: int, lists: Lists, outputs: np.ndarray, doubts: np.ndarray) -> None:
+        """Let the estimator itself answer for the rows of a chunk that are in doubt."""
+        places = self._places(chunk)
+        are_new = (self._sizes > lists.n_known[0]) | (self._sizes < 1)
+        for number in np.flatnonzero(are_new).tolist():
+            outputs[number] = self._answer(*self._fit(chunk, self._points[number]))[places]
+        asked = np.flatnonzero(doubts.any(axis=1) & ~are_new)
+        if not len(asked):
+            return
+        model, X = self._model(chunk)
+        sizes, train = self._sizes[asked], self._cut.split(chunk).train_rows()
+        order = np.argsort(places)  # in the order of the splitter
+        known = lists.distances[order, : int(lists.n_known[0]) + 1]
+        search, in_tree = part_search(model, X), is_tree(model)
+        if not in_tree and len(places) < TILE:  # rounded in another way than a whole tile
+            search = None
+        if search is not None and not in_tree:
+            at = whole_tiles(places[doubts[asked].any(axis=0)])
+            if not np.array_equal(search(take_rows(X, at), known.shape[1])[0], known[at]):
+                search = None
+        for size in np.unique(sizes).tolist():
+            numbers, is_same = asked[sizes == size], False
+            if search is not None:
+                at = places[doubts[numbers].any(axis=0)]
+                at = at if in_tree else whole_tiles(at)
+                distances, indices = search(take_rows(X, at), size)
+                is_same = np.array_equal(distances, known[at, :size])
+            if not is_same:  # a part of the test rows is rounded in another way than all of them
+                at = np.arange(len(places))
+                distances, indices = nearest_by_model(model, X, size)
+            rows = order[at]
+            if in_tree or _openmp_effective_n_threads() == 1:  # else responses differ
+                none, values = np.zeros(distances.shape, int), self._y[train[indices]]
+                votes, are_close = self._votes(
+                    values, distances, numbers.tolist(), (none, none > 0)
+                )
+                outputs[np.ix_(numbers, rows)] = votes
+                numbers = numbers[are_close.any(axis=1)]
+            for number in numbers.tolist():
+                model.set_params(**self._points[number])
+                outputs[number, rows] = self._answer(model, take_rows(X, at))
+
+    def _fit_and_answer(self, chunk: int) -> np.ndarray:
+        """Return what the only point says of a chunk."""
+        return self._answer(*self._fit(chunk, self._points[0]))[self._places(chunk)]
+
+    def _answer(self, model: Any, X: Any) -> np.ndarray:
+        """Return what a fitted estimator says of rows, (n_rows, width)."""
+        outputs = np.zeros((X.shape[0], self._width))
+        for method, columns in self._columns.items():
+            with foreign_code():
+                response = getattr(model, method)(X)
+            if self._classes is None:
+                outputs[:, columns] = response.reshape(len(outputs), -1)
+            elif method == "predict":
+                outputs[:, columns.start] = predicted_codes(response, self._classes)
+            else:
+                codes = np.searchsorted(self._classes, model.classes_)
+                outputs[:, columns.start + codes] = response
+        return outputs
+
+
+def _inverses(distances: np.ndarray) -> np.ndarray:
+    """Return the weights "distance"; beside neighbours at distance 0, all others have none."""
+    with np.errstate(divide="ignore"):
+        weights = 1 / distances
+    are_infinite = np.isinf(weights)
+    return np.where(are_infinite.any(axis=1, keepdims=True), are_infinite, weights)
+
+
+def _are_multiples(values: np.ndarray, n_bits: float) -> bool:
+    """Return whether values have no more than ``n_bits`` binary digits behind the point."""
+    scaled = np.ldexp(np.asarray(values, np.float64), int(min(n_bits // 1, 512)))
+    return np.array_equal(scaled, np.rint(scaled))
