@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 import pickle
 
 import numpy as np
@@ -185,7 +186,7 @@ def growth_of(tree, X, y, n_folds=10, weights=None):
     targets, classes = tree._targets(y)
     bounds = np.arange(n_folds + 1) * len(targets) // n_folds
     rows = BinnedRows(binning.bins(table), binning, targets, classes, bounds, weights)
-    return tree.growth(rows)
+    return partial(grow_forest, tree, rows, seed=tree.seed())
 
 
 @pytest.mark.parametrize(*pairs(n_folds=[2, 3, 10], weighted=[False, True], kind=TREES))
@@ -194,10 +195,9 @@ def test_a_forest_is_the_trees_grown_alone(kind, weighted, n_folds):
     X, y = rows_for(tree, missing=0.1, with_category=True)
     weights = weights_for(len(y)) if weighted else None
     growth = growth_of(tree, X, y, n_folds, weights)
-    folds = range(n_folds)
     limits = Limits.of(tree)
-    together = grow_forest(growth, limits, folds)
-    alone = grow_forest(growth, limits, folds, together=False)
+    together = growth(limits)
+    alone = growth(limits, together=False)
     for number in range(n_folds + 1):
         assert_equal_trees(together, alone, number)
     assert together.numbers[3] <= together.numbers[4] == alone.numbers[4]
@@ -209,9 +209,9 @@ def test_threads_change_no_bit(kind):
     tree = TREES[kind]
     X, y = rows_for(tree, missing=0.1, with_category=True)
     growth = growth_of(tree, X, y, 10, weights_for(len(y)))
-    one = grow_forest(growth, Limits(), range(10))
+    one = growth(Limits())
     for n_jobs in (2, 4):
-        other = grow_forest(growth, Limits(), range(10), n_jobs=n_jobs)
+        other = growth(Limits(), n_jobs=n_jobs)
         assert len(other.records) == len(one.records)
         for name in set(one.records.dtype.names) - {"node", "left_set"}:
             np.testing.assert_array_equal(other.records[name], one.records[name])
@@ -229,8 +229,8 @@ def test_more_folds_than_are_grown_together():
     tree = HistTreeClassifier(random_state=0)
     X, y = rows_for(tree)
     growth = growth_of(tree, X, y, 150)
-    together = grow_forest(growth, Limits(), range(150))
-    alone = grow_forest(growth, Limits(), range(150), together=False)
+    together = growth(Limits())
+    alone = growth(Limits(), together=False)
     for number in range(151):
         assert_equal_trees(together, alone, number)
 
@@ -330,10 +330,10 @@ def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
     tree = TREES[kind]
     X, y = rows_for(tree, missing=0.05, with_category=True)
     growth = growth_of(tree, X, y, 5)
-    forest = grow_forest(growth, Limits(), range(5))
+    forest = growth(Limits())
     for settings in settings_at_random(70):
         limits = Limits.of(clone(tree).set_params(**settings))
-        own = grow_forest(growth, limits, range(5))
+        own = growth(limits)
         assert forest.covers(limits)
         leaves, others = forest.ends(limits)[1], own.ends(limits)[1]
         for number in range(6):
@@ -348,9 +348,9 @@ def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
 def test_a_node_of_min_samples_split_rows_is_split(kind, n_rows):
     tree = TREES[kind]
     growth = growth_of(tree, *rows_for(tree), 3)
-    forest = grow_forest(growth, Limits(), range(3))
+    forest = growth(Limits())
     limits = Limits(min_samples_split=n_rows)
-    own = grow_forest(growth, limits, range(3))
+    own = growth(limits)
     is_leaf = own.records["left"] < 0
     assert np.all(own.records["n_rows"][~is_leaf] >= n_rows)
     assert len(forest.ends(limits)[1]) == np.count_nonzero(is_leaf)
@@ -359,7 +359,7 @@ def test_a_node_of_min_samples_split_rows_is_split(kind, n_rows):
 def test_what_a_forest_covers():
     tree = HistTreeClassifier(random_state=0)
     X, y = rows_for(tree)
-    forest = grow_forest(growth_of(tree, X, y, 5), Limits(4, 10, 1e-3), range(5))
+    forest = growth_of(tree, X, y, 5)(Limits(4, 10, 1e-3))
     assert forest.covers(Limits(4, 10, 1e-3)) and forest.covers(Limits(2, 0.5, 1.0, 3.0))
     assert not forest.covers(Limits(5, 10, 1e-3))
     assert not forest.covers(Limits(4, 9, 1e-3)) and not forest.covers(Limits(4, 0.001, 1e-3))

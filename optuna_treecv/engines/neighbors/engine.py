@@ -264,10 +264,8 @@ class NeighborFolds(Family):
         points = [last_step(candidate) for candidate in candidates]
         self._at = {repr(self._values(points[0])): self._folds.estimator}
         # So many neighbours are searched for, or as many as a point has.
-        searched, memory = (
-            request.cross_validation.search.ends,
-            request.cross_validation.shared.memory,
-        )
+        searched = request.cross_validation.search.ends
+        memory = request.cross_validation.shared.memory
         ends = searched.get(f"{parts.prefix}n_neighbors", ())
         if not searched and memory is not None:
             # A callable suggests, so that trials are known one by one: most search no further.

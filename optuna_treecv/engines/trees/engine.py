@@ -137,8 +137,8 @@ class ForestPlan(Plan):
             forest, is_new = self.forest_for(candidate, repeat, rows)
             n_needed = round(forest.share_read * n_standard)
         else:
-            growth, n_threads = candidate.growth(rows), request.settings.n_threads
-            forest = grow_forest(growth, limits, range(growth.n_folds), False, n_threads)
+            seed, n_threads = candidate.seed(rows.seed), request.settings.n_threads
+            forest = grow_forest(candidate, rows, limits, seed, False, n_threads)
             is_new, n_needed = True, n_standard
         sink.cost.n_updates += n_needed if is_new else 0
         first = int(rows.bounds[0])
@@ -159,10 +159,9 @@ class ForestPlan(Plan):
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the trees of the folds."""
         rows, _ = rows_of(self.request.cross_validation, candidate, repeat)
-        limits = Limits.of(candidate)
-        growth = candidate.growth(rows)
-        n_threads = self.request.settings.n_threads
-        forest = grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
+        limits, n_threads = Limits.of(candidate), self.request.settings.n_threads
+        seed = candidate.seed(rows.seed)
+        forest = grow_forest(candidate, rows, limits, seed, n_jobs=n_threads)
         prepared = respond(forest, forest.ends(limits)[1], method)
         labels = rows.classes if method == "predict" else None
         return in_given_order(prepared, repeat.cut.order, labels)
@@ -199,19 +198,19 @@ class ForestPlan(Plan):
         self, candidate: Candidate, repeat: Repeat, rows: BinnedRows
     ) -> tuple[Trees, bool]:
         """Return a forest with the trees under a candidate's limits, and whether it is new."""
-        cross_validation, growth = self.request.cross_validation, candidate.growth(rows)
+        cross_validation, seed = self.request.cross_validation, candidate.seed(rows.seed)
         of_candidate, n_threads = Limits.of(candidate), self.request.settings.n_threads
 
         def grow(smaller: Trees | None) -> Trees:
             limits = _mild_limits(of_candidate, cross_validation.search.ends, smaller)
-            return grow_forest(growth, limits, range(growth.n_folds), n_jobs=n_threads)
+            return grow_forest(candidate, rows, limits, seed, n_jobs=n_threads)
 
         of_sums = self.kept(candidate, repeat).of_sums
         # A forest is large and soon grown again, so no store keeps it.
         cache = cross_validation.shared.memory
         if cache is None or not of_sums:
             return grow(None), True
-        key, smaller = Key(of_sums, b"", b"", b"forest %d" % growth.seed), None
+        key, smaller = Key(of_sums, b"", b"", b"forest %d" % seed), None
         while (kept_forest := cache.claim(key)) is not None:
             if kept_forest.covers(of_candidate):
                 return kept_forest, False

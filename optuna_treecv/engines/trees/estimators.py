@@ -31,7 +31,6 @@ from sklearn.utils.validation import validate_data
 
 from optuna_treecv.engines.trees.forest import BinnedRows
 from optuna_treecv.engines.trees.forest import Forest
-from optuna_treecv.engines.trees.forest import ForestGrowth
 from optuna_treecv.engines.trees.forest import grow_forest
 from optuna_treecv.engines.trees.forest import Limits
 from optuna_treecv.engines.trees.forest import Tree
@@ -114,12 +113,6 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         table = ColumnTable(X, is_categorical)
         return table, find_binning(table, is_categorical, self.max_bins, rows)
 
-    def growth(self, rows: BinnedRows) -> ForestGrowth:
-        """Return what trees are grown from."""
-        of_leaves = self.min_samples_leaf, float(self.min_weight_fraction_leaf)
-        factors, seed = self._factors(rows), self.seed(rows.seed)
-        return ForestGrowth(rows, factors, self.criterion, *of_leaves, seed)
-
     def seed(self, default: int | None = None) -> int:
         """Return the seed of ties; ``default`` is that of an evaluation, for random_state=None."""
         if self.random_state is None and default is not None:
@@ -128,7 +121,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
             return _drawn(int(self.random_state))
         return _drawn.__wrapped__(self.random_state)
 
-    def _factors(self, rows: BinnedRows) -> np.ndarray:
+    def factors(self, rows: BinnedRows) -> np.ndarray:
         """Return the weights of classes of each tree, (n_trees, n_classes)."""
         return np.empty((len(rows.bounds), 0))
 
@@ -179,7 +172,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         table, binning = self.find_bins(X, deciding)
         bounds = np.array([len(targets)], np.int64)
         rows = BinnedRows(binning.bins(table), binning, targets, classes, bounds, weights)
-        forest = grow_forest(self.growth(rows), Limits.of(self), [])
+        forest = grow_forest(self, rows, Limits.of(self), self.seed())
         self.take_tree(forest, binning, classes)
         return forest, targets
 
@@ -430,7 +423,7 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
         classes = find_classes(y)
         return as_codes(y, classes), classes
 
-    def _factors(self, rows: BinnedRows) -> np.ndarray:
+    def factors(self, rows: BinnedRows) -> np.ndarray:
         targets, bounds, classes = rows.targets, rows.bounds, rows.classes
         assert classes is not None
         n_classes, n_trees = len(classes), len(bounds)

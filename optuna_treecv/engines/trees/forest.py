@@ -1,7 +1,5 @@
 """The trees of all folds and the tree of all rows, grown once for many settings."""
 
-from collections.abc import Iterator
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from functools import partial
@@ -95,44 +93,21 @@ class BinnedRows:
     score_weights: np.ndarray | None = None
     seed: int | None = None
 
+    @property
+    def n_folds(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def n_trained(self) -> np.ndarray:
+        """The training rows of each tree, that of all rows first."""
+        n_rows = int(self.bounds[-1])
+        return np.concatenate([[n_rows], n_rows - np.diff(self.bounds)])
+
     @cached_property
     def has_missing(self) -> np.ndarray:
         """Whether a row has no value of a feature, (n_features,), uint8."""
         pairs = zip(self.bins, self.binning.n_bins, strict=True)
         return np.array([np.any(bins == n) for bins, n in pairs], np.uint8)
-
-
-class ForestGrowth(NamedTuple):
-    """What a forest is grown from.
-
-    Attributes
-    ----------
-    rows : BinnedRows
-    factors : ndarray of shape (1 + n_folds, n_classes)
-        The weights of classes in the tree of all rows, and in that of each fold.
-    criterion : str
-    min_samples_leaf : int or float
-    min_weight_fraction_leaf : float
-    seed : int
-        Of ties between features.
-    """
-
-    rows: BinnedRows
-    factors: np.ndarray
-    criterion: str
-    min_samples_leaf: int | float
-    min_weight_fraction_leaf: float
-    seed: int
-
-    @property
-    def n_folds(self) -> int:
-        return len(self.rows.bounds) - 1
-
-    @property
-    def n_trained(self) -> np.ndarray:
-        """The training rows of each tree, that of all rows first."""
-        n_rows = int(self.rows.bounds[-1])
-        return np.concatenate([[n_rows], n_rows - np.diff(self.rows.bounds)])
 
 
 @dataclass(frozen=True)
@@ -324,38 +299,44 @@ def _in_rows(count: int | float, n_trained: np.ndarray) -> np.ndarray:
 
 
 def grow_forest(
-    growth: ForestGrowth,
+    estimator: Any,
+    binned: BinnedRows,
     limits: Limits,
-    folds: Sequence[int],
+    seed: int,
     together: bool = True,
     n_jobs: int = 1,
 ) -> Forest:
-    """Grow trees together.
+    """Grow the tree of all rows and those of all folds together.
 
     Parameters
     ----------
-    growth : ForestGrowth
+    estimator : HistTree
+    binned : BinnedRows
     limits : Limits
         ``ccp_alpha`` is not used: pruning comes after growth.
-    folds : sequence of int
-        Those whose trees are grown, after the tree of all rows.
+    seed : int
+        Of ties between features.
     together : bool
         False: each tree alone, for comparison.
     n_jobs : int
         Threads, each of which grows some of the trees together.
     """
-    binned, n_rows = growth.rows, int(growth.rows.bounds[-1])
-    exponents = exponents_of(growth)
+    n_trees, n_rows = 1 + binned.n_folds, int(binned.bounds[-1])
+    exponents, factors = exponents_of(binned), estimator.factors(binned)
     leaf = np.full(n_rows, -1, np.int32)
-    roots = np.empty(1 + growth.n_folds, np.int64)
-    groups = np.zeros(1 + growth.n_folds, np.int64)
-    tree_numbers = [0, *(1 + fold for fold in folds)]
-    most = min(_MOST_TOGETHER, -(-len(tree_numbers) // n_jobs)) if together else 1
-    shares = list(_together(exponents, tree_numbers, most))
+    roots, groups = np.empty(n_trees, np.int64), np.zeros(n_trees, np.int64)
+    most = min(_MOST_TOGETHER, -(-n_trees // n_jobs)) if together else 1
+    shares = [  # trees that can be grown together
+        (exponent, alike[begin : begin + most])
+        for exponent in dict.fromkeys(exponents)
+        for alike in [[tree for tree in range(n_trees) if exponents[tree] == exponent]]
+        for begin in range(0, len(alike), most)
+    ]
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     n_records = n_sets = 0
     n_read = n_alone = 0
-    grown = in_order(n_jobs, partial(_grow, growth, limits), shares)
+    grow_share = partial(_grow, estimator, binned, factors, limits, seed)
+    grown = in_order(n_jobs, grow_share, shares)
     for group, ((_, trees), of_share) in enumerate(zip(shares, grown, strict=True)):
         records, sums, sets, ends, n_visits, n_visits_alone = of_share
         groups[trees] = group
@@ -373,7 +354,6 @@ def grow_forest(
     records, sums, sets = (
         np.concatenate(some) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)
     )
-    roots = roots[tree_numbers]
     order, sizes = np.empty((2, len(records)), np.int32)
     place, arranged = np.empty(len(records) + 1, np.int32), np.empty_like(records)
     arrange(records.view(np.uint8), roots, order, sizes, place, arranged.view(np.uint8))
@@ -386,27 +366,22 @@ def grow_forest(
     sums = sums[order]
     codes = np.empty(0, np.int32)
     if binned.classes is not None:
-        masses = sums[:, sums.shape[1] - growth.factors.shape[1] :]
-        codes = (masses * growth.factors[records["tree"]]).argmax(axis=1).astype(np.int32)
+        masses = sums[:, sums.shape[1] - factors.shape[1] :]
+        codes = (masses * factors[records["tree"]]).argmax(axis=1).astype(np.int32)
     nodes = records, sums, sets, codes, sizes, place[roots].astype(np.int64)
     exponents_and_groups = np.column_stack([np.array(exponents, np.int64), groups])
-    of_trees = growth.factors, exponents_and_groups, growth.n_trained
+    of_trees = factors, exponents_and_groups, binned.n_trained
     numbers = np.array([depth, split, decrease, n_read, n_alone], np.float64)
     return Forest(*nodes, rows, firsts, *of_trees, numbers)
 
 
-def _together(
-    exponents: list[_Exponents], trees: list[int], most: int
-) -> Iterator[tuple[_Exponents, list[int]]]:
-    """Yield the trees that can be grown together."""
-    for exponent in dict.fromkeys(exponents[tree] for tree in trees):
-        alike = [tree for tree in trees if exponents[tree] == exponent]
-        for begin in range(0, len(alike), most):
-            yield exponent, alike[begin : begin + most]
-
-
 def _grow(
-    growth: ForestGrowth, limits: Limits, share: tuple[_Exponents, list[int]]
+    estimator: Any,
+    rows: BinnedRows,
+    factors: np.ndarray,
+    limits: Limits,
+    seed: int,
+    share: tuple[_Exponents, list[int]],
 ) -> tuple[Any, ...]:
     """Grow some trees; return what ``grow`` does, with the ends of rows."""
     (of_weights, of_targets), trees = share
@@ -415,14 +390,13 @@ def _grow(
     if folds:
         first, last = folds[0], folds[-1] + 1
     # The folds between the first and the last are ranges of rows, whether they have a tree or not.
-    rows = growth.rows
     bounds = np.ascontiguousarray(rows.bounds[first : last + 1])
     fold_of_tree = np.array([tree - 1 - first if tree > 0 else -1 for tree in trees], np.int32)
     is_class = rows.classes is not None
     targets = weights = None
-    is_entropy = growth.criterion in ("entropy", "log_loss")
+    is_entropy = estimator.criterion in ("entropy", "log_loss")
     unit = 1 / log(2) if is_entropy else 1.0  # entropy in bits, as in scikit-learn
-    n_trained = growth.n_trained[trees]
+    n_trained = rows.n_trained[trees]
     if rows.weights is not None:
         weights = as_integers(rows.weights, of_weights)
     if not is_class:
@@ -439,26 +413,26 @@ def _grow(
         rows.binning.is_categorical,
         bounds,
         fold_of_tree,
-        np.ascontiguousarray(growth.factors[trees]),
-        _in_rows(growth.min_samples_leaf, n_trained),
+        np.ascontiguousarray(factors[trees]),
+        _in_rows(estimator.min_samples_leaf, n_trained),
         min_split_of(limits.min_samples_split, n_trained),
-        growth.min_weight_fraction_leaf,
+        float(estimator.min_weight_fraction_leaf),
         limits.max_depth,
         limits.min_impurity_decrease,
         is_entropy,
         unit,
-        growth.seed,
+        seed,
         ends,
     )
     return records, sums, sets, ends, n_visits, n_alone
 
 
-def exponents_of(growth: ForestGrowth) -> list[_Exponents]:
+def exponents_of(rows: BinnedRows) -> list[_Exponents]:
     """Return the exponents of the tree of all rows, then of those of all rows but each fold's.
 
     Warn of targets of which the largest is so large that the others lose their digits.
     """
-    rows, n_parts = growth.rows, 1 + growth.n_folds  # those before the first fold, and each fold
+    n_parts = 1 + rows.n_folds  # those before the first fold, and each fold
     bounds, weights = rows.bounds, rows.weights
     targets = None if rows.classes is not None else rows.targets
     if targets is None and weights is None:
