@@ -634,7 +634,7 @@ EXACT_CUTS: dict[str, tuple[Any, list[float]]] = {
 def test_trees_of_one_growth_are_those_of_a_fit(
     space: str, parameter: str, name: str, target: str, is_weighted: bool, results: Any
 ) -> None:
-    """If trees of scikit-learn no longer have ``_prune_tree``, ``cut_of`` must not offer
+    """If trees of scikit-learn no longer have ``_prune_tree``, ``limit_of`` must not offer
     ``ccp_alpha``, so that each of its values grows anew.
     """
     (distribution, values), sizes = EXACT_CUTS[parameter], [3, 9]

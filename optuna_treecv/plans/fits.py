@@ -22,9 +22,9 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import seeded
 from optuna_treecv.plans.fold_task import Beginnings
 from optuna_treecv.plans.fold_task import FoldTask
-from optuna_treecv.rows.checks import as_codes
-from optuna_treecv.rows.checks import as_numbers
-from optuna_treecv.rows.data import in_given_order
+from optuna_treecv.rows.folds import Cut
+from optuna_treecv.rows.targets import as_codes
+from optuna_treecv.rows.targets import as_numbers
 from optuna_treecv.scoring.metrics import Metric
 
 
@@ -40,6 +40,14 @@ def targets_of(request: Request) -> np.ndarray:
     y, classes = request.data.y, request.classes
     codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
     return request.cross_validation.fact("targets as numbers", codes)
+
+
+def along_tree(cut: Cut, chunk: int) -> np.ndarray:
+    """Return where each test row of a fold, in the order of the tree, is in that of the fits."""
+    rows, fitted = cut.tested_from(chunk, chunk + 1), cut.test_rows(chunk)
+    order = np.empty(len(rows), np.intp)
+    order[rows.argsort()] = fitted.argsort()
+    return order
 
 
 def fold_task_of(

@@ -42,13 +42,14 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.core.result import Curve
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.engines.ensembles.growth import BLOCKS
-from optuna_treecv.engines.ensembles.growth import Cut
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import kind_of
 from optuna_treecv.engines.ensembles.growth import Prepared
 from optuna_treecv.engines.ensembles.growth import Taken
-from optuna_treecv.estimators.base import divided
-from optuna_treecv.estimators.base import in_columns
+from optuna_treecv.engines.ensembles.growth import TreeLimit
+from optuna_treecv.estimators.traits import divided
+from optuna_treecv.estimators.traits import in_columns
+from optuna_treecv.plans.fits import along_tree
 from optuna_treecv.plans.fits import fold_task_of
 from optuna_treecv.plans.fits import targets_of
 from optuna_treecv.plans.fold_task import FoldResult
@@ -120,9 +121,9 @@ class Fold:
     ----------
     growth : Growth or None
         None: it has not begun, or was left.
-    scores : dict of (int, Cut) to FoldResult
-        By the number of trees, and how they are cut.
-    outputs : dict of (int, Cut) to list of ndarray of shape (n_test, n_outputs)
+    scores : dict of (int, TreeLimit) to FoldResult
+        By the number of trees, and how they are limited.
+    outputs : dict of (int, TreeLimit) to list of ndarray of shape (n_test, n_outputs)
         What the last of these say of the test rows, by the method.
     oob_scores : dict of int to (float or None)
         By the number of trees.
@@ -133,8 +134,8 @@ class Fold:
     """
 
     growth: Growth | None = None
-    scores: dict[tuple[int, Cut], FoldResult] = field(default_factory=dict)
-    outputs: dict[tuple[int, Cut], list[np.ndarray]] = field(default_factory=dict)
+    scores: dict[tuple[int, TreeLimit], FoldResult] = field(default_factory=dict)
+    outputs: dict[tuple[int, TreeLimit], list[np.ndarray]] = field(default_factory=dict)
     oob_scores: dict[int, float | None] = field(default_factory=dict)
     seconds: float = 0.0
     n_row_bytes: int = 0
@@ -179,19 +180,19 @@ class GrowingFolds:
         responses = [response_of(one, candidate) for one in request.scoring.metrics]
         self._methods = list(dict.fromkeys([*responses, *request.kept_responses]))
         size, searched = prefix + kind.size, request.cross_validation.search.ends
-        self._cut_at: Cut = None
-        self._cuts: list[Cut] = [None]
+        self._limit: TreeLimit = None
+        self._limits: list[TreeLimit] = [None]
         of_last = {name.removeprefix(prefix): values for name, values in searched.items()}
         grid = request.cross_validation.search.grid
         can_share = bool(grid) or len(searched.keys() - {size}) == 1
-        cut = kind.cut_of(last, of_last, request.settings.truncate, can_share)
-        if cut is not None:
-            name, widest = cut
-            self._cut_at = name, getattr(last, name)
+        limit = kind.limit_of(last, of_last, request.settings.truncate, can_share)
+        if limit is not None:
+            name, widest = limit
+            self._limit = name, getattr(last, name)
             of_grid = [(name, value) for value in grid.get(prefix + name, ())]
-            self._cuts = [*dict.fromkeys([*of_grid, self._cut_at])]
+            self._limits = [*dict.fromkeys([*of_grid, self._limit])]
             self._last = clone(self._last).set_params(**{name: widest})
-        shares = size in searched or cut is not None
+        shares = size in searched or limit is not None
         self._name_of_all = self._name_without_size() if shares else b""
         self._most = self._n_trees
         self._asked: Collection[int] = ()
@@ -273,7 +274,7 @@ class GrowingFolds:
                 for old in [*fold.outputs][: -max(1, n_kept)]:
                     del fold.outputs[old]
             if self._request.needs_predictions and not self._is_best and end == self._most:
-                key = self._n_trees, self._cut_at
+                key = self._n_trees, self._limit
                 fold.outputs = {key: self._outputs_of(chunk, *key)}
         fold.seconds += perf_counter() - began
         for block in self._ends:
@@ -284,21 +285,21 @@ class GrowingFolds:
         if not self._is_best and end == self._most:
             self._release(chunk)
 
-    def _grown(self, fold: Fold, end: int) -> Iterator[tuple[int, Cut]]:
-        """Grow an ensemble; yield the numbers of trees and the cuts to be scored then."""
+    def _grown(self, fold: Fold, end: int) -> Iterator[tuple[int, TreeLimit]]:
+        """Grow an ensemble; yield the numbers of trees and the limits to be scored then."""
         growth = fold.growth
         assert growth is not None
         wanted = range(1, end + 1) if self._is_best else sorted({end, *self._asked})
         for n_trees in wanted:  # of trees that were there before
-            if n_trees <= growth.n_trees and (n_trees, self._cut_at) not in fold.scores:
-                yield n_trees, self._cut_at
+            if n_trees <= growth.n_trees and (n_trees, self._limit) not in fold.scores:
+                yield n_trees, self._limit
         # Forests find out-of-bag scores at the end of each fit, for all their trees.
         steps = wanted if getattr(growth.estimator, "oob_score", False) else ()
         for step in [*([] if self._is_best else steps), end]:
             for n_trees in growth.grow(step, wanted) if step > growth.n_trees else ():
                 if n_trees in wanted:
                     fold.oob_scores[n_trees] = growth.oob_score if n_trees == step else None
-                    yield from product([n_trees], self._cuts)
+                    yield from product([n_trees], self._limits)
 
     # What is kept so that a trial that was killed goes on: a fold after a block of trees.
 
@@ -322,7 +323,7 @@ class GrowingFolds:
 
     def _is_block_known(self, chunk: int, end: int) -> bool:
         scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
-        is_here = (end, self._cut_at) in scores
+        is_here = (end, self._limit) in scores
         if is_here or not sizes or not self._kept.name:
             return is_here
         shape = len(self._request.scoring.metrics), (0, 0)
@@ -331,13 +332,13 @@ class GrowingFolds:
         if numbers is None:
             return False
         for size, of_one in zip(sizes, numbers.reshape(-1, n_numbers), strict=True):
-            scores[size, self._cut_at] = FoldResult.of(of_one, *shape)
+            scores[size, self._limit] = FoldResult.of(of_one, *shape)
         return True
 
     def _keep(self, chunk: int, end: int) -> None:
         """Keep the scores of a fold after a block of trees; to find them, all must grow again."""
         scores, sizes = self._folds[chunk].scores, self._sizes_of_block(end)
-        results = [scores[size, self._cut_at] for size in sizes]
+        results = [scores[size, self._limit] for size in sizes]
         metrics = self._request.scoring.metrics
         if self._kept.name and sizes and all(are_known(metrics, one.scores) for one in results):
             numbers = [one.numbers() for one in results]
@@ -374,7 +375,7 @@ class GrowingFolds:
         fold.outputs = {}
         if fold.growth is not None:
             fold.growth.forget_rows()
-            fold.growth.take = _none_to_take
+            vars(fold.growth).pop("take", None)  # it would hold the request
         memory.keep(("growth", self._name_of_all, chunk), fold, fold.seconds)
 
     def _held(self, chunk: int) -> Fold | None:
@@ -435,15 +436,15 @@ class GrowingFolds:
         """The test rows of each fold, in the order of its fit."""
         return [self._cut.test_rows(chunk) for chunk in range(self._cut.n_folds)]
 
-    def _outputs_of(self, chunk: int, n_trees: int, cut: Cut) -> list[np.ndarray]:
+    def _outputs_of(self, chunk: int, n_trees: int, limit: TreeLimit) -> list[np.ndarray]:
         """Return what the first trees of a fold say of its test rows, by the method."""
         fold, classes, columns = self._folds[chunk], self._request.classes, []
-        if (n_trees, cut) in fold.outputs:
-            return fold.outputs[n_trees, cut]
+        if (n_trees, limit) in fold.outputs:
+            return fold.outputs[n_trees, limit]
         assert fold.growth is not None
         fold.growth.take = partial(self._take, chunk)
         for method in self._methods:
-            said = without_single_column(fold.growth.respond(method, n_trees, cut))
+            said = without_single_column(fold.growth.respond(method, n_trees, limit))
             if method == "predict" and classes is not None:
                 said = predicted_codes(said, classes)
             columns.append(in_columns(said, method, self._candidate, classes, 1))
@@ -471,11 +472,11 @@ class GrowingFolds:
         sizes = np.arange(1, end + 1) if self._is_best else np.array([end])
         first = self._request.scoring.optimized[0]
         folds = self._folds[:n_folds]
-        keys = [(size, self._cut_at) for size in sizes.tolist()]
+        keys = [(size, self._limit) for size in sizes.tolist()]
         scores = [[one.scores[key].scores[first] for key in keys] for one in folds]
         curve = Curve.of(np.array(scores), sizes, self._sign, self._patience)
         known = [one for fold in folds if (one := fold.oob_scores.get(end)) is not None]
-        if len(known) == n_folds and self._cut_at is None and not self._is_best:
+        if len(known) == n_folds and self._limit is None and not self._is_best:
             curve = replace(curve, oob_score=float(np.mean(known)))
         self._curve = curve
         self._n_noted = n_folds
@@ -486,11 +487,11 @@ class GrowingFolds:
         """Return whether the outputs of so many trees are known or can be computed."""
         fold = self._folds[chunk]
         has_grown = fold.growth is not None and fold.growth.n_trees >= n_trees
-        return has_grown or (n_trees, self._cut_at) in fold.outputs
+        return has_grown or (n_trees, self._limit) in fold.outputs
 
     def _row_scores(self, n_trees: int) -> RowScores:
         """Return the scores of the test rows of the first fold."""
-        tested = self._tested(0, [self._outputs_of(0, n_trees, self._cut_at)])
+        tested = self._tested(0, [self._outputs_of(0, n_trees, self._limit)])
         scores = RowScores(len(tested), tested.weights is not None)
         scores.add(self._scorer.of_rows(tested), tested.weights)
         return scores
@@ -515,9 +516,7 @@ class GrowingFolds:
 
     def _along_tree(self, chunk: int, rows: TestedRows) -> TestedRows:
         """Return the test rows of a fold in the order in which all rows are kept."""
-        order = np.empty(len(rows), np.intp)
-        tested = self._cut.tested_from(chunk, chunk + 1)
-        order[tested.argsort()] = self._cut.test_rows(chunk).argsort()
+        order = along_tree(self._cut, chunk)
         weights = None if rows.weights is None else rows.weights[order]
         targets = np.asarray(rows.targets)[order]
         return replace(rows, outputs=rows.outputs[order], targets=targets, weights=weights)
@@ -530,19 +529,15 @@ class GrowingFolds:
         assert self._curve is not None
         n_trees = self._curve.best
         for chunk in range(*part):
-            known = self._folds[chunk].scores[n_trees, self._cut_at]
+            known = self._folds[chunk].scores[n_trees, self._limit]
             is_needed = request.pools or request.needs_rows
             if is_needed and not self._has_outputs(chunk, n_trees):
                 self._grow_one(n_trees if self._is_best else self._most, chunk)
             rows = None
             if request.needs_predictions and self._has_outputs(chunk, n_trees):
-                outputs = self._outputs_of(chunk, n_trees, self._cut_at)
+                outputs = self._outputs_of(chunk, n_trees, self._limit)
                 rows = self._along_tree(chunk, self._tested(chunk, [outputs]))
             diverged = np.array([known.has_diverged])
             scores = FoldScores(known.scores[:, None], diverged, known.spreads[:, :, None])
             n_needed = self._cut.n_trained if chunk == 0 else 0
             yield TestedFolds(0, Node(chunk, chunk + 1), n_needed, rows, scores)
-
-
-def _none_to_take() -> Taken:
-    raise AssertionError("an ensemble that waits for another trial needs no rows")

@@ -12,6 +12,7 @@ from typing import ClassVar
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
 # By the package of an estimator's class: the module here that knows how such ensembles grow.
 _MODULES = {"lightgbm": "lightgbm", "xgboost": "xgboost", "sklearn": "sklearn"}
@@ -24,7 +25,7 @@ BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 LEAF_BYTES = 100
 
 # A parameter of trees and its value; None: trees are as they were grown.
-Cut = tuple[str, Any] | None
+TreeLimit = tuple[str, Any] | None
 
 
 class Taken(NamedTuple):
@@ -81,6 +82,8 @@ class Growth(ABC):
         Whether each tree is grown on what those before it have left.
     blocks : list of int
         After so many trees it is left for a while.
+    of_patience : tuple of str
+        The names of the parameter that says after how many trees without a better score it ends.
     n_trees : int
         The trees so far, of one class where there are several.
     oob_score : float or None
@@ -91,6 +94,7 @@ class Growth(ABC):
     is_boosted: ClassVar[bool] = True
     oob_score: float | None = None
     blocks: ClassVar[list[int]] = BLOCKS
+    of_patience: ClassVar[tuple[str, ...]] = ()
     n_trees = 0
 
     def __init__(self, estimator: Any, prepared: Any, take: Callable[[], Taken]) -> None:
@@ -104,9 +108,9 @@ class Growth(ABC):
         """Return why an estimator is only fitted as a whole, a clause; "" if it can grow."""
 
     @classmethod
-    def cut_of(
+    def limit_of(
         cls, estimator: Any, searched: Mapping[str, Any], truncate: bool, can_share: bool
-    ) -> Cut:
+    ) -> TreeLimit:
         """Return the parameter whose values are had from the largest trees, and its value there.
 
         Parameters
@@ -129,12 +133,18 @@ class Growth(ABC):
     @classmethod
     def patience(cls, estimator: Any) -> int | None:
         """Return after how many trees without a better score it would end; None: never."""
-        return None
+        given = cls._patience_given(estimator).values()
+        return next(filter(None, given), None)
 
     @classmethod
     def without_patience(cls, estimator: Any) -> Any:
         """Return a clone that does not end early."""
-        return estimator
+        return clone(estimator).set_params(**dict.fromkeys(cls._patience_given(estimator)))
+
+    @classmethod
+    def _patience_given(cls, estimator: Any) -> dict[str, Any]:
+        parameters = estimator.get_params()
+        return {name: parameters[name] for name in cls.of_patience if name in parameters}
 
     @classmethod
     def settings(cls, estimator: Any, facts: Any) -> Mapping[str, Any]:
@@ -178,15 +188,17 @@ class Growth(ABC):
         """
 
     @abstractmethod
-    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
+    def respond(
+        self, method: str, n_trees: int | None = None, limit: TreeLimit = None
+    ) -> np.ndarray:
         """Return the response to the test rows of the first trees; None: of all so far.
 
         Parameters
         ----------
         method : {"predict", "predict_proba", "decision_function"}
         n_trees : int or None
-        cut : (str, object) or None
-            A value of the parameter of ``cut_of``: its trees are cut from those that are there.
+        limit : (str, object) or None
+            A value of the parameter of ``limit_of``: its trees are cut from those that are there.
 
         Returns
         -------

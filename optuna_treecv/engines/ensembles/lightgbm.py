@@ -14,16 +14,15 @@ from lightgbm import LGBMClassifier
 from lightgbm import LGBMRegressor
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.utils import check_array
 from sklearn.utils.class_weight import compute_sample_weight
 
-from optuna_treecv.engines.ensembles.growth import Cut
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import LEAF_BYTES
 from optuna_treecv.engines.ensembles.growth import Prepared
 from optuna_treecv.engines.ensembles.growth import response_of
 from optuna_treecv.engines.ensembles.growth import Taken
+from optuna_treecv.engines.ensembles.growth import TreeLimit
 
 # Other names of parameters that the estimators themselves take care of.
 _SIZES = frozenset(
@@ -59,6 +58,8 @@ _MOST_NUMBERS = 2**22
 class LightGBMGrowth(Growth):
     """A booster that is held open, and asked after each tree."""
 
+    of_patience = _PATIENCE
+
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
         train, test, self._classes = prepared
@@ -89,19 +90,6 @@ class LightGBMGrowth(Growth):
             if named := sorted(names & set(parameters)):
                 return f"{named[0]} is given, which stands for other parameters"
         return ""
-
-    @classmethod
-    def patience(cls, estimator: Any) -> int | None:
-        """Return ``early_stopping_round``, by any of its names."""
-        parameters = estimator.get_params()
-        given = [parameters[name] for name in _PATIENCE if parameters.get(name)]
-        return given[0] if given else None
-
-    @classmethod
-    def without_patience(cls, estimator: Any) -> Any:
-        """Return a clone that does not ask for early stopping."""
-        parameters = estimator.get_params()
-        return clone(estimator).set_params(**{n: None for n in _PATIENCE if n in parameters})
 
     @classmethod
     def facts(cls, taken: Taken) -> np.ndarray:
@@ -172,7 +160,9 @@ class LightGBMGrowth(Growth):
         leaves = self.estimator.num_leaves * (1 if self._classes is None else len(self._classes))
         return LEAF_BYTES * leaves * self.n_trees
 
-    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
+    def respond(
+        self, method: str, n_trees: int | None = None, limit: TreeLimit = None
+    ) -> np.ndarray:
         """Return what the booster says of the test rows."""
         n_trees, is_raw = n_trees or self.n_trees, method == "decision_function"
         if n_trees == self.n_trees and self._is_noted and not is_raw:

@@ -25,10 +25,10 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.utils import check_array
 
 from optuna_treecv.engines.ensembles.growth import BLOCKS
-from optuna_treecv.engines.ensembles.growth import Cut
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import LEAF_BYTES
 from optuna_treecv.engines.ensembles.growth import Taken
+from optuna_treecv.engines.ensembles.growth import TreeLimit
 from optuna_treecv.rows.checks import is_integer
 
 # Of trees whose depth is not limited, the depth that is assumed.
@@ -115,8 +115,16 @@ class BoostedGrowth(WarmGrowth):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended by itself."""
-        return False
+        """Whether no score of the last ``n_iter_no_change`` trees is better by ``tol``."""
+        fitted = self.fitted
+        if self.n_trees == 0 or not getattr(fitted, "do_early_stopping_", False):
+            return False
+        is_apart = fitted.validation_fraction is not None
+        scores = fitted.validation_score_ if is_apart else fitted.train_score_
+        n_last = fitted.n_iter_no_change
+        if len(scores) <= n_last:
+            return False
+        return bool(max(scores[-n_last:]) <= scores[-n_last - 1] + fitted.tol)
 
     @property
     def _n_fitted(self) -> int:
@@ -125,7 +133,9 @@ class BoostedGrowth(WarmGrowth):
             return 0
         return getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
 
-    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
+    def respond(
+        self, method: str, n_trees: int | None = None, limit: TreeLimit = None
+    ) -> np.ndarray:
         """Return what the first trees say."""
         n_trees = min(n_trees or self.n_trees, self._n_fitted)
         n_said, said = self._said.get(method, (0, None))
@@ -147,19 +157,6 @@ class HistGrowth(BoostedGrowth):
 
     size = "max_iter"
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether no score of the last ``n_iter_no_change`` trees is better by ``tol``."""
-        fitted = self.fitted
-        if self.n_trees == 0 or not fitted.do_early_stopping_:
-            return False
-        is_apart = fitted.validation_fraction is not None
-        scores = fitted.validation_score_ if is_apart else fitted.train_score_
-        n_last = fitted.n_iter_no_change
-        if len(scores) <= n_last:
-            return False
-        return bool(max(scores[-n_last:]) <= scores[-n_last - 1] + fitted.tol)
-
 
 class BaggedGrowth(WarmGrowth):
     """Models that do not know of each other, whose answers are averaged.
@@ -171,15 +168,15 @@ class BaggedGrowth(WarmGrowth):
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
-        # By the method and the cut: the sum over the first models, and how many they are.
+        # By the method and the limit: the sum over the first models, and how many they are.
         self._sums: dict[Any, tuple[int, Any]] = {}
         self._test: Any = None
         self._leaves: list[np.ndarray] = []  # of the test rows, by the tree
 
     @classmethod
-    def cut_of(
+    def limit_of(
         cls, estimator: Any, searched: Mapping[str, Any], truncate: bool, can_share: bool
-    ) -> Cut:
+    ) -> TreeLimit:
         """Return the parameter that is had by cuts.
 
         A tree of ``max_leaf_nodes`` is the first nodes of a larger one, as nodes are split best
@@ -225,20 +222,22 @@ class BaggedGrowth(WarmGrowth):
         for self.n_trees in range(first, n_trees + 1):
             yield self.n_trees
 
-    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
+    def respond(
+        self, method: str, n_trees: int | None = None, limit: TreeLimit = None
+    ) -> np.ndarray:
         """Return the mean of what the first models say."""
         n_trees, classes = n_trees or self.n_trees, self.taken.classes
         if method == "predict" and classes is not None:
-            return classes[self.respond("predict_proba", n_trees, cut).argmax(axis=1)]
-        n_summed, total = self._sums.get((method, cut), (0, 0.0))
+            return classes[self.respond("predict_proba", n_trees, limit).argmax(axis=1)]
+        n_summed, total = self._sums.get((method, limit), (0, 0.0))
         if n_summed > n_trees:
             n_summed, total = 0, 0.0
         say = self._said_by_model
         if not hasattr(self.fitted, "estimators_features_"):
-            say = partial(self._said_by_tree, cut=cut)
+            say = partial(self._said_by_tree, limit=limit)
         for number in range(n_summed, n_trees):
             total = total + say(number, method)
-        self._sums[method, cut] = n_trees, total
+        self._sums[method, limit] = n_trees, total
         return total / n_trees
 
     def forget_rows(self) -> None:
@@ -253,7 +252,7 @@ class BaggedGrowth(WarmGrowth):
         one.estimators_features_ = self.fitted.estimators_features_[number : number + 1]
         return getattr(one, method)(self.taken.test)
 
-    def _said_by_tree(self, number: int, method: str, cut: Cut) -> np.ndarray:
+    def _said_by_tree(self, number: int, method: str, limit: TreeLimit) -> np.ndarray:
         """Return the values of the leaves of the test rows in a tree as it is, or as it is cut."""
         if self._test is None:
             self._test = check_array(
@@ -262,7 +261,7 @@ class BaggedGrowth(WarmGrowth):
         for tree in self.fitted.estimators_[len(self._leaves) : number + 1]:
             self._leaves.append(tree.apply(self._test, check_input=False).astype(np.int32))
         one, nodes = self.fitted.estimators_[number], self._leaves[number]
-        name, value = cut or ("", None)
+        name, value = limit or ("", None)
         if name == "ccp_alpha":
             one = copy(one).set_params(ccp_alpha=value)
             one._prune_tree()  # as fit does; it makes a tree of its own

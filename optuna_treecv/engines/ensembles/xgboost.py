@@ -7,19 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from xgboost import Booster
 from xgboost import DMatrix
 from xgboost import QuantileDMatrix
 from xgboost import XGBClassifier
 from xgboost import XGBRegressor
 
-from optuna_treecv.engines.ensembles.growth import Cut
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import LEAF_BYTES
 from optuna_treecv.engines.ensembles.growth import Prepared
 from optuna_treecv.engines.ensembles.growth import response_of
 from optuna_treecv.engines.ensembles.growth import Taken
+from optuna_treecv.engines.ensembles.growth import TreeLimit
 
 # The parameters on which the rows depend that boosters are trained on.
 _OF_ROWS = (
@@ -33,6 +32,8 @@ _AT_ONCE = 16
 
 class XGBoostGrowth(Growth):
     """A booster that is held open, and asked after each tree."""
+
+    of_patience = ("early_stopping_rounds",)
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
@@ -67,16 +68,6 @@ class XGBoostGrowth(Growth):
     def n_trees_of(cls, estimator: Any) -> Any:
         """Return how many trees an estimator asks for; None stands for 100."""
         return estimator.get_num_boosting_rounds()
-
-    @classmethod
-    def patience(cls, estimator: Any) -> int | None:
-        """Return ``early_stopping_rounds``."""
-        return estimator.early_stopping_rounds
-
-    @classmethod
-    def without_patience(cls, estimator: Any) -> Any:
-        """Return a clone that does not ask for early stopping."""
-        return clone(estimator).set_params(early_stopping_rounds=None)
 
     @classmethod
     def settings(cls, estimator: Any, facts: Any) -> Mapping[str, Any]:
@@ -142,7 +133,9 @@ class XGBoostGrowth(Growth):
             self._test, iteration_range=(0, n_trees), validate_features=False
         )
 
-    def respond(self, method: str, n_trees: int | None = None, cut: Cut = None) -> np.ndarray:
+    def respond(
+        self, method: str, n_trees: int | None = None, limit: TreeLimit = None
+    ) -> np.ndarray:
         """Return what the booster says of the test rows."""
         n_trees = n_trees or self.n_trees
         numbers = self._said.get(n_trees)

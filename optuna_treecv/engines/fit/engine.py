@@ -34,6 +34,9 @@ from optuna_treecv.estimators.base import n_columns
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import TreeCVEstimator
 from optuna_treecv.estimators.incremental import is_incremental
+from optuna_treecv.estimators.traits import lay_out
+from optuna_treecv.estimators.traits import name_of
+from optuna_treecv.plans.fits import along_tree
 from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.plans.fits import explained
 from optuna_treecv.plans.fits import fold_task_of
@@ -146,10 +149,8 @@ class _Fits:
                 ("names of folds", repeat.number), lambda: [*map(name_of_fold, range(cut.n_folds))]
             )
         self._fingerprint = data[0].hex() if self._kept.name else ""
-        # Where the columns end of the responses.
         n_targets, classes = self._fold_task.n_targets, self._fold_task.classes
-        widths = [n_columns(one, classes, n_targets) for one in self._methods]
-        self._ends, self._width = np.cumsum(widths, dtype=np.intp), sum(widths)
+        self._columns, self._width = lay_out(self._methods, classes, n_targets)
 
     def results(self) -> Results:
         """Return what names the results of each fold."""
@@ -187,19 +188,16 @@ class _Fits:
     def _predictions(self, chunk: int, responses: np.ndarray) -> TestedRows:
         """Return the test rows of a fold in the order of the tree, with the responses to them."""
         request, fold_task = self._request, self._fold_task
-        rows, fitted = self._cut.tested_from(chunk, chunk + 1), self._cut.test_rows(chunk)
-        order = np.empty(len(rows), np.intp)
-        order[rows.argsort()] = fitted.argsort()
-        targets = None
-        if request.data.y is not None:
-            targets = targets_of(request)[rows]
+        rows = self._cut.tested_from(chunk, chunk + 1)
+        targets = None if request.data.y is None else targets_of(request)[rows]
         weights = None if fold_task.score_weights is None else fold_task.score_weights[rows]
         begins = None if request.cross_validation.tests_single_rows else np.zeros(1, np.intp)
-        return TestedRows(responses[order], self._respond, targets, weights, begins)
+        outputs = responses[along_tree(self._cut, chunk)]
+        return TestedRows(outputs, self._respond, targets, weights, begins)
 
     def _respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return the columns of one response."""
-        columns = np.split(outputs, self._ends, axis=1)[self._methods.index(method)]
+        columns = outputs[:, self._columns[method]]
         return columns[:, 0] if columns.shape[1] == 1 else columns
 
     def events(self, folds: list[int], sink: Sink) -> Generator[TestedFolds | Failed]:

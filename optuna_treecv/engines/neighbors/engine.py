@@ -44,6 +44,7 @@ from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.plans.fits import along_tree
 from optuna_treecv.plans.fits import fold_task_of
 from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.plans.joint import why_not_scored
@@ -54,7 +55,6 @@ from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.targets import as_codes
 from optuna_treecv.rows.targets import count_targets
 from optuna_treecv.rows.targets import predicted_codes
@@ -365,7 +365,7 @@ class NeighborFolds(Family):
         return np.concatenate(list(in_order(self._n_jobs, self._search_chunk, range(first, last))))
 
     def _search_chunk(self, chunk: int) -> np.ndarray:
-        train, places = self._cut.split(chunk).train_rows(), self._places(chunk)
+        train, places = self._cut.split(chunk).train_rows(), along_tree(self._cut, chunk)
         size, (model, X) = self._most_known(len(train)), self._model(chunk)
         distances, indices = nearest_in_any_order(model, X, size + 1)
         return self._listed(model, size, distances[places], train[indices[places]])
@@ -422,16 +422,6 @@ class NeighborFolds(Family):
         if n_bytes * (1 + len(self._models)) <= _MOST_BYTES:
             self._models[chunk] = model, X
         return model, X
-
-    def _places(self, chunk: int) -> np.ndarray:
-        """Return where the prepared test rows of a chunk are in the order of the splitter."""
-        rows = self._cut.test_rows(chunk)
-        if not isinstance(self._cut, Folds):
-            return np.arange(len(rows))
-        sorter = np.argsort(rows)
-        return sorter[
-            np.searchsorted(rows, self._cut.tested_from(chunk, chunk + 1), sorter=sorter)
-        ]
 
     def _unknown(self, lists: Lists) -> np.ndarray:
         """Return which rows have more neighbours than are known, (n_points, n_rows).
@@ -556,7 +546,7 @@ class NeighborFolds(Family):
 
     def _ask(self, chunk: int, lists: Lists, outputs: np.ndarray, doubts: np.ndarray) -> None:
         """Let the estimator itself answer for the rows of a chunk that are in doubt."""
-        places = self._places(chunk)
+        places = along_tree(self._cut, chunk)
         are_new = (self._sizes > lists.n_known[0]) | (self._sizes < 1)
         for number in np.flatnonzero(are_new).tolist():
             outputs[number] = self._answer(*self._fit(chunk, self._points[number]))[places]
@@ -598,7 +588,7 @@ class NeighborFolds(Family):
 
     def _fit_and_answer(self, chunk: int) -> np.ndarray:
         """Return what the only point says of a chunk."""
-        return self._answer(*self._fit(chunk, self._points[0]))[self._places(chunk)]
+        return self._answer(*self._fit(chunk, self._points[0]))[along_tree(self._cut, chunk)]
 
     def _answer(self, model: Any, X: Any) -> np.ndarray:
         """Return what a fitted estimator says of rows, (n_rows, width)."""

@@ -155,8 +155,8 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         self._fit(X, y, sample_weight)
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> tuple[Forest, np.ndarray]:
-        """Grow the tree; return the forest of one tree, and the codes or numbers of y."""
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> np.ndarray:
+        """Grow the tree; return the codes or numbers of y."""
         self.check_parameters()
         X = self._checked(X, reset=True)
         if y is None:
@@ -174,7 +174,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         rows = BinnedRows(binning.bins(table), binning, targets, classes, bounds, weights)
         forest = grow_forest(self, rows, Limits.of(self), self.seed())
         self.take_tree(forest, binning, classes)
-        return forest, targets
+        return targets
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """Return X as an array, or as the data frame it is."""
@@ -264,7 +264,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
             of the pruned tree for each of them.
         """
         whole = type(self)(**self.get_params(deep=False)).set_params(ccp_alpha=0.0)
-        _, targets = whole._fit(X, y, sample_weight)
+        targets = whole._fit(X, y, sample_weight)
         weights = weights_of_rows(X, sample_weight)
         alphas, decreases, _ = weakest_links(whole.tree_.nodes)
         impurities = whole._impurity(targets, weights) - decreases
