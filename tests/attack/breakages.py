@@ -929,8 +929,8 @@ BREAKAGES = [
     ),
     Breakage(
         "winner: outputs of fits lie in another order than their rows",
-        "        order[rows.argsort()] = fitted.argsort()\n        targets = None\n",
-        "        order[fitted.argsort()] = fitted.argsort()\n        targets = None\n",
+        "    order[rows.argsort()] = fitted.argsort()\n    return order\n",
+        "    order[fitted.argsort()] = fitted.argsort()\n    return order\n",
         "test_winner::test_outputs_are_those_of_the_folds",
     ),
     Breakage(

@@ -4,26 +4,578 @@ Models are those of a solver that has converged: ``solver``, ``max_iter`` and ``
 Mean test losses of folds are within 1e-6 of their limits.
 """
 
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from numbers import Real
+from typing import Any
 
 import numpy as np
+from scipy.special import softmax
+from sklearn.linear_model import GammaRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import PoissonRegressor
+from sklearn.linear_model import TweedieRegressor
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.svm import LinearSVR
 
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
-from optuna_treecv.engines.newton.glm import FAMILIES
-from optuna_treecv.engines.newton.glm import GLMFolds
-from optuna_treecv.engines.newton.glm import MOST_FOLDS
-from optuna_treecv.plans.family import chunks_of
-from optuna_treecv.plans.family import computing
-from optuna_treecv.plans.family import Facts
-from optuna_treecv.plans.family import idle_words
-from optuna_treecv.plans.family import KeptSums
-from optuna_treecv.plans.family import Parts
-from optuna_treecv.plans.joint import SumsPlan
-from optuna_treecv.plans.joint import table_of
-from optuna_treecv.preprocessing.fitted import Table
+from optuna_treecv.engines.newton.left_out import RowsOutOfModels
+from optuna_treecv.engines.newton.objective import LanePenalties
+from optuna_treecv.engines.newton.objective import Objective
+from optuna_treecv.engines.newton.objective import one_against_the_rest
+from optuna_treecv.engines.newton.objective import taken
+from optuna_treecv.engines.newton.solver import points_near
+from optuna_treecv.engines.newton.solver import solve
+from optuna_treecv.engines.newton.terms import deviations
+from optuna_treecv.engines.newton.terms import kept_spread_in_sets
+from optuna_treecv.engines.newton.terms import Logistic
+from optuna_treecv.engines.newton.terms import Multinomial
+from optuna_treecv.engines.newton.terms import PredictorLoss
+from optuna_treecv.engines.newton.terms import Sets
+from optuna_treecv.engines.newton.terms import spread_in_sets
+from optuna_treecv.engines.newton.terms import SquaredDistance
+from optuna_treecv.engines.newton.terms import Tweedie
+from optuna_treecv.engines.newton.wide import tested_by_wide_models
+from optuna_treecv.estimators.base import weights_of_classes
+from optuna_treecv.numerics.family import decisions_of
+from optuna_treecv.numerics.family import Facts
+from optuna_treecv.numerics.family import Family
+from optuna_treecv.numerics.moments import blocks
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import copy_rows
+from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import n_rows_of
+from optuna_treecv.numerics.moments import RowNumbers
+from optuna_treecv.numerics.moments import Spread
+from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.plans.joint import chunks_of
+from optuna_treecv.plans.joint import computing
+from optuna_treecv.plans.joint import idle_words
+from optuna_treecv.plans.joint import KeptSums
+from optuna_treecv.plans.sums import SumsPlan
+from optuna_treecv.plans.sums import table_of
+from optuna_treecv.preprocessing.divided import Parts
+from optuna_treecv.preprocessing.tables import Table
+from optuna_treecv.rows.sparse_rows import SparseRows
+
+# Each fold and value has an inverse Hessian, but in leave-one-out.
+_MOST_FOLDS = 1000
+
+# Where there are more columns, fits take less time than Hessians.
+_MOST_COLUMNS = 1500
+
+# Each pair of outputs has a block of a Hessian. Where a model of several has more coefficients, a
+# few fits take less time.
+_MOST_COEFFICIENTS = 400
+
+# A model of more coefficients takes longer than the fits of a single value, unless there are so
+# many rows for each coefficient; where values are searched and a model has one output, so many.
+_FEW_COEFFICIENTS, _ROWS_EACH, _ROWS_EACH_IF_SEARCHED = 128, 30, 5
+_MOST_LEFT_OUT = 200
+
+# The training rows with which fits of several machines take as long.
+_FEW_ROWS = 2000
+
+# The smallest tol that sums of float32 are enough for.
+_LEAST_TOL = 1e-8
+
+
+class GLMFolds(Family):
+    """Generalised linear models of one class, which differ in one parameter, bound to rows."""
+
+    idle: tuple[str, ...] = ("solver", "max_iter", "tol")
+    maps_dense_rows = True
+
+    #: Whether the penalty stands beside a mean of losses, and not beside a sum.
+    has_mean_loss = False
+
+    #: How large the loss is as a share of the estimator's.
+    loss_share = 1.0
+
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        self._estimators = estimators
+        self._loss = self._make_loss()
+        self._intercept_scaling = self.intercept_scaling(estimators[0])
+        # A small tol asks for sums of float64.
+        self._precision = np.float32 if estimators[0].tol >= _LEAST_TOL else np.float64
+
+    @staticmethod
+    def intercept_scaling(estimator: Any) -> float:
+        """Return by what the intercept is divided before it is penalised; infinity if it is not.
+
+        liblinear penalises it.
+        """
+        is_penalised = getattr(estimator, "solver", "liblinear") == "liblinear"
+        if not (is_penalised and estimator.fit_intercept):
+            return np.inf
+        return float(estimator.intercept_scaling)
+
+    @abstractmethod
+    def _make_loss(self) -> PredictorLoss:
+        """Return the loss."""
+
+    def _strengths(self, totals: np.ndarray) -> np.ndarray:
+        """Return the penalties of 1/2 |coef|^2 (n_points, n_sets) beside a sum of losses.
+
+        ``totals`` (n_sets,) are the sums of weights of the training sets.
+        """
+        if self.has_mean_loss:
+            return np.outer([float(one.alpha) for one in self._estimators], totals)
+        of_points = [self.loss_share / float(one.C) for one in self._estimators]
+        return np.outer(of_points, np.ones_like(totals))
+
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return why the folds of an estimator are not solved together, a clause."""
+        if getattr(estimator, "warm_start", False):
+            return "warm_start is True"
+        if facts.n_of_class < 1:
+            return "a training set has no row of a class"
+        if facts.n_folds > _MOST_FOLDS:
+            if facts.n_folds != facts.n_trained + 1 or facts.is_sparse:
+                return f"there are more than {_MOST_FOLDS:,} folds"
+            if why := cls.why_not_left_out(estimator, None, facts):
+                return f"there are more than {_MOST_FOLDS:,} folds, and {why}"
+        return "" if cls.may_be_wide(estimator, facts) else _why_wide(facts)
+
+    @classmethod
+    def may_be_wide(cls, estimator: Any, facts: Facts) -> bool:
+        """Return whether there may be more columns than a Hessian has."""
+        return False
+
+    @classmethod
+    def why_not_left_out(cls, estimator: Any, scaler: StandardScaler | None, facts: Facts) -> str:
+        """Return why the model of all rows does not tell those of all rows but one, a clause."""
+        if isinstance(getattr(estimator, "class_weight", None), str):
+            return "class_weight='balanced' weighs all rows anew for each row that is left out"
+        if scaler is not None and (
+            facts.has_weights or cls.intercept_scaling(estimator) != np.inf
+        ):
+            return "a StandardScaler stands before a model of weighted rows or liblinear"
+        if facts.n_features * (facts.n_outputs if facts.n_outputs > 2 else 1) > _MOST_LEFT_OUT:
+            return f"a model has more than {_MOST_LEFT_OUT} coefficients"
+        return ""
+
+    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+        """Solve for the models of all folds, and yield what they say of their test rows."""
+        rows, n_outputs = self._rows, self._loss.n_outputs
+        is_sparse, has_weights = isinstance(rows.X, SparseRows), rows.weights is not None
+        facts = Facts(n_features=rows.n_features, n_outputs=n_outputs, has_weights=has_weights)
+        if is_sparse and _why_wide(facts) and rows.classes is not None:
+            yield from tested_by_wide_models(
+                *(rows, chunks, self._loss, self._strengths(np.ones(chunks.n_chunks))),
+                self._estimators[0].fit_intercept,
+                self._class_weights(chunks, rows.classes),
+                self._precision,
+            )
+        elif (
+            chunks.are_single_rows
+            and not (rows.maps is not None or is_sparse)
+            and not self.why_not_left_out(self._estimators[0], self._scaler, facts)
+        ):
+            yield slice(0, chunks.n_chunks), self._left_out(chunks.n_rows)
+        else:
+            yield from self._solved(chunks, keep, most_rows)
+
+    def _left_out(self, n_rows: int) -> np.ndarray:
+        """Return what the models of all rows but one say of it, (n_points, n_rows, n_outputs)."""
+        no_folds = Chunks(n_rows, np.array([n_rows]))
+        sets = Sets.of(no_folds)
+        columns, totals = spread_in_sets(self._rows, sets)
+        (objective,) = self._objectives(no_folds, sets, columns)
+        penalties = self._penalties(columns, totals, objective)
+        changes = self._changes(columns, totals, objective)
+        model = np.zeros((objective.n_outputs, objective.width))
+        if objective.has_intercept:
+            model[:, -1] = self._loss.first(objective.targets, self._rows.weights)
+        outputs = np.empty((self.n_points, n_rows, objective.n_outputs))
+        is_lost = np.zeros(n_rows, bool)
+        order = np.argsort(-penalties.of_columns.sum(axis=(1, 2)), kind="stable")
+        near = points_near(objective, penalties[order, -1], model)
+        for point, (model, *_) in zip(order, near, strict=True):
+            left_out = RowsOutOfModels(objective, penalties[point], changes)
+            left_out.descend(model)
+            outputs[point], are_lost = left_out.outputs()
+            is_lost |= are_lost
+        lost = np.flatnonzero(is_lost)
+        if len(lost) > _MOST_FOLDS:
+            outputs[:, lost] = np.nan
+        elif len(lost):
+            order = np.concatenate([np.flatnonzero(~is_lost), lost])
+            family = type(self)(self._estimators, taken(self._rows, order), self._scaler, 1)
+            folds = Chunks(n_rows, np.arange(n_rows - len(lost), n_rows + 1))
+            ((_, outputs[:, lost]),) = family._solved(folds, KeptSums(), len(lost))
+        return outputs
+
+    def _changes(
+        self, columns: Spread, totals: np.ndarray, objective: Objective
+    ) -> Callable[[RowNumbers, np.ndarray], np.ndarray] | None:
+        """Return a function that tells how penalties grow without each row, as ``LeftOut`` has it.
+
+        A StandardScaler learns a smaller variance without a row far from the mean, and a sum over
+        the remaining rows is smaller beside a mean loss.
+        """
+        n_rows, d, weights = len(objective.targets), self._rows.n_features, self._rows.weights
+        has_scales = self._scaler is not None and self._scaler.with_std
+        if not has_scales and not self.has_mean_loss:
+            return None
+        at = (columns.mean[0] - objective.centre) / objective.scale
+        spread = deviations(columns)[0] / objective.scale
+
+        def changes(some: RowNumbers, X: np.ndarray) -> np.ndarray:
+            parts = np.ones_like(X)
+            if has_scales:
+                squares = np.square((X[:, :d] - at) / spread)
+                parts[:, :d] = (1 - squares / (n_rows - 1)) * (n_rows / (n_rows - 1))
+            if self.has_mean_loss:
+                of_rows = 1.0 if weights is None else weights[some, None]
+                parts *= 1 - of_rows / totals[0]
+            return parts - 1
+
+        return changes
+
+    def _constants(self, columns: Spread) -> np.ndarray:
+        """Return the numbers of columns without a coefficient, NaN for other columns."""
+        is_left_out = columns.low == columns.high
+        if not self._estimators[0].fit_intercept:
+            is_left_out = is_left_out & (columns.low == 0)
+        return np.where(is_left_out, columns.low, np.nan)
+
+    def _solved(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+        """Yield what the models of all folds say of their test rows."""
+        models, objective = self.solved(chunks, keep)
+        for first, last in chunks.groups(most_rows, chunks.n_chunks):
+            parts = [
+                objective.predictors(
+                    objective.read(some), models[:, chunk], np.full(self.n_points, chunk)
+                )
+                for chunk in range(first, last)
+                for some in blocks(chunks.test_rows(chunk, chunk + 1))
+            ]
+            yield slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
+
+    def solved(self, chunks: Chunks, keep: Keep) -> tuple[np.ndarray, Objective]:
+        """Return the models of all folds, (n_points, n_chunks, n_outputs, width).
+
+        Also return what they minimise, or one of several.
+        """
+        sets = Sets.of(chunks)
+        columns, totals = kept_spread_in_sets(self._rows, sets, keep)
+        objectives = self._objectives(chunks, sets, columns)
+        constants = self._constants(columns)
+        penalties = self._penalties(columns, totals, objectives[0])
+        solved = [
+            solve(objective, penalties, constants, partial(_keep_of_class, keep, number))
+            for number, objective in enumerate(objectives)
+        ]
+        models = np.concatenate(solved, axis=2)  # (n_points, n_chunks, n_outputs, width)
+        if self._intercept_scaling != np.inf:
+            self._share_intercepts(models, columns, objectives[0])
+        return models, objectives[0]
+
+    def models_of(self, chunks: Chunks, keep: Keep) -> list[Any]:
+        """Return the models of each chunk, (n_points, n_outputs, width), of X as it is."""
+        models, objective = self.solved(chunks, keep)
+        d = self._rows.n_features
+        models[..., :d] /= objective.scale
+        if objective.has_intercept:
+            models[..., d] -= models[..., :d] @ objective.centre
+        return [*models.transpose(1, 0, 2, 3)]
+
+    def tested(self, chunks: Chunks, first: int, last: int, models: Iterable[Any]) -> TestedChunks:
+        """Return what such models of the chunks first to last - 1 say of their test rows."""
+        d, parts = self._rows.n_features, []
+        for chunk, of_chunk in enumerate(models, first):
+            for some in blocks(chunks.test_rows(chunk, chunk + 1)):
+                X = np.empty((n_rows_of(some), d))
+                copy_rows(self._rows, some, X)
+                z = X @ of_chunk[..., :d].reshape(-1, d).T
+                parts.append(
+                    z.reshape(len(X), *of_chunk.shape[:2]) + of_chunk[..., d:].sum(axis=-1)
+                )
+        return slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
+
+    def _penalties(
+        self, columns: Spread, totals: np.ndarray, objective: Objective
+    ) -> LanePenalties:
+        """Return the penalties of each point and training set, and last of all rows."""
+        strengths = self._strengths(totals)[:, :, None]
+        of_columns = strengths * np.square(self._moves(columns)[1] / objective.scale)
+        of_intercepts, n = np.zeros_like(of_columns), objective.n_outputs
+        if objective.has_intercept:
+            of_columns = np.pad(of_columns, ((0, 0), (0, 0), (0, 1)))
+            intercepts, _, squares = self._intercepts(columns, objective)
+            of_intercepts = np.sqrt(strengths / squares[:, None]) * intercepts
+        is_free = np.ones(of_columns.shape, bool)
+        is_free[:, :, : self._rows.n_features] = np.isnan(self._constants(columns))
+        of_sums = len(objective.targets) / n**2 if n > 1 else 0.0
+        return LanePenalties(of_columns, of_intercepts, np.tile(is_free, n), of_sums)
+
+    def _moves(self, columns: Spread) -> tuple[np.ndarray, np.ndarray]:
+        """Return what steps subtract from columns in each set, and by what they divide them."""
+        if (maps := self._rows.maps) is not None:
+            # What the set of all rows has does not matter: its models are where others begin.
+            centre, scale = (np.vstack([one, one[:1]]) for one in (maps.centre, maps.scale))
+            return centre, scale
+        centre, scale = np.zeros_like(columns.mean), np.ones_like(columns.mean)
+        if self._scaler is not None:
+            centre = columns.mean if self._scaler.with_mean else centre
+            scale = deviations(columns) if self._scaler.with_std else scale
+        return centre, scale
+
+    def _intercepts(
+        self, columns: Spread, objective: Objective
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return what intercepts are in each training set, (n_chunks + 1, width).
+
+        They are sums over the coefficients of centred columns. Columns of one number are like
+        further intercepts: their numbers follow, 0 for other columns, and the square by which
+        liblinear divides the penalty of all of them together.
+        """
+        shift, scale = self._moves(columns)
+        intercepts = np.pad((shift - objective.centre) / objective.scale, ((0, 0), (0, 1)))
+        intercepts[:, -1] = 1
+        numbers = np.where(columns.low == columns.high, (columns.low - shift) / scale, 0)
+        squares = self._intercept_scaling**2 + np.square(numbers).sum(axis=1)
+        return intercepts, numbers, squares
+
+    def _share_intercepts(self, models: np.ndarray, columns: Spread, objective: Objective) -> None:
+        """Give columns of one number their parts in penalised intercepts."""
+        intercepts, numbers, squares = (one[:-1] for one in self._intercepts(columns, objective))
+        shares = numbers * objective.scale / squares[:, None]
+        at = (columns.low[:-1] - objective.centre) / objective.scale
+        totals = np.einsum("pfkw,fw->pfk", models, intercepts)[..., None]
+        models[..., :-1] += totals * shares[:, None]
+        models[..., -1:] -= totals * np.sum(shares * at, axis=1)[:, None, None]
+
+    def _objectives(self, chunks: Chunks, sets: Sets, columns: Spread) -> list[Objective]:
+        """Return what the models minimise: of all outputs together, or of each class."""
+        has_intercept, classes = self._estimators[0].fit_intercept, self._rows.classes
+        of_classes = None if classes is None else self._class_weights(chunks, classes)
+        codes: list[int | None] = [None]
+        if classes is not None and len(classes) not in (2, self._loss.n_outputs):
+            codes = [*range(len(classes))]
+        objectives = []
+        for code in codes:
+            rows, weights = self._rows, of_classes
+            if code is not None:
+                rows = one_against_the_rest(rows, code)
+                if weights is not None:  # liblinear does not weigh the rest
+                    weights = np.insert(weights[:, [code]], 0, 1, axis=1)
+            what = rows, chunks, sets, self._loss, has_intercept, columns, weights
+            objectives.append(Objective(*what, self._precision, code))
+        return objectives
+
+    def _class_weights(self, chunks: Chunks, classes: np.ndarray) -> np.ndarray | None:
+        """Return the weights of classes (n_chunks + 1, n_classes) in the training sets."""
+        class_weight = getattr(self._estimators[0], "class_weight", None)
+        if class_weight is None and self._rows.weights is None:
+            return None
+        of_classes: np.ndarray | None = None
+        if isinstance(class_weight, dict):
+            of_classes = np.tile(
+                weights_of_classes(class_weight, classes), (chunks.n_chunks + 1, 1)
+            )
+        k, codes, weights = len(classes), self._rows.targets, self._rows.weights
+        assert codes is not None
+        sets: list[list[RowNumbers]] = [chunks.train_parts(f) for f in range(chunks.n_chunks)]
+        sets.append([slice(0, chunks.n_rows)])
+        counts = np.zeros((len(sets), k))
+        for of_set, parts in zip(counts, sets, strict=True):
+            for part in parts:
+                of_set += np.bincount(codes[part], None if weights is None else weights[part], k)
+        if isinstance(class_weight, str):
+            of_classes = counts.sum(axis=1, keepdims=True) / (k * counts)
+        if np.any((counts if of_classes is None else counts * of_classes) == 0):
+            raise ValueError(
+                "sample_weight and class_weight must leave each class some weight in every "
+                "training set, got a class without."
+            )
+        return of_classes
+
+
+class LogisticFolds(GLMFolds):
+    """``LogisticRegression`` with the penalty l2 or none, of all folds and all C."""
+
+    parameters = ("C",)
+
+    def _make_loss(self) -> PredictorLoss:
+        assert self._rows.classes is not None
+        n_classes = len(self._rows.classes)
+        return Logistic() if n_classes == 2 else Multinomial(n_classes)
+
+    @classmethod
+    def why_not(cls, estimator: LogisticRegression, facts: Facts) -> str:
+        """Return the reasons of a classifier too."""
+        if estimator.penalty not in ("deprecated", "l2") or estimator.l1_ratio not in (0, None):
+            return "its penalty is not l2 alone"
+        if estimator.solver == "liblinear":
+            if facts.n_outputs > 2:
+                return "liblinear refuses more than two classes"
+            for name, refused in (("C", np.inf), ("tol", 0)):
+                if getattr(estimator, name) == refused:
+                    return f"liblinear refuses {name}={refused}"
+        elif estimator.dual:
+            return "dual is True"
+        why = super().why_not(estimator, facts)
+        return why or ("" if cls.may_be_wide(estimator, facts) else _why_few_rows(facts))
+
+    @classmethod
+    def may_be_wide(cls, estimator: LogisticRegression, facts: Facts) -> bool:
+        """Return whether rows are sparse and as they are, and coefficients alone penalised."""
+        is_plain = facts.is_sparse and not facts.has_scaler
+        is_plain &= cls.intercept_scaling(estimator) == np.inf
+        is_plain &= facts.n_features > _MOST_COLUMNS
+        return is_plain and (facts.n_trained >= _FEW_ROWS or facts.is_asked)
+
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return class codes, decision values or probabilities."""
+        if method != "predict_proba":
+            return decisions_of(outputs, method)
+        if outputs.shape[1] == 1:
+            second = 1 / (1 + np.exp(-outputs))
+            shares = np.hstack([1 - second, second])  # with the rounding of scikit-learn
+        else:
+            shares = softmax(outputs, axis=1)
+        # Log losses are clipped by the eps of their type, which is that of the rows.
+        return shares.astype(self._rows.here.X.dtype, copy=False)
+
+
+class TweedieFolds(GLMFolds):
+    """``PoissonRegressor``, ``GammaRegressor`` or ``TweedieRegressor`` of all folds and alphas."""
+
+    parameters = ("alpha",)
+    has_mean_loss = True
+
+    def _make_loss(self) -> PredictorLoss:
+        estimator, y = self._estimators[0], self._rows.targets
+        power = _power(estimator)
+        if power == 0:
+            return SquaredDistance(0.0)
+        assert y is not None
+        if not (np.all(y > 0) if power == 2 else np.all(y >= 0)):
+            name = type(estimator).__name__.removesuffix("Regressor")
+            raise ValueError(
+                f"Some value(s) of y are out of the valid range of the loss 'Half{name}Loss'."
+            )
+        return Tweedie(power)
+
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return the reasons of powers and links too."""
+        if facts.n_outputs > 1:
+            return "there are several targets"
+        if type(estimator) is TweedieRegressor:
+            power = estimator.power
+            if not isinstance(power, Real):
+                return "its power is no number"
+            if estimator.link == "identity" or (estimator.link == "auto" and float(power) <= 0):
+                if power != 0:
+                    return "it has a link without exponentials, and its power is not 0"
+            elif not 1 <= float(power) <= 2:
+                return "its loss is not convex for a power outside of 1 to 2"
+        return super().why_not(estimator, facts)
+
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return the expected targets."""
+        return outputs[:, 0] if _power(self._estimators[0]) == 0 else np.exp(outputs[:, 0])
+
+
+class LinearSVMFolds(GLMFolds):
+    """``LinearSVC`` and ``LinearSVR`` with squared losses, of all folds and all C."""
+
+    parameters = ("C",)
+    idle = ("dual", "random_state", "max_iter", "tol")
+    loss_share = 0.5  # of liblinear's
+
+    def _make_loss(self) -> PredictorLoss:
+        return SquaredDistance(getattr(self._estimators[0], "epsilon", None))
+
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return the reasons of both too."""
+        if not str(estimator.loss).startswith("squared"):
+            return f"loss={estimator.loss!r} has no derivative"
+        if type(estimator) is LinearSVR:
+            if facts.n_outputs > 1:
+                return "there are several targets"
+            if not (isinstance(estimator.epsilon, Real) and float(estimator.epsilon) >= 0):
+                return "epsilon is below 0"
+        else:
+            if estimator.penalty != "l2" or estimator.multi_class != "ovr":
+                return "its penalty is not l2 alone, or its classes are not one against the rest"
+            if facts.n_outputs > 2 and facts.n_trained < _FEW_ROWS and not facts.is_asked:
+                return "with so few rows, one class after the other takes longer than fits"
+        return super().why_not(estimator, replace(facts, n_outputs=1))
+
+    @classmethod
+    def why_not_left_out(cls, estimator: Any, scaler: StandardScaler | None, facts: Facts) -> str:
+        """Return the reason of squared losses with a margin too."""
+        if getattr(estimator, "epsilon", 1) > 0:
+            return "its loss has no second derivative everywhere"
+        return super().why_not_left_out(estimator, scaler, facts)
+
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return class codes, decision values or numbers."""
+        return outputs[:, 0] if self._rows.classes is None else decisions_of(outputs, method)
+
+
+def _why_wide(facts: Facts) -> str:
+    """Return why a fit takes less time than a Hessian, a clause; "" if it does not."""
+    n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
+    if n_outputs > 1 and facts.n_features * n_outputs > _MOST_COEFFICIENTS:
+        return f"a model has more than {_MOST_COEFFICIENTS} coefficients"
+    if facts.n_features > _MOST_COLUMNS:
+        return f"X has more than {_MOST_COLUMNS} columns"
+    return ""
+
+
+def _why_few_rows(facts: Facts) -> str:
+    """Return why fits take less time than metrics of the folds, a clause; "" if they do not."""
+    n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
+    n_coefficients = facts.n_features * n_outputs
+    n_each = _ROWS_EACH
+    if facts.is_searched:
+        n_each = _ROWS_EACH_IF_SEARCHED if n_outputs == 1 else 0
+    if facts.is_asked or n_coefficients <= _FEW_COEFFICIENTS:
+        return ""
+    if facts.n_trained >= n_each * n_coefficients:
+        return ""
+    return f"there are fewer than {n_each} rows for each of {n_coefficients} coefficients"
+
+
+def _keep_of_class(
+    keep: Keep, number: int, name: str, size: int, make: Callable[[np.ndarray], None]
+) -> np.ndarray:
+    """Return what is kept of one class against the rest."""
+    return keep(f"{name}, class {number}", size, make)
+
+
+def _power(estimator: Any) -> float:
+    """Return the power of the variance of a distribution as a function of its mean."""
+    powers = {PoissonRegressor: 1.0, GammaRegressor: 2.0}
+    return powers[type(estimator)] if type(estimator) in powers else float(estimator.power)
+
+
+#: The families of estimators. A subclass may do something else, so that it has none.
+FAMILIES: dict[type, type[GLMFolds]] = {
+    LogisticRegression: LogisticFolds,
+    PoissonRegressor: TweedieFolds,
+    GammaRegressor: TweedieFolds,
+    TweedieRegressor: TweedieFolds,
+    LinearSVC: LinearSVMFolds,
+    LinearSVR: LinearSVMFolds,
+}
 
 
 class NewtonPlan(SumsPlan):
@@ -55,13 +607,13 @@ class NewtonPlan(SumsPlan):
                 return "a step learns other numbers in each fold, and there is no intercept"
         if parts.scaler is not None and parts.scaler.with_mean and not last.fit_intercept:
             return "a StandardScaler subtracts other means in each fold, and there is no intercept"
-        if request.cross_validation.n_folds > MOST_FOLDS:
+        if request.cross_validation.n_folds > _MOST_FOLDS:
             facts = Facts(has_weights=request.metadata.weights is not None)
             if isinstance(table, Table) and table.has_maps:
-                return f"there are more than {MOST_FOLDS:,} folds behind steps by fold"
+                return f"there are more than {_MOST_FOLDS:,} folds behind steps by fold"
             family = FAMILIES[type(last)]
             if why := family.why_not_left_out(last, parts.scaler, facts):
-                return f"there are more than {MOST_FOLDS:,} folds, and {why}"
+                return f"there are more than {_MOST_FOLDS:,} folds, and {why}"
         return ""
 
     def cost(self) -> str:
