@@ -26,11 +26,11 @@ from sklearn.svm import LinearSVR
 
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.engines.newton.losses import Logistic
-from optuna_treecv.engines.newton.losses import Multinomial
-from optuna_treecv.engines.newton.losses import PredictorLoss
-from optuna_treecv.engines.newton.losses import SquaredDistance
-from optuna_treecv.engines.newton.losses import Tweedie
+from optuna_treecv.engines.newton.terms import Logistic
+from optuna_treecv.engines.newton.terms import Multinomial
+from optuna_treecv.engines.newton.terms import PredictorLoss
+from optuna_treecv.engines.newton.terms import SquaredDistance
+from optuna_treecv.engines.newton.terms import Tweedie
 
 # Mean test losses are promised to 1e-6.
 PROMISED = 1e-6

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.engines.newton import glm
+from optuna_treecv.engines.newton import engine
 from optuna_treecv.engines.newton import wide
 
 # Mean test losses are promised to 1e-6.
@@ -47,7 +47,7 @@ def converged(model: LogisticRegression) -> LogisticRegression:
 
 @pytest.fixture
 def as_if_wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glm, "MOST_COLUMNS", 20)
+    monkeypatch.setattr(engine, "_MOST_COLUMNS", 20)
 
 
 @pytest.mark.usefixtures("as_if_wide")
@@ -169,7 +169,7 @@ def test_many_columns(n_rows: int, method: str) -> None:
 @pytest.mark.usefixtures("as_if_wide")
 def test_models_that_are_not_found_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows_of(2)
-    monkeypatch.setattr(glm, "_FEW_ROWS", 0)
+    monkeypatch.setattr(engine, "_FEW_ROWS", 0)
     monkeypatch.setattr(wide, "_MOST_PRODUCTS", 9)
     models = [LogisticRegression(C=C) for C in (1e-3, 10.0)]
     results = tree_cross_validate_many(models, X, y, cv=KFold(4))
@@ -183,7 +183,7 @@ def test_large_values_of_C_are_fitted(name: str, monkeypatch: pytest.MonkeyPatch
     X, y = rows_of(3 if name == "_MOST_OF_CLASSES" else 2)
     square = float(X.power(2).sum(axis=1).max())
     n_rows = 1 if name == "_MOST_OF_ROW" else N_ROWS * 3 / 4
-    monkeypatch.setattr(glm, "_FEW_ROWS", 0)
+    monkeypatch.setattr(engine, "_FEW_ROWS", 0)
     monkeypatch.setattr(wide, name, 2 * n_rows * square)
     near, far = LogisticRegression(C=1.99), LogisticRegression(C=2.01)
     together = tree_cross_validate_many([near, far], X, y, cv=KFold(4))

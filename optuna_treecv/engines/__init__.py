@@ -5,7 +5,7 @@ from functools import partial
 from optuna_treecv.core.engine import Engine
 from optuna_treecv.engines.ensembles.engine import plan_bagging
 from optuna_treecv.engines.ensembles.engine import plan_boosting
-from optuna_treecv.engines.ensembles.growing_folds import nests_by
+from optuna_treecv.engines.ensembles.growth import nests_by
 from optuna_treecv.engines.fit.engine import plan_fits
 from optuna_treecv.engines.neighbors.engine import plan_neighbors
 from optuna_treecv.engines.newton.engine import NewtonPlan

@@ -85,6 +85,11 @@ class Facts:
     is_searched: bool = False
     has_scaler: bool = False
 
+    @property
+    def n_models(self) -> int:
+        """The linear models that outputs follow from: one of two classes."""
+        return self.n_outputs if self.n_outputs > 2 else 1
+
 
 class Family(ABC):
     """Several estimators bound to rows.

@@ -22,9 +22,10 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import seeded
 from optuna_treecv.plans.fold_task import Beginnings
 from optuna_treecv.plans.fold_task import FoldTask
+from optuna_treecv.rows.checks import as_codes
+from optuna_treecv.rows.checks import as_numbers
+from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.targets import as_codes
-from optuna_treecv.rows.targets import as_numbers
 from optuna_treecv.scoring.metrics import Metric
 
 

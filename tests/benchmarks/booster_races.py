@@ -42,7 +42,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from optuna_treecv import RacingPruner
 from optuna_treecv.core.result import Curve
-from optuna_treecv.engines.ensembles.growing_folds import LEAD_STEPS
+from optuna_treecv.engines.ensembles.engine import LEAD_STEPS
 from optuna_treecv.engines.ensembles.growth import BLOCKS
 from optuna_treecv.study.race import compared
 from optuna_treecv.study.race import sums_of

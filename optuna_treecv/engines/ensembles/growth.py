@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from optuna_treecv.estimators.base import divided
+
 # By the package of an estimator's class: the module here that knows how such ensembles grow.
 _MODULES = {"lightgbm": "lightgbm", "xgboost": "xgboost", "sklearn": "sklearn"}
 
@@ -231,3 +233,25 @@ def kind_of(estimator: Any) -> type[Growth] | None:
             "whose scores need all rows of a query in one fold, and say so by group or qid."
         )
     return module.KINDS.get(type(estimator))
+
+
+def nests_by(estimator: Any) -> str:
+    """Return the parameter that is the number of trees, if an ensemble grows; else ""."""
+    prefix, last = divided(estimator)
+    kind = kind_of(last)
+    return "" if kind is None else prefix + kind.size
+
+
+def of_size(estimator: Any, n_trees: int) -> Any:
+    """Return an ensemble of so many trees, which does not end early by other rows."""
+    _, last = divided(estimator)
+    kind = kind_of(last)
+    assert kind is not None
+    sized = clone(kind.without_patience(last)).set_params(**{kind.size: n_trees})
+    return with_last(estimator, sized)
+
+
+def with_last(estimator: Any, last: Any) -> Any:
+    """Return a clone of a Pipeline with another last step; of others, this step alone."""
+    prefix, _ = divided(estimator)
+    return clone(estimator).set_params(**{prefix.removesuffix("__"): last}) if prefix else last

@@ -30,12 +30,10 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import CompiledEstimator
-from optuna_treecv.estimators.base import n_columns
+from optuna_treecv.estimators.base import lay_out
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import TreeCVEstimator
 from optuna_treecv.estimators.incremental import is_incremental
-from optuna_treecv.estimators.traits import lay_out
-from optuna_treecv.estimators.traits import name_of
 from optuna_treecv.plans.fits import along_tree
 from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.plans.fits import explained

@@ -35,15 +35,16 @@ from optuna_treecv.engines.neighbors.search import nearest_in_any_order
 from optuna_treecv.engines.neighbors.search import part_search
 from optuna_treecv.engines.neighbors.search import TILE
 from optuna_treecv.engines.neighbors.search import whole_tiles
-from optuna_treecv.estimators.traits import last_step
-from optuna_treecv.estimators.traits import lay_out
-from optuna_treecv.estimators.traits import unset_seeds
-from optuna_treecv.numerics.family import Facts
-from optuna_treecv.numerics.family import Family
+from optuna_treecv.estimators.base import last_step
+from optuna_treecv.estimators.base import lay_out
+from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.plans.family import Facts
+from optuna_treecv.plans.family import Family
+from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.fits import along_tree
 from optuna_treecv.plans.fits import fold_task_of
 from optuna_treecv.plans.joint import JointPlan
@@ -52,12 +53,11 @@ from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.rows.checks import as_codes
+from optuna_treecv.rows.checks import count_targets
+from optuna_treecv.rows.checks import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
-from optuna_treecv.rows.data import RowLayout
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.targets import as_codes
-from optuna_treecv.rows.targets import count_targets
-from optuna_treecv.rows.targets import predicted_codes
+from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.scoring.metrics import response_of
 
 #: Two arrays of shape (n_rows, n_neighbors). At k - 1, the first one has how many of the first k

@@ -47,26 +47,26 @@ from optuna_treecv.engines.newton.terms import SquaredDistance
 from optuna_treecv.engines.newton.terms import Tweedie
 from optuna_treecv.engines.newton.wide import tested_by_wide_models
 from optuna_treecv.estimators.base import weights_of_classes
-from optuna_treecv.numerics.family import decisions_of
-from optuna_treecv.numerics.family import Facts
-from optuna_treecv.numerics.family import Family
-from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.moments import Keep
-from optuna_treecv.numerics.moments import n_rows_of
-from optuna_treecv.numerics.moments import RowNumbers
-from optuna_treecv.numerics.moments import Spread
 from optuna_treecv.numerics.moments import TestedChunks
-from optuna_treecv.plans.joint import chunks_of
-from optuna_treecv.plans.joint import computing
-from optuna_treecv.plans.joint import idle_words
-from optuna_treecv.plans.joint import KeptSums
-from optuna_treecv.plans.sums import SumsPlan
-from optuna_treecv.plans.sums import table_of
-from optuna_treecv.preprocessing.divided import Parts
-from optuna_treecv.preprocessing.tables import Table
-from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import n_rows_of
+from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import Spread
+from optuna_treecv.plans.family import chunks_of
+from optuna_treecv.plans.family import computing
+from optuna_treecv.plans.family import decisions_of
+from optuna_treecv.plans.family import Facts
+from optuna_treecv.plans.family import Family
+from optuna_treecv.plans.family import idle_words
+from optuna_treecv.plans.family import KeptSums
+from optuna_treecv.plans.family import Parts
+from optuna_treecv.plans.joint import SumsPlan
+from optuna_treecv.plans.joint import table_of
+from optuna_treecv.preprocessing.fitted import Table
+from optuna_treecv.rows.layout import SparseRows
 
 # Each fold and value has an inverse Hessian, but in leave-one-out.
 _MOST_FOLDS = 1000
@@ -162,7 +162,7 @@ class GLMFolds(Family):
             facts.has_weights or cls.intercept_scaling(estimator) != np.inf
         ):
             return "a StandardScaler stands before a model of weighted rows or liblinear"
-        if facts.n_features * (facts.n_outputs if facts.n_outputs > 2 else 1) > _MOST_LEFT_OUT:
+        if facts.n_features * facts.n_models > _MOST_LEFT_OUT:
             return f"a model has more than {_MOST_LEFT_OUT} coefficients"
         return ""
 
@@ -532,8 +532,7 @@ class LinearSVMFolds(GLMFolds):
 
 def _why_wide(facts: Facts) -> str:
     """Return why a fit takes less time than a Hessian, a clause; "" if it does not."""
-    n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
-    if n_outputs > 1 and facts.n_features * n_outputs > _MOST_COEFFICIENTS:
+    if facts.n_models > 1 and facts.n_features * facts.n_models > _MOST_COEFFICIENTS:
         return f"a model has more than {_MOST_COEFFICIENTS} coefficients"
     if facts.n_features > _MOST_COLUMNS:
         return f"X has more than {_MOST_COLUMNS} columns"
@@ -542,14 +541,11 @@ def _why_wide(facts: Facts) -> str:
 
 def _why_few_rows(facts: Facts) -> str:
     """Return why fits take less time than metrics of the folds, a clause; "" if they do not."""
-    n_outputs = facts.n_outputs if facts.n_outputs > 2 else 1
-    n_coefficients = facts.n_features * n_outputs
-    n_each = _ROWS_EACH
+    n_coefficients, n_each = facts.n_features * facts.n_models, _ROWS_EACH
     if facts.is_searched:
-        n_each = _ROWS_EACH_IF_SEARCHED if n_outputs == 1 else 0
-    if facts.is_asked or n_coefficients <= _FEW_COEFFICIENTS:
-        return ""
-    if facts.n_trained >= n_each * n_coefficients:
+        n_each = _ROWS_EACH_IF_SEARCHED if facts.n_models == 1 else 0
+    is_few = facts.is_asked or n_coefficients <= _FEW_COEFFICIENTS
+    if is_few or facts.n_trained >= n_each * n_coefficients:
         return ""
     return f"there are fewer than {n_each} rows for each of {n_coefficients} coefficients"
 

@@ -25,7 +25,6 @@ from optuna_treecv.engines.newton.kernels.glm import multiply_sparse
 from optuna_treecv.engines.newton.terms import deviations
 from optuna_treecv.engines.newton.terms import PredictorLoss
 from optuna_treecv.engines.newton.terms import Sets
-from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.spread import blocks
@@ -35,7 +34,7 @@ from optuna_treecv.numerics.spread import Spread
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteBlocks
-from optuna_treecv.rows.sparse_rows import SparseRows
+from optuna_treecv.rows.layout import SparseRows
 
 # Sparse rows are made dense, a block at a time, if a larger part of their numbers is not 0.
 _LEAST_DENSITY = 0.2

@@ -19,8 +19,6 @@ from sklearn.utils.sparsefuncs import min_max_axis
 
 from optuna_treecv.engines.newton.kernels.glm import logistic_slopes
 from optuna_treecv.engines.newton.kernels.glm import softmax
-from optuna_treecv.numerics.moments import BLOCK
-from optuna_treecv.numerics.moments import blocks
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.moments import Keep
