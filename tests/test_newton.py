@@ -225,7 +225,7 @@ def objective_of(kind: str, n_classes: int, monkeypatch: pytest.MonkeyPatch) -> 
         X[rng.random(X.shape) < 0.9] = np.nan if kind == "missing" else 0
     X[:, 0] += 1e3 * (kind == "far")
     monkeypatch.setattr(
-        glm, "solve", lambda one, *others: kept.append(one) or solver.solve(one, *others)
+        engine, "solve", lambda one, *others: kept.append(one) or solver.solve(one, *others)
     )
     model = LogisticRegression(C=1e-2)
     tree_cross_validate(
