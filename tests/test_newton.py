@@ -36,6 +36,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.engines.newton import engine
 from optuna_treecv.engines.newton import objective
 from optuna_treecv.engines.newton import solver
 from optuna_treecv.engines.newton.terms import Sets
