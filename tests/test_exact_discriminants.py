@@ -20,8 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import tree_cross_validate
-from optuna_treecv.engines.sums.discriminants import LinearDiscriminantFolds
-from optuna_treecv.engines.sums.discriminants import QuadraticDiscriminantFolds
+from optuna_treecv.engines.sums.family import LinearDiscriminantFolds
+from optuna_treecv.engines.sums.family import QuadraticDiscriminantFolds
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.layout import RowLayout

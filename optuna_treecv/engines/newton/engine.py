@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -274,10 +273,13 @@ class GLMFolds(Family):
         objectives = self._objectives(chunks, sets, columns)
         constants = self._constants(columns)
         penalties = self._penalties(columns, totals, objectives[0])
-        solved = [
-            solve(objective, penalties, constants, partial(_keep_of_class, keep, number))
-            for number, objective in enumerate(objectives)
-        ]
+        solved = []
+        for number, objective in enumerate(objectives):
+
+            def keep_of_class(name: str, *what: Any, number: int = number) -> np.ndarray:
+                return keep(f"{name}, class {number}", *what)
+
+            solved.append(solve(objective, penalties, constants, keep_of_class))
         models = np.concatenate(solved, axis=2)  # (n_points, n_chunks, n_outputs, width)
         if self._intercept_scaling != np.inf:
             self._share_intercepts(models, columns, objectives[0])
@@ -548,13 +550,6 @@ def _why_few_rows(facts: Facts) -> str:
     if is_few or facts.n_trained >= n_each * n_coefficients:
         return ""
     return f"there are fewer than {n_each} rows for each of {n_coefficients} coefficients"
-
-
-def _keep_of_class(
-    keep: Keep, number: int, name: str, size: int, make: Callable[[np.ndarray], None]
-) -> np.ndarray:
-    """Return what is kept of one class against the rest."""
-    return keep(f"{name}, class {number}", size, make)
 
 
 def _power(estimator: Any) -> float:

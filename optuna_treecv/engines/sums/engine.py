@@ -12,8 +12,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
 
-from optuna_treecv.engines.sums.discriminants import LinearDiscriminantFolds
-from optuna_treecv.engines.sums.discriminants import QuadraticDiscriminantFolds
+from optuna_treecv.engines.sums.family import LinearDiscriminantFolds
+from optuna_treecv.engines.sums.family import QuadraticDiscriminantFolds
 from optuna_treecv.engines.sums.regression import LassoFolds
 from optuna_treecv.engines.sums.regression import RidgeFolds
 from optuna_treecv.plans.family import Family

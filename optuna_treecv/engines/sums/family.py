@@ -1,4 +1,4 @@
-"""Families of estimators whose models follow from moments, and their folds.
+"""Families of estimators whose models follow from moments, and those of discriminant analysis.
 
 The moments of rows are collected (``Source``) and merged; a family solves those of a fold's
 training rows for a *record*, a flat array that serves all points, reads their models from it, and
@@ -8,13 +8,19 @@ responds to the test rows.
 from abc import abstractmethod
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import cache
 from functools import partial
 from itertools import islice
 from math import prod
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
+from scipy.special import softmax
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
+from optuna_treecv._kernels.lapack import pivoted_cholesky
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.moments import in_order
@@ -29,14 +35,27 @@ from optuna_treecv.numerics.moments import views
 from optuna_treecv.numerics.spread import BLOCK
 from optuna_treecv.numerics.spread import blocks
 from optuna_treecv.numerics.spread import n_rows_of
+from optuna_treecv.numerics.spread import scale_of
+from optuna_treecv.plans.family import decisions_of
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
+from optuna_treecv.plans.family import largest_class
 
 # The bytes of the records of all folds that are held, and kept.
 _MOST_BYTES = 2**27
 
 #: A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
 MOST_COLUMNS = 5000
+
+# Up to this ratio of two columns' squares, rounding errors of the largest eigenvalue are 1e-10 of
+# the smaller square.
+_MOST_RATIO = 1e6
+
+# The svd solver of LDA compares singular values with tol, and moments know the squares of these.
+_LEAST_TOL = 1e-6
+
+# The greatest relative rounding error of an eigenvalue of QDA; scikit-learn's own is smaller.
+_MOST_NOISE = 1e-4
 
 
 class MomentFamily(Family):
@@ -197,3 +216,371 @@ class MomentFamily(Family):
                 self.respond(of_chunk, block, out[:, :, begin:end])
         outputs = np.broadcast_to(out, (self.n_points, *out.shape[1:]))
         return slice(first, last), outputs.transpose(0, 2, 1)
+
+
+class DiscriminantFolds(MomentFamily):
+    """Models from the moments of classes.
+
+    A record holds numbers, means, the scaler's centre and scale, and what a subclass adds.
+    """
+
+    least_of_class: int
+
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        assert self._rows.classes is not None
+        self._classes = self._rows.classes
+        self._n_classes = self.n_outputs = len(self._classes)
+        self._tol, self._solver = float(estimators[0].tol), estimators[0].solver
+        self._is_svd = self._solver == "svd"
+        self._priors: np.ndarray | None = None
+        if estimators[0].priors is not None:
+            self._priors = np.array(estimators[0].priors, dtype=np.float64)
+            if self._priors.shape != (self._n_classes,):
+                raise ValueError(
+                    f"priors must have a number for each of the {self._n_classes} classes, got "
+                    f"{estimators[0].priors!r}."
+                )
+
+    def _lay_out(self, are_pooled: bool, shapes: list[tuple[int, ...]]) -> None:
+        """Set the rows that moments are taken of, and the further shapes of a record."""
+        g, d = self._n_classes, self._rows.n_features
+        with_spread = self._scaler is not None
+        self.source = Source(self._rows, g, are_pooled, with_spread=with_spread)
+        self.shapes = [(g,), (g, d), (d,), (d,), *shapes]
+
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return the reasons that both families share."""
+        if estimator.covariance_estimator is not None:
+            return "covariance_estimator learns from the rows"
+        if facts.is_sparse:
+            return f"{type(estimator).__name__} takes no sparse rows"
+        if facts.has_weights:
+            return f"{type(estimator).__name__} takes no weights"
+        if estimator.priors is not None and np.min(estimator.priors) <= 0:
+            return "a prior is not above 0"
+        if facts.n_of_class < cls.least_of_class:
+            few = "no row" if facts.n_of_class == 0 else "only one row"
+            return f"a training set has {few} of a class"
+        return super().why_not(estimator, facts)
+
+    def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
+        """Factorise the covariances of training rows."""
+        few = np.flatnonzero(moments.counts < self.least_of_class)
+        if len(few):
+            label, least = self._classes.tolist()[few[0]], self.least_of_class
+            raise ValueError(
+                f"y must have at least {least} {'row' if least == 1 else 'rows'} of each class in "
+                f"each training set, got {int(moments.counts[few[0]])} of class {label!r}; "
+                "fewer folds, or stratified ones, would be right."
+            )
+        counts, means, centre, scale, *factors = parts
+        centre[:], scale[:] = 0, 1
+        if self._scaler is not None:
+            assert moments.spread is not None
+            scale[:] = scale_of(self._scaler, moments.spread)
+            centre[:] = moments.spread.mean if self._scaler.with_mean else 0
+            scatters = moments.scatters / scale / scale[:, None]
+            moments = moments._replace(means=(moments.means - centre) / scale, scatters=scatters)
+        counts[:], means[:] = moments.counts, moments.means
+        self._factor(moments, factors)
+
+    @abstractmethod
+    def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
+        """Fill the further parts of a record from the moments of scaled rows."""
+
+
+class LinearDiscriminantFolds(DiscriminantFolds):
+    r"""``LinearDiscriminantAnalysis`` of all folds and shrinkages: classes have one covariance.
+
+    .. math:: s_g(x) = -\tfrac12 |x - m_g|^2_A + \tfrac12 |x - b|^2_A + \log p_g
+
+    with the inverse A of the covariance. The point b is the mean of the classes' means for the
+    solver svd, and 0 for others.
+
+    The covariance is C = (B')^-1 diag(values) B^-1. Without shrinkage, B are the eigenvectors of
+    the correlations divided by the standard deviations, so that the scales of columns do not
+    matter; for C + a I they are those of C. The solver eigen has both.
+    """
+
+    parameters = ("shrinkage",)
+    least_of_class = 1
+    has_ones = True
+
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        super()._bind(estimators)
+        if self._is_svd:  # it divides by standard deviations itself
+            self._scaler = None
+        d, first = self._rows.n_features, estimators[0]
+        self.n_outputs = 1 if self._n_classes == 2 else self._n_classes
+        self._shrinkages = [float(one.shrinkage or 0) for one in estimators]
+        if self._is_svd:
+            self.n_distinct = 1
+        are_pooled = self._priors is None or self._is_svd
+        self._lay_out(are_pooled, [(d, d), (d,)] * (2 if self._solver == "eigen" else 1))
+        if self._priors is not None and abs(self._priors.sum() - 1) > 1e-5:
+            self._priors /= self._priors.sum()  # as scikit-learn does, which warns
+        most = min(self._n_classes - 1, d)
+        if first.n_components is not None and first.n_components > most:
+            raise ValueError(
+                f"n_components must be at most {most}, the smaller of the number of features and "
+                f"of classes less one, got {first.n_components}."
+            )
+
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        if estimator.shrinkage == "auto":
+            return "shrinkage='auto' needs fourth moments of the rows"
+        if estimator.solver == "svd":
+            if estimator.shrinkage is not None:
+                return "solver='svd' has no shrinkage"
+            if estimator.tol < _LEAST_TOL:
+                return f"tol is below {_LEAST_TOL}, which moments cannot tell from 0"
+        return super().why_not(estimator, facts)
+
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return class codes, decision values or probabilities."""
+        if method != "predict_proba":
+            return decisions_of(outputs, method)
+        if outputs.shape[1] == 1:
+            decision = outputs[:, 0]
+            return np.column_stack([1 - expit(decision), expit(decision)])
+        return softmax(outputs, axis=1)
+
+    def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
+        n_rows = moments.counts.sum()
+        if n_rows <= self._n_classes:
+            raise ValueError(
+                "Each training set must have more rows than there are classes, got "
+                f"{int(n_rows)} rows of {self._n_classes} classes."
+            )
+        if len(moments.scatters) == 1:
+            covariance = moments.scatters[0] / self._divisor(n_rows)
+        else:
+            assert self._priors is not None
+            covariance = np.tensordot(self._priors / moments.counts, moments.scatters, 1)
+        if self._solver != "lsqr":
+            deviations = np.sqrt(covariance.diagonal())
+            deviations[deviations == 0] = 1
+            correlations = covariance / deviations / deviations[:, None]
+            parts[1][:], vectors = np.linalg.eigh(correlations)
+            parts[0][:] = vectors / deviations[:, None]
+        if self._solver != "svd":
+            parts[-1][:], parts[-2][:] = eigen_of_scatter(covariance)
+
+    def _divisor(self, n_rows: float) -> float:
+        """Return by what the scatter of so many rows is divided."""
+        return n_rows - self._n_classes if self._is_svd and not divide_by_rows() else n_rows
+
+    def _inverse(self, values: np.ndarray, shrinkage: float, n_rows: float) -> np.ndarray:
+        """Return the inverse eigenvalues of (1 - s) C + s tr(C) / d I, 0 if without variance."""
+        shrunk = (1 - shrinkage) * values + shrinkage * values.mean() if shrinkage else values
+        if self._is_svd:
+            # The solver divides by standard deviations over the number of rows.
+            least = self._tol**2 * self._divisor(n_rows) / n_rows
+        else:
+            least = len(shrunk) * np.finfo(np.float64).eps * shrunk.max()
+        is_null = shrunk <= least
+        if np.all(is_null):
+            raise ValueError(
+                "X must have a column that varies within a class in each training set, got only "
+                "columns that do not."
+            )
+        if self._solver == "eigen" and np.any(is_null):
+            raise ValueError(
+                "shrinkage must be above 0 with solver='eigen' where columns of X depend on each "
+                f"other within a training set, got {shrinkage:g}; solver='svd' or a shrinkage "
+                "such as 1e-6 would be right."
+            )
+        with np.errstate(divide="ignore"):
+            return np.where(is_null, 0, 1 / shrunk)
+
+    def models(
+        self, parts: list[np.ndarray], chunks: Chunks, chunk: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the coefficients with intercepts of all points and outputs, and an origin."""
+        counts, means, centre, scale, *bases = parts
+        n_rows, d = counts.sum(), len(scale)
+        priors = counts / n_rows if self._priors is None else self._priors
+        # The point at which all scores but their logarithms of priors are alike.
+        reference = priors @ means if self._is_svd else np.zeros(d)
+        origin = counts @ means / n_rows
+        coef = np.empty((self.n_distinct, self.n_outputs, d + 1))  # the last one is the intercept
+        for i, shrinkage in enumerate(self._shrinkages[: self.n_distinct]):
+            basis, values = bases[-2:] if shrinkage else bases[:2]
+            inverse = self._inverse(values, shrinkage, n_rows)
+            steps = (means - reference) @ basis
+            if self._is_svd:
+                steps = self._between(steps, priors, inverse)
+            from_origin = (reference - origin) @ basis
+            of_basis = steps * inverse
+            of_point = of_basis @ basis.T
+            constant = -0.5 * np.sum(of_basis * (steps + 2 * from_origin), axis=1)
+            constant += np.log(priors)
+            if self.n_outputs == 1:
+                of_point = of_point[1:] - of_point[:1]
+                constant = constant[1:] - constant[:1]
+            coef[i, :, :d], coef[i, :, d] = of_point / scale, constant
+        return coef.reshape(-1, d + 1), origin * scale + centre
+
+    def respond(
+        self, models: tuple[np.ndarray, np.ndarray], block: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Write the decision values of rows."""
+        coef, origin = models
+        block[:, :-1] -= origin
+        out[:] = (coef @ block.T).reshape(out.shape)
+
+    def _between(self, steps: np.ndarray, priors: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+        """Project on the directions in which the means of classes differ, as the solver svd."""
+        root = np.sqrt(inverse)
+        whitened = steps * root
+        _, sizes, directions = np.linalg.svd(
+            np.sqrt(priors)[:, None] * whitened, full_matrices=False
+        )
+        directions = directions[sizes > self._tol * sizes[0]]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(root > 0, (whitened @ directions.T) @ directions / root, 0)
+
+
+class QuadraticDiscriminantFolds(DiscriminantFolds):
+    r"""``QuadraticDiscriminantAnalysis`` of all folds and values of ``reg_param``.
+
+    .. math:: s_g(x) = -\tfrac12 |x - m_g|^2_{A_g} + \tfrac12 \log \det A_g + \log p_g
+
+    with the inverse :math:`A_g` of :math:`(1 - r) C_g + r I`, where each class has its own
+    covariance C. A record has its eigenvectors, its eigenvalues, and their rounding errors.
+    """
+
+    parameters = ("reg_param",)
+    least_of_class = 2
+
+    def _bind(self, estimators: Sequence[Any]) -> None:
+        super()._bind(estimators)
+        g, d = self._n_classes, self._rows.n_features
+        self._lay_out(False, [(g, d, d), (g, d), (g, d)])
+        if self._is_svd:
+            self._shares = np.array([float(one.reg_param) for one in estimators])
+        else:
+            self._shares = np.zeros(1)  # the solver eigen does not use reg_param
+            self.n_distinct = 1
+
+    @classmethod
+    def why_not(cls, estimator: Any, facts: Facts) -> str:
+        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        if estimator.shrinkage is not None:
+            return "QuadraticDiscriminantAnalysis has exact folds by reg_param, not by shrinkage"
+        if facts.n_of_class < facts.n_features:
+            return "a class has fewer rows in a training set than X has columns"
+        return super().why_not(estimator, facts)
+
+    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+        """Return class codes, decision values or probabilities."""
+        if method == "predict":
+            return largest_class(outputs)
+        if method == "decision_function":
+            return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
+        likelihood = outputs - outputs.max(axis=1)[:, None]
+        return np.exp(likelihood - np.log(np.exp(likelihood).sum(axis=1)[:, None]))
+
+    def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
+        vectors, values, noise = parts
+        for code, (count, scatter) in enumerate(
+            zip(moments.counts, moments.scatters, strict=True)
+        ):
+            divisor = count - 1 if self._is_svd and not divide_by_rows() else count
+            of_scatter, vectors[code] = eigen_of_scatter(scatter)
+            values[code] = of_scatter / divisor
+            errors = np.square(vectors[code]).T @ scatter.diagonal()
+            noise[code] = np.finfo(np.float64).eps * errors / divisor
+
+    def _regularised(
+        self, values: np.ndarray, noise: np.ndarray, count: float, code: int
+    ) -> np.ndarray:
+        """Return the eigenvalues of (1 - r) C + r I, (n_distinct, n_features).
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_features,)
+            Those of C.
+        noise : ndarray of shape (n_features,)
+            Their rounding errors.
+        count : float
+            The rows of the class.
+        code : int
+        """
+        regularised = np.outer(1 - self._shares, values) + self._shares[:, None]
+        if self._is_svd and count < len(values):  # there are as many singular values as rows
+            raise ValueError(
+                "Each class must have as many rows in each training set as X has columns, got "
+                f"{int(count)} rows of class {self._classes.tolist()[code]!r} and {len(values)} "
+                "columns."
+            )
+        lacks_rank = regularised.min(axis=1) <= self._tol
+        if np.any(lacks_rank):
+            better = "a larger reg_param" if self._is_svd else "solver='svd' with a reg_param"
+            raise ValueError(
+                "The covariance of a class must have full rank, got eigenvalues up to tol="
+                f"{self._tol:g} in class {self._classes.tolist()[code]!r} with reg_param="
+                f"{self._shares[lacks_rank][0]:g}; {better} such as 0.1 would be right."
+            )
+        if np.any(np.outer(1 - self._shares, noise) > _MOST_NOISE * regularised):
+            raise ValueError(
+                "The rows of a class must not be so far apart that sums over them lose the "
+                "directions in which they vary little, got class "
+                f"{self._classes.tolist()[code]!r}; columns without outliers, or method='fit', "
+                "would be right."
+            )
+        return regularised
+
+    def models(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> list[Any]:
+        """Return a matrix, a mean, inverse eigenvalues and constants of each class."""
+        counts, means, centre, scale, vectors, values, noise = parts
+        log_priors = np.log(counts / counts.sum() if self._priors is None else self._priors)
+        matrices, raw_means, models = vectors / scale[:, None], means * scale + centre, []
+        for code, count in enumerate(counts):
+            regularised = self._regularised(values[code], noise[code], count, code)
+            constants = log_priors[code] - 0.5 * np.log(regularised).sum(axis=1)
+            models.append(
+                (matrices[code], raw_means[code], -0.5 / regularised, constants[:, None])
+            )
+        return models
+
+    def respond(self, models: list[Any], block: np.ndarray, out: np.ndarray) -> None:
+        """Write the log posterior of rows, up to a constant for each row."""
+        for code, (matrix, mean, inverse, constants) in enumerate(models):
+            rotated = matrix.T @ (block - mean).T
+            rotated *= rotated
+            np.add(inverse @ rotated, constants, out=out[:, code])
+
+
+def eigen_of_scatter(scatter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the eigenvalues, none of them negative, and the eigenvectors in columns.
+
+    Where columns have very different scales, small eigenvalues would drown in the rounding errors
+    of large ones. The singular values of a Cholesky factor with pivots keep their digits, and take
+    two to three times as long.
+    """
+    squares = scatter.diagonal()
+    squares = squares[squares > 0]
+    if len(squares) == 0 or squares.max() <= _MOST_RATIO * squares.min():
+        values, vectors = np.linalg.eigh(scatter)
+        return np.maximum(values, 0), vectors
+    factor, pivots, rank = pivoted_cholesky(scatter)
+    factor = np.triu(factor)
+    factor[rank:] = 0
+    _, sizes, directions = np.linalg.svd(factor)
+    vectors = np.empty_like(directions)
+    vectors[pivots] = directions.T
+    return np.square(sizes), vectors
+
+
+@cache
+def divide_by_rows() -> bool:
+    """Return whether scikit-learn's svd solvers divide scatters by the number of rows.
+
+    Older versions, such as 1.8, divide by the degrees of freedom.
+    """
+    fitted = QuadraticDiscriminantAnalysis().fit([[0.0], [2.0], [0.0], [2.0]], [0, 0, 1, 1])
+    return bool(fitted.scalings_[0][0] < 1.5)
