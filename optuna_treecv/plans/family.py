@@ -25,6 +25,7 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.caching.keys import Key
+from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import parameter_names
 from optuna_treecv.numerics.blas import one_blas_thread
 from optuna_treecv.numerics.moments import Chunks
@@ -37,9 +38,9 @@ from optuna_treecv.preprocessing.decisions import why_not_ahead
 from optuna_treecv.preprocessing.parts import adds_columns
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import FROM_SUMS
-from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.preprocessing.parts import ON_SUMS
 from optuna_treecv.preprocessing.parts import ONCE
+from optuna_treecv.preprocessing.parts import steps_before
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import FoldPairs
@@ -286,11 +287,7 @@ def split_for_family(
     estimator: Any, families: Mapping[type, type[Family]], foreign: str = "{} is of no family"
 ) -> Parts | str:
     """Return the parts of an estimator, or why it is of none of the families, a clause."""
-    before, last, prefix = [], estimator, ""
-    while type(last) is Pipeline:
-        *some, (of_last, last) = last.steps
-        before += [(name, step) for name, step in some if not is_passed(step)]
-        prefix += f"{of_last}__"
+    before, (prefix, last) = steps_before(estimator), divided(estimator)
     if type(last) not in families:
         return foreign.format(type(last).__name__)
     if len(dict(before)) < len(before):  # names of nested Pipelines may be the same

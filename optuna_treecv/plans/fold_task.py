@@ -54,8 +54,8 @@ from optuna_treecv.estimators.base import n_columns
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.incremental import keeping_rows
-from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.preprocessing.parts import naming_step
+from optuna_treecv.preprocessing.parts import steps_before
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.checks import count_targets
@@ -298,11 +298,9 @@ class FoldTask:
     def last_fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any]:
         """Return the last step of a fitted clone, and the test rows after the steps before it."""
         last, X, _ = self.fitted(name, train, test)
-        while isinstance(last, Pipeline):
-            for _, step in last.steps[:-1]:
-                X = X if is_passed(step) else step.transform(X)
-            last = last.steps[-1][1]
-        return last, X
+        for _, step in steps_before(last):
+            X = step.transform(X)
+        return last_step(last), X
 
     def _part(
         self, estimator: Any, rows: np.ndarray, train: np.ndarray | None = None

@@ -82,6 +82,14 @@ def is_passed(step: Any) -> bool:
     return step is None or step in ("passthrough", "drop")
 
 
+def steps_before(estimator: Any) -> list[tuple[str, Any]]:
+    """Return the names and the steps of a Pipeline before its last step, without mere words."""
+    if type(estimator) is not Pipeline:
+        return []
+    *before, (_, last) = estimator.steps
+    return [one for one in before if not is_passed(one[1])] + steps_before(last)
+
+
 def path_to(path: str, name: str) -> str:
     """Return the path of a part of a step, as in the names of parameters."""
     return f"{path}__{name}" if path else name

@@ -19,7 +19,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
-from sklearn.pipeline import Pipeline
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.extmath import row_norms
 
@@ -35,6 +34,7 @@ from optuna_treecv.engines.neighbors.search import nearest_in_any_order
 from optuna_treecv.engines.neighbors.search import part_search
 from optuna_treecv.engines.neighbors.search import TILE
 from optuna_treecv.engines.neighbors.search import whole_tiles
+from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import lay_out
 from optuna_treecv.estimators.base import unset_seeds
@@ -51,7 +51,7 @@ from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.preprocessing.parts import foreign_code
-from optuna_treecv.preprocessing.parts import is_passed
+from optuna_treecv.preprocessing.parts import steps_before
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.checks import predicted_codes
@@ -104,14 +104,11 @@ def _divide(estimator: Any) -> Parts | str:
 
     Its transformers may be any, and are fitted per fold.
     """
-    steps, last, prefix = [], estimator, ""
-    while type(last) is Pipeline:
-        *before, (name, last) = last.steps
-        steps += [step for _, step in before if not is_passed(step)]
-        prefix += f"{name}__"
+    prefix, last = divided(estimator)
     if type(last) not in (KNeighborsClassifier, KNeighborsRegressor):
         return f"{type(last).__name__} does not search for nearest neighbours"
-    return Parts(tuple(steps), None, last, NeighborFolds, prefix, {})
+    steps = tuple(step for _, step in steps_before(estimator))
+    return Parts(steps, None, last, NeighborFolds, prefix, {})
 
 
 def _why_not(request: Request, parts: Parts) -> str:

@@ -159,10 +159,8 @@ class ForestPlan(Plan):
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the trees of the folds."""
         rows, _ = rows_of(self.request.cross_validation, candidate, repeat)
-        limits, n_threads = Limits.of(candidate), self.request.settings.n_threads
-        seed = candidate.seed(rows.seed)
-        forest = grow_forest(candidate, rows, limits, seed, n_jobs=n_threads)
-        prepared = respond(forest, forest.ends(limits)[1], method)
+        forest, _ = self.forest_for(candidate, repeat, rows)
+        prepared = respond(forest, forest.ends(Limits.of(candidate))[1], method)
         labels = rows.classes if method == "predict" else None
         return in_given_order(prepared, repeat.cut.order, labels)
 
