@@ -10,7 +10,6 @@ from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from dataclasses import field
@@ -68,6 +67,7 @@ from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import in_columns
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import seeded
+from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.plans.fits import along_tree
 from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.plans.fits import fold_task_of
@@ -312,6 +312,8 @@ class GrowingFolds:
             self._last = clone(self._last).set_params(**{name: widest})
         shares = size in searched or limit is not None
         self._name_of_all = self._name_without_size() if shares else b""
+        memory = request.cross_validation.shared.memory
+        self._memory = memory if self._name_of_all else None
         self._most = self._n_trees
         self._asked: Collection[int] = ()
         if self._name_of_all and grid:
@@ -367,13 +369,9 @@ class GrowingFolds:
             n_before = 0 if growth is None else growth.n_trees
             done = n_trained * end // self._most - n_trained * n_before // self._most
             self._sink.cost.n_updates += max(0, done)
-        n_threads = min(self._request.settings.n_threads, len(left))
-        if n_threads < 2:
-            for chunk in left:
-                self._grow_one(end, chunk)
-            return
-        with ThreadPoolExecutor(n_threads) as threads:
-            list(threads.map(partial(self._grow_one, end), left))
+        n_threads = max(1, min(self._request.settings.n_threads, len(left)))
+        for _ in in_order(n_threads, partial(self._grow_one, end), left):
+            pass
 
     def _grow_one(self, end: int, chunk: int) -> None:
         """Grow the ensemble of one fold, and score it after each tree, or after the last one."""
@@ -482,10 +480,10 @@ class GrowingFolds:
 
     def _release(self, chunk: int) -> None:
         """Leave a fold to trials of other sizes, in the room of the cache, or drop its trees."""
-        fold, memory = self._folds[chunk], self._request.cross_validation.shared.memory
+        fold = self._folds[chunk]
         outputs = fold.outputs if self._request.needs_predictions else {}
         self._folds[chunk] = Fold(None, dict(fold.scores), outputs, dict(fold.oob_scores))
-        if not self._name_of_all or memory is None or not fold.seconds:
+        if self._memory is None or not fold.seconds:
             return
         if self._most == max([0, *self._asked]) and not self._is_best:
             fold.growth = None  # all that will be asked for is known
@@ -493,14 +491,12 @@ class GrowingFolds:
         if fold.growth is not None:
             fold.growth.forget_rows()
             vars(fold.growth).pop("take", None)  # it would hold the request
-        memory.keep(("growth", self._name_of_all, chunk), fold, fold.seconds)
+        self._memory.keep(("growth", self._name_of_all, chunk), fold, fold.seconds)
 
     def _held(self, chunk: int) -> Fold | None:
         """Return a fold that trials of other sizes have left, which is nobody else's then."""
-        memory = self._request.cross_validation.shared.memory
-        if not self._name_of_all or memory is None:
-            return None
-        return memory.take(("growth", self._name_of_all, chunk))
+        name = "growth", self._name_of_all, chunk
+        return None if self._memory is None else self._memory.take(name)
 
     def _prepared(self, chunk: int, take: Callable[[], Taken]) -> Prepared:
         """Return what ensembles share of the rows of a fold, made if it is not kept."""

@@ -152,7 +152,7 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, np.ndarray]:
     units, order, kinds = sets.rows, sets.rows[0], sets.kinds[0]
     if are_many := isinstance(order, np.ndarray) and isinstance(kinds, np.ndarray):
         units = [order[of_kinds[kinds]] for of_kinds in sets.is_trained]
-    spreads, totals = zip(*_spreads_of(rows, units), strict=True)
+    spreads, totals = zip(*(_spread_of_unit(rows, part) for part in units), strict=True)
     counts, mean, squares, low, high = (np.array(some) for some in zip(*spreads, strict=True))
     if are_many:
         return Spread(counts[:, None], mean, squares, low, high), np.array(totals)
@@ -187,24 +187,16 @@ def deviations(spread: Spread) -> np.ndarray:
     return np.where(is_small, 1, np.sqrt(variance))
 
 
-def _spreads_of(rows: PreparedRows, units: list[RowNumbers]) -> list[tuple[Spread, float]]:
-    """Return the spread of the columns of some units, and their weights."""
-    if not isinstance(rows.X, RemoteBlocks):
-        return [_spread_of_unit(rows, part) for part in units]
-    found: list[tuple[Spread, float]] = []
-    for part in units:
-        assert isinstance(part, slice)
-        spreads, totals = zip(*rows.X.over(part.start, part.stop, _spread_there), strict=True)
-        found.append((reduce(merge_spreads, spreads), sum(totals)))
-    return found
-
-
 def _spread_there(block: Block, start: int, stop: int) -> tuple[Spread, float]:
     return _spread_of_unit(block.rows, slice(start, stop))
 
 
 def _spread_of_unit(rows: PreparedRows, part: RowNumbers) -> tuple[Spread, float]:
     """Return the spread of the columns of some rows, as ``spread_in_sets``, and the weight."""
+    if isinstance(rows.X, RemoteBlocks):
+        assert isinstance(part, slice)
+        of_blocks, weights = zip(*rows.X.over(part.start, part.stop, _spread_there), strict=True)
+        return reduce(merge_spreads, of_blocks), sum(weights)
     if isinstance(rows.X, SparseRows) and rows.weights is None and rows.maps is None:
         given = rows.X[part].as_given(0, n_rows_of(part), rows.n_features).astype(np.float64)
         mean, variance = mean_variance_axis(given, axis=0)
