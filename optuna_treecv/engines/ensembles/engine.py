@@ -32,7 +32,6 @@ from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
-from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.caching.results import KeptScores
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
@@ -467,10 +466,7 @@ class GrowingFolds:
         """Return the name of ensembles that differ in their sizes alone; empty: there is none."""
         ensemble = clone(self._last).set_params(**{self._kind.size: 1})
         key = first_key((ensemble, tuple(self._methods)), encode, lasting_key)
-        try:
-            return b"" if key is None else digest(self._name, key)
-        except NoKey:
-            return b""
+        return b"" if key is None or not self._name else digest(self._name, key)
 
     def close(self) -> None:
         """Leave the folds to trials of other sizes."""
@@ -503,14 +499,13 @@ class GrowingFolds:
         memory, kind = self._request.cross_validation.shared.memory, self._kind
 
         def kept(name: Any, make: Callable[[], Any]) -> Any:
-            try:
-                key = digest(self._name, encode((chunk, name)))
-            except NoKey:
+            key = first_key((chunk, name), encode)
+            if memory is None or key is None or not self._name:
                 return make()
-            found = None if memory is None else memory.find(key)
+            found = memory.find(key := digest(self._name, key))
             if found is None:
                 began, found = perf_counter(), make()
-                if memory is not None and found is not None:
+                if found is not None:
                     memory.keep(key, found, perf_counter() - began)
             return found
 
@@ -521,10 +516,10 @@ class GrowingFolds:
 
     @cached_property
     def _name(self) -> bytes:
-        """The name of the rows, the folds and the steps before the ensemble."""
+        """The name of the rows, the folds and the steps before the ensemble; empty: none."""
         steps = with_last(self._fold_task.estimator, None)
         if (name := first_key(steps, encode, lasting_key)) is None:
-            raise NoKey("a step has no name")
+            return b""
         rows = self._request.cross_validation.data_name()[0]
         return digest(rows, self._folds_name, self._kind.__name__.encode(), name)
 
