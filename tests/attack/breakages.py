@@ -180,8 +180,8 @@ BREAKAGES = [
     # Ensembles that grow.
     Breakage(
         "growing: bins of the first fold are kept for all",
-        "key = digest(self._name, encode((chunk, name)))",
-        "key = digest(self._name, encode((0, name)))",
+        "key = first_key((chunk, name), encode)",
+        "key = first_key((0, name), encode)",
         "test_growing_leaks::test_what_is_kept_for_other_trials_has_not_seen_the_fold"
         " test_growing::test_trials_over_kept_bins_have_scores_of_their_own",
     ),

@@ -121,7 +121,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
             return _drawn(int(self.random_state))
         return _drawn.__wrapped__(self.random_state)
 
-    def factors(self, rows: BinnedRows) -> np.ndarray:
+    def _factors(self, rows: BinnedRows) -> np.ndarray:
         """Return the weights of classes of each tree, (n_trees, n_classes)."""
         return np.empty((len(rows.bounds), 0))
 
@@ -423,7 +423,7 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
         classes = find_classes(y)
         return as_codes(y, classes), classes
 
-    def factors(self, rows: BinnedRows) -> np.ndarray:
+    def _factors(self, rows: BinnedRows) -> np.ndarray:
         targets, bounds, classes = rows.targets, rows.bounds, rows.classes
         assert classes is not None
         n_classes, n_trees = len(classes), len(bounds)

@@ -322,7 +322,7 @@ def grow_forest(
         Threads, each of which grows some of the trees together.
     """
     n_trees, n_rows = 1 + binned.n_folds, int(binned.bounds[-1])
-    exponents, factors = exponents_of(binned), estimator.factors(binned)
+    exponents, factors = exponents_of(binned), estimator._factors(binned)
     leaf = np.full(n_rows, -1, np.int32)
     roots, groups = np.empty(n_trees, np.int64), np.zeros(n_trees, np.int64)
     most = min(_MOST_TOGETHER, -(-n_trees // n_jobs)) if together else 1
