@@ -245,7 +245,7 @@ def test_a_table_with_thousands_of_categories_goes_through_the_tree():
 
 
 def kernel_over(rows, n_rows):
-    return Pegasos(rows, np.zeros(n_rows, np.int32), 2, 1.0, False, False)
+    return Pegasos(rows, np.zeros(n_rows, np.int32), 2, [1.0], False, False)
 
 
 def test_the_kernel_refuses_other_rows():

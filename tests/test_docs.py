@@ -35,7 +35,7 @@ NOT_ASKED = {"ES01", "EX01", "GL01", "SA01", "SA04", "SS05", "SS06", "RT02", "YD
 
 
 # Public methods that only the tree uses.
-INSIDE = {"make_kernel", "make_lanes", "respond"}
+INSIDE = {"make_kernel", "respond"}
 
 
 # Public modules; two of them are separate because their imports are optional.

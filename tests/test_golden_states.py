@@ -25,11 +25,8 @@ from optuna_treecv._kernels import FORMAT
 from optuna_treecv.engines.treecv.kernels.gaussian import Gaussian
 from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
-from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.engines.treecv.kernels.sgd import SGD
-from optuna_treecv.engines.treecv.kernels.sgd_lanes import SGDLanes
 from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
-from optuna_treecv.engines.treecv.kernels.svrg_lanes import StreamingSVRGLanes
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.memory import pad_rows
 
@@ -58,7 +55,7 @@ def pegasos(X: Any, **_: Any) -> Any:
     for y, alpha, average, project in product(
         [BINARY, MULTICLASS], [1e-3, 0.3], [False, True], [False, True]
     ):
-        yield Pegasos(X, *y, alpha, average, project)
+        yield Pegasos(X, *y, [alpha], average, project)
 
 
 def sgd(X: Any, y_type: Any, is_sparse: bool) -> Any:
@@ -79,19 +76,22 @@ def sgd(X: Any, y_type: Any, is_sparse: bool) -> Any:
     for loss, schedule in product(losses, schedules):
         for y, n_classes in supervised(loss):
             if schedule[4] == 1 or not is_sparse:
-                yield SGD(X, y_type(y), n_classes, loss, 0.1, *schedule)
+                alpha, step_size, power, radius, size, average, start, *is_linear = schedule
+                values = [(alpha, step_size, radius)]
+                settings = (power, average, start, values, bool(is_linear), size)
+                yield SGD(X, y_type(y), n_classes, loss, 0.1, *settings)
 
 
 def svrg(X: Any, y_type: Any, is_sparse: bool) -> Any:
     schedules = [  # alpha, step_size, and the stages
-        (1e-3, 0.05, 10, 2.0, 15, 0, False, 3),
-        (0.1, 0.0, 7, 1.5, 9, 2, False, 4),
-        (0.5, 0.5, 5, 1.0, 6, 0, True, 5),
-        (0.01, 0.0, 5, 2.0, 0, 0, False, 5),
+        (1e-3, 0.05, (10, 2.0, 15, 0, False, 3)),
+        (0.1, 0.0, (7, 1.5, 9, 2, False, 4)),
+        (0.5, 0.5, (5, 1.0, 6, 0, True, 5)),
+        (0.01, 0.0, (5, 2.0, 0, 0, False, 5)),
     ]
-    for loss, schedule in product(["log_loss", "squared_error", "huber"], schedules):
+    for loss, (*values, stages) in product(["log_loss", "squared_error", "huber"], schedules):
         for y, n_classes in supervised(loss):
-            yield StreamingSVRG(X, y_type(y), n_classes, loss, 0.1, *schedule)
+            yield StreamingSVRG(X, y_type(y), n_classes, loss, 0.1, *stages, [values])
 
 
 def kmeans(X: Any, **_: Any) -> Any:
@@ -106,7 +106,7 @@ def gaussian(X: Any, **_: Any) -> Any:
 
 def pegasos_lanes(X: Any, **_: Any) -> Any:
     for y, average, project in product([BINARY, MULTICLASS], [False, True], [False, True]):
-        yield PegasosLanes(X, *y, [1e-3, 0.03, 0.3, 2.0], average, project)
+        yield Pegasos(X, *y, [1e-3, 0.03, 0.3, 2.0], average, project, in_lanes=True)
 
 
 def sgd_lanes(X: Any, y_type: Any, is_sparse: bool) -> Any:
@@ -117,7 +117,7 @@ def sgd_lanes(X: Any, y_type: Any, is_sparse: bool) -> Any:
     ):
         for y, n_classes in supervised(loss):
             settings = (power, average, start, values, *is_linear)
-            yield SGDLanes(X, y_type(y), n_classes, loss, 0.1, *settings)
+            yield SGD(X, y_type(y), n_classes, loss, 0.1, *settings, in_lanes=True)
 
 
 def svrg_lanes(X: Any, y_type: Any, is_sparse: bool) -> Any:
@@ -127,7 +127,7 @@ def svrg_lanes(X: Any, y_type: Any, is_sparse: bool) -> Any:
         [(10, 2.0, 15, 0, False, 3), (7, 1.5, 9, 2, False, 4), (5, 1.0, 0, 0, True, 5)],
     ):
         for y, n_classes in supervised(loss):
-            yield StreamingSVRGLanes(X, y_type(y), n_classes, loss, 0.1, *schedule, values)
+            yield StreamingSVRG(X, y_type(y), n_classes, loss, 0.1, *schedule, values, True)
 
 
 FAMILIES: dict[str, tuple[Callable[..., Any], bool]] = {  # whether there are sparse rows

@@ -219,11 +219,25 @@ def test_only_rows_with_keys_are_sorted():
         sort_by_key(rows, keys, begins, rows[:2].copy())
 
 
-# Every learner and its twin.
+# Every learner and its twin. Kernels of one model, with the arguments of the twin:
+
+
+def one_pegasos(X, y, n_classes, alpha, average, project):
+    return Pegasos(X, y, n_classes, [alpha], average, project)
+
+
+def one_sgd(X, y, k, loss, epsilon, alpha, eta, power, radius, size, average, start, is_linear=0):
+    values = [(alpha, eta, radius)]
+    return SGD(X, y, k, loss, epsilon, power, average, start, values, is_linear, size)
+
+
+def one_svrg(X, y, n_classes, loss, epsilon, alpha, step_size, *stages):
+    return StreamingSVRG(X, y, n_classes, loss, epsilon, *stages, [(alpha, step_size)])
+
 
 CLASSIFIERS = (
     [
-        (Pegasos, reference.Pegasos, settings)
+        (one_pegasos, reference.Pegasos, settings)
         for settings in (
             (1e-5, False, False),
             (0.03, True, False),
@@ -233,7 +247,7 @@ CLASSIFIERS = (
         )
     ]
     + [
-        (SGD, reference.SGD, settings)
+        (one_sgd, reference.SGD, settings)
         for settings in (
             ("hinge", 0.0, 0.01, 0.05, 0.0, inf, 1, True, 0),
             ("hinge", 0.0, 0.5, 1.5, 0.3, inf, 1, True, 30),
@@ -245,7 +259,7 @@ CLASSIFIERS = (
         )
     ]
     + [
-        (partial(SGD, is_linear=True), partial(reference.SGD, is_linear=True), settings)
+        (partial(one_sgd, is_linear=True), partial(reference.SGD, is_linear=True), settings)
         for settings in (
             ("hinge", 0.0, 0.5, 1.5, 0.3, inf, 1, True, 30),
             ("log_loss", 0.0, 0.5, 0.0, 0.0, 0.4, 1, True, 0),
@@ -253,7 +267,7 @@ CLASSIFIERS = (
         )
     ]
     + [
-        (StreamingSVRG, reference.StreamingSVRG, settings)
+        (one_svrg, reference.StreamingSVRG, settings)
         for settings in (
             ("log_loss", 0.0, 0.0, 0.0, 10, 1.5, 20, 0, False, 3),
             ("log_loss", 0.0, 0.1, 0.3, 3, 1.0, 5, 2, False, 4),
@@ -265,7 +279,7 @@ CLASSIFIERS = (
 )
 REGRESSORS = (
     [
-        (SGD, reference.SGD, settings)
+        (one_sgd, reference.SGD, settings)
         for settings in (
             ("squared_error", 0.0, 0.0, 0.05, 0.0, 0.3, 1, True, 0),
             ("squared_error", 0.0, 0.0, 0.05, 0.0, inf, 1, False, 0),
@@ -277,14 +291,14 @@ REGRESSORS = (
         )
     ]
     + [
-        (partial(SGD, is_linear=True), partial(reference.SGD, is_linear=True), settings)
+        (partial(one_sgd, is_linear=True), partial(reference.SGD, is_linear=True), settings)
         for settings in (
             ("squared_error", 0.0, 0.02, 0.0, 0.0, inf, 1, True, 0),
             ("huber", 0.4, 0.02, 0.05, 0.5, inf, 5, True, 20),
         )
     ]
     + [
-        (StreamingSVRG, reference.StreamingSVRG, settings)
+        (one_svrg, reference.StreamingSVRG, settings)
         for settings in (
             ("squared_error", 0.0, 0.01, 0.01, 10, 2.0, 30, 0, False, 7),
             ("huber", 0.5, 0.0, 0.0, 5, 3.0, 10, 1, False, 8),
@@ -297,7 +311,7 @@ REGRESSORS = (
 def takes_sparse(case):
     """Return whether a learner accepts sparse rows: mini-batches do not."""
     make, _, options = case
-    is_sgd = isinstance(make, partial) or make is SGD
+    is_sgd = isinstance(make, partial) or make is one_sgd
     return not (is_sgd and options[6] > 1)
 
 
@@ -305,7 +319,7 @@ def name_of(case):
     if not isinstance(case, tuple):
         return None
     is_linear = isinstance(case[0], partial)
-    return f"{'linear SGD' if is_linear else case[0].__name__}{case[2]}"
+    return f"{'linear SGD' if is_linear else case[1].__name__}{case[2]}"
 
 
 def trained_twin(twin, settings, X, targets, rows):
@@ -374,7 +388,7 @@ def textbook_pegasos(X, signs, alpha, project):
 def test_a_margin_of_one_is_no_violation():
     X = np.zeros((2, 8))
     X[:, 0] = 1
-    kernel = Pegasos(X, np.ones(2, np.int32), 2, 1.0, False, False)
+    kernel = Pegasos(X, np.ones(2, np.int32), 2, [1.0], False, False)
     state = fresh(kernel)
     kernel.update(state, 0, 2)  # w_2 = x, so row 2 has margin 1
     assert weights(kernel, state, np.float64)[0, 0] == 0.5
@@ -387,7 +401,7 @@ def test_pegasos_is_the_textbooks(alpha, project):
     y = (X[:, 0] + 0.3 * X[:, 1] > 0.2).astype(np.int32)
     hypotheses = textbook_pegasos(X, 2.0 * y - 1, alpha, project)
     for average, expected in ((False, hypotheses[-1]), (True, hypotheses[:-1].mean(axis=0))):
-        kernel = Pegasos(X, y, 2, alpha, average, project)
+        kernel = Pegasos(X, y, 2, [alpha], average, project)
         state = fresh(kernel)
         kernel.update(state, 0, 300)
         found = weights(kernel, state, np.float64)[0]
@@ -398,7 +412,7 @@ def test_projection_stays_in_the_ball():
     X = prepared(200, 6, np.float64) * 30
     y = np.random.default_rng(0).integers(0, 2, 200).astype(np.int32)
     for alpha in (1e-6, 1e-2):
-        kernel = Pegasos(X, y, 2, alpha, False, True)
+        kernel = Pegasos(X, y, 2, [alpha], False, True)
         state = fresh(kernel)
         for row in range(200):
             kernel.update(state, row, row + 1)
@@ -412,7 +426,7 @@ def test_projected_average_keeps_its_digits_in_float32():
     y = (X[:, 0] > 0).astype(np.int32)
     found = []
     for rows in (X, X.astype(np.float64)):
-        kernel = Pegasos(rows, y, 2, 1e-6, True, True)
+        kernel = Pegasos(rows, y, 2, [1e-6], True, True)
         state = fresh(kernel)
         kernel.update(state, 0, 3000)
         found.append(weights(kernel, state, rows.dtype)[0])
@@ -434,7 +448,7 @@ def test_least_squares_is_the_textbooks(radius):
         w = w * min(1, radius / np.linalg.norm(w))
         hypotheses.append(w)
     for average, expected in ((False, hypotheses[-1]), (True, np.mean(hypotheses[:-1], axis=0))):
-        kernel = SGD(X, y, None, "squared_error", 0.0, 0.0, 0.02, 0.0, radius, 1, average, 0)
+        kernel = SGD(X, y, None, "squared_error", 0.0, 0.0, average, 0, [(0.0, 0.02, radius)])
         state = fresh(kernel)
         kernel.update(state, 0, 300)
         np.testing.assert_allclose(
@@ -445,7 +459,7 @@ def test_least_squares_is_the_textbooks(radius):
 def test_last_step_off_the_finite_numbers_shows_in_the_average():
     X = np.ones((3, 8))
     y = np.array([0.0, 0.0, 1e308])
-    kernel = SGD(X, y, None, "squared_error", 0.0, 0.0, 1e10, 0.0, np.inf, 1, True, 0)
+    kernel = SGD(X, y, None, "squared_error", 0.0, 0.0, True, 0, [(0.0, 1e10, np.inf)])
     state = fresh(kernel)
     kernel.update(state, 0, 2)
     assert np.all(np.isfinite(weights(kernel, state, np.float64)))
@@ -505,7 +519,7 @@ SPARSE = [case for case in [*CLASSIFIERS, *REGRESSORS] if takes_sparse(case)]
 def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, schedule):
     # From the root, so that every kind of phase is undone somewhere, also the longest ones.
     make, _, options = case
-    if make is StreamingSVRG:
+    if make is one_svrg:
         options = (*options[:4], *schedule, *options[7:])
     rng = np.random.default_rng(seed)
     X = (rng.normal(size=(70, 250)) * (rng.uniform(size=(70, 250)) < density)).astype(dtype)
@@ -534,7 +548,7 @@ def test_long_loops_hold_no_lock():
     # If a loop held the GIL, no other thread could run, and Optuna's heartbeats would stop.
     X = np.zeros((3_000_000, 8))
     y = np.zeros(len(X), np.int32)
-    kernel = Pegasos(X, y, 2, 0.1, False, False)
+    kernel = Pegasos(X, y, 2, [0.1], False, False)
     states = aligned_empty((20, kernel.state_bytes))
     kernel.start(states[0])
     model, out = aligned_empty((kernel.model_bytes,)), aligned_empty((len(X), 8))
@@ -558,7 +572,7 @@ def test_long_loops_hold_no_lock():
 def test_wrong_buffers_are_refused():
     X = prepared(10, 3, np.float64)
     y = np.zeros(10, np.int32)
-    kernel = Pegasos(X, y, 2, 0.1, False, False)
+    kernel = Pegasos(X, y, 2, [0.1], False, False)
     state = fresh(kernel)
     with pytest.raises(ValueError, match="a state has"):
         kernel.update(state[:-1], 0, 5)
@@ -567,9 +581,9 @@ def test_wrong_buffers_are_refused():
     with pytest.raises(IndexError, match="order names row 10"):
         kernel.update(state, 0, 2, np.array([3, 10], np.uint32))
     with pytest.raises(TypeError, match="float64 or float32"):
-        Pegasos(X.astype(np.int64), y, 2, 0.1, False, False)
+        Pegasos(X.astype(np.int64), y, 2, [0.1], False, False)
     with pytest.raises(ValueError, match="multiple of 8 columns"):
-        Pegasos(np.ascontiguousarray(X[:, :5]), y, 2, 0.1, False, False)
+        Pegasos(np.ascontiguousarray(X[:, :5]), y, 2, [0.1], False, False)
     model = np.empty(kernel.model_bytes, np.uint8)
     out = np.empty((10, 8), np.uint8)
     with pytest.raises(ValueError, match="each level"):
@@ -606,10 +620,13 @@ def test_streaming_svrg_equals_its_twin_near_the_end_of_float32(loss, n_classes,
         rows = pad_rows(sparse.csr_array(X), order, True) if is_sparse else dense
         codes = rng.integers(0, n_classes or 2, 60).astype(np.int32)
         y = codes if n_classes else (2.0 * codes - 1).astype(np.float32)
-        settings = (loss, 1.0, 1e-4, step_size, 5, 2.0, 7, 0, False, 3)
-        kernel = StreamingSVRG(rows, y, n_classes, *settings)
+        stages, values = (5, 2.0, 7, 0, False, 3), (1e-4, step_size)
+        kernel = StreamingSVRG(rows, y, n_classes, loss, 1.0, *stages, [values])
         zeros = np.zeros(dense.shape[1], np.float32)
-        twins = [reference.StreamingSVRG(*settings, zeros) for _ in range(kernel.n_outputs)]
+        twins = [
+            reference.StreamingSVRG(loss, 1.0, *values, *stages, zeros)
+            for _ in range(kernel.n_outputs)
+        ]
         own = [c + (kernel.n_outputs == 1) for c in range(kernel.n_outputs)]
         state = fresh(kernel)
         for row in range(60):

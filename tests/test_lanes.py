@@ -23,8 +23,8 @@ from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
-from optuna_treecv.engines.treecv.kernels.lanes import VECTOR_BYTES
-from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
+from optuna_treecv.engines.treecv.kernels.linear import VECTOR_BYTES
+from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.estimators.base import layout_for
@@ -446,7 +446,7 @@ def test_wrong_parameters_are_named():
 def test_a_kernel_has_as_many_lanes_as_it_has_room():
     X = np.zeros((4, 8))
     y = np.array([0, 1, 0, 1], np.int32)
-    assert PegasosLanes(X, y, 2, [0.1] * 128, False, False).n_models == 128
+    assert Pegasos(X, y, 2, [0.1] * 128, False, False, True).n_models == 128
     for n in (0, 129):
         with pytest.raises(ValueError, match="there must be 1 to 128 lanes"):
-            PegasosLanes(X, y, 2, [0.1] * n, False, False)
+            Pegasos(X, y, 2, [0.1] * n, False, False, True)

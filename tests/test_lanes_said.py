@@ -11,8 +11,8 @@ from test_lanes import fits
 from test_lanes import make
 
 from optuna_treecv import PegasosClassifier
-from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
-from optuna_treecv.engines.treecv.kernels.sgd_lanes import SGDLanes
+from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
+from optuna_treecv.engines.treecv.kernels.sgd import SGD
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.estimators.base import layout_for
@@ -97,10 +97,11 @@ def test_taking_lanes_checks_its_arguments():
     X, y = make()
     X = np.ascontiguousarray(np.pad(X, [(0, 0), (0, 7)]))
     y = y.astype(np.int32)
-    three = PegasosLanes(X, y, 2, [0.1, 1.0, 2.0], False, False)
-    two = PegasosLanes(X, y, 2, [0.1, 2.0], False, False)
-    averaged = PegasosLanes(X, y, 2, [0.1, 2.0], True, False)
-    other = SGDLanes(X, y, 2, "hinge", 0.0, 0.5, False, 0, [(0.1, 0.1, np.inf)] * 2)
+    three = Pegasos(X, y, 2, [0.1, 1.0, 2.0], False, False, True)
+    two = Pegasos(X, y, 2, [0.1, 2.0], False, False, True)
+    averaged = Pegasos(X, y, 2, [0.1, 2.0], True, False, True)
+    values = [(0.1, 0.1, np.inf)] * 2
+    other = SGD(X, y, 2, "hinge", 0.0, 0.5, False, 0, values, in_lanes=True)
     state = np.zeros(three.state_bytes, np.uint8)
     out = np.zeros(two.state_bytes, np.uint8)
     with pytest.raises(IndexError, match="no model 3"):

@@ -31,11 +31,8 @@ from optuna_treecv.engines.treecv.kernels.gaussian import Gaussian
 from optuna_treecv.engines.treecv.kernels.kernel import Memory
 from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
-from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.engines.treecv.kernels.sgd import SGD
-from optuna_treecv.engines.treecv.kernels.sgd_lanes import SGDLanes
 from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
-from optuna_treecv.engines.treecv.kernels.svrg_lanes import StreamingSVRGLanes
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.partition import Partition
@@ -274,19 +271,22 @@ STAGES = (4, 2.0, 7, 0, False, 3)
 LANES = {
     **{
         f"PEGASOS {average} {project}": (
-            lambda X, y, k, a=average, p=project: PegasosLanes(X, y, k, ALPHAS, a, p),
-            [partial(Pegasos, alpha=alpha, average=average, project=project) for alpha in ALPHAS],
+            lambda X, y, k, a=average, p=project: Pegasos(X, y, k, ALPHAS, a, p, True),
+            [
+                partial(Pegasos, alphas=[alpha], average=average, project=project)
+                for alpha in ALPHAS
+            ],
         )
         for average in (False, True)
         for project in (False, True)
     },
     **{
         f"SGD {loss} {power}": (
-            lambda X, y, k, n=loss, p=power: SGDLanes(X, y, k, n, 0.1, p, True, 9, SGD_VALUES),
+            lambda X, y, k, n=loss, p=power: SGD(
+                X, y, k, n, 0.1, p, True, 9, SGD_VALUES, in_lanes=True
+            ),
             [
-                lambda X, y, k, n=loss, p=power, v=values: SGD(
-                    X, y, k, n, 0.1, v[0], v[1], p, v[2], 1, True, 9
-                )
+                lambda X, y, k, n=loss, p=power, v=values: SGD(X, y, k, n, 0.1, p, True, 9, [v])
                 for values in SGD_VALUES
             ],
         )
@@ -294,9 +294,9 @@ LANES = {
     },
     **{
         f"SVRG {loss} {len(values)}": (
-            lambda X, y, k, n=loss, v=values: StreamingSVRGLanes(X, y, k, n, 0.1, *STAGES, v),
+            lambda X, y, k, n=loss, v=values: StreamingSVRG(X, y, k, n, 0.1, *STAGES, v, True),
             [
-                lambda X, y, k, n=loss, v=one: StreamingSVRG(X, y, k, n, 0.1, *v, *STAGES)
+                lambda X, y, k, n=loss, v=one: StreamingSVRG(X, y, k, n, 0.1, *STAGES, [v])
                 for one in values
             ],
         )
@@ -343,7 +343,7 @@ def test_no_number_of_pegasos_is_minus_zero(dtype):
     # The projection at row 1 is multiplied into the tiny number that row 0 has added.
     X = np.zeros((2, 8), dtype)
     X[0, 5], X[1, 0] = -1, 1
-    kernel = Pegasos(X, np.ones(2, np.int32), 2, 1e-6, False, True)
+    kernel = Pegasos(X, np.ones(2, np.int32), 2, [1e-6], False, True)
     kernel.weigh(np.array([np.finfo(dtype).smallest_subnormal, 1], dtype))
     state = fresh(kernel)
     kernel.update(state, 0, 1)
@@ -384,8 +384,8 @@ def test_a_row_of_weight_0_adds_nothing(loss, step_size):
     targets, n_classes = (y, 2) if loss in ("hinge", "log_loss") else (y - 0.5, None)
     dense[::3] *= 1000
     given = np.where(np.arange(80) % 3 == 0, 0.0, 1.0)
-    kernel = SGD(dense, targets, n_classes, loss, 0.1, 0.0, step_size, 0.0, inf, 1, False, 0)
-    without = SGD(dense, targets, n_classes, loss, 0.1, 0.0, step_size, 0.0, inf, 1, False, 0)
+    kernel = SGD(dense, targets, n_classes, loss, 0.1, 0.0, False, 0, [(0.0, step_size, inf)])
+    without = SGD(dense, targets, n_classes, loss, 0.1, 0.0, False, 0, [(0.0, step_size, inf)])
     kernel.weigh(given)
     state, state_without = fresh(kernel), fresh(without)
     kernel.update(state, 0, 80)
@@ -411,7 +411,7 @@ def test_weighted_pegasos_is_the_textbooks(alpha, project):
             w = min(1, 1 / np.sqrt(alpha) / max(np.linalg.norm(w), 1e-300)) * w
         hypotheses.append(w)
     for average, expected in ((False, w), (True, np.mean(hypotheses[:-1], axis=0))):
-        kernel = Pegasos(X, codes, 2, alpha, average, project)
+        kernel = Pegasos(X, codes, 2, [alpha], average, project)
         kernel.weigh(given)
         state = fresh(kernel)
         kernel.update(state, 0, 200)
@@ -428,7 +428,7 @@ def test_balanced_weights_are_the_inverse_frequencies_so_far():
     codes = np.array([0, 0, 2, 0, 1, 1, 0, 2], np.int32)
     given = np.array([1, 2, 0.5, 1, 0, 3, 1, 1.0])
     for weights in (np.ones(8), given):
-        kernel = Pegasos(np.eye(8), codes, 3, 1.0, False, False)
+        kernel = Pegasos(np.eye(8), codes, 3, [1.0], False, False)
         kernel.weigh(weights, True)
         state = fresh(kernel)
         kernel.update(state, 0, 8)
@@ -519,7 +519,7 @@ def test_counts_of_kmeans_are_floats_where_weights_are():
 def test_weighted_pairs_are_what_they_are_in_turns(alpha, kind, dtype):
     dense, _ = rows_of(90, 9, dtype)
     codes = (np.abs(dense[:, 0] * 2).astype(np.int32) % 3).astype(np.int32)
-    kernel = Pegasos(dense, codes, 3, alpha, False, False)
+    kernel = Pegasos(dense, codes, 3, [alpha], False, False)
     weigh(kernel, kind, weights_of(90, dtype))
     order = np.random.default_rng(0).permutation(90).astype(np.uint32)
     for begin in (0, 1, 30):  # from the first row, and later
@@ -538,7 +538,7 @@ def test_weighted_pairs_are_what_they_are_in_turns(alpha, kind, dtype):
 
 def pegasos(n_classes=2, dtype=np.float64):
     X = np.ones((6, 8), dtype)
-    return Pegasos(X, np.arange(6, dtype=np.int32) % n_classes, n_classes, 0.1, False, False)
+    return Pegasos(X, np.arange(6, dtype=np.int32) % n_classes, n_classes, [0.1], False, False)
 
 
 @pytest.mark.parametrize(
@@ -571,21 +571,21 @@ def test_only_class_codes_are_balanced():
     X, codes = np.ones((6, 8)), np.array([0, 1, 2, 0, 1, 2], np.int32)
     for kernel in (
         KMeans(X, 2),
-        SGD(X, np.ones(6), None, "huber", 0.1, 0.0, 0.1, 0.0, inf, 1, False, 0),
-        Pegasos(X, np.zeros(6, np.int32), 1, 0.1, False, False),
+        SGD(X, np.ones(6), None, "huber", 0.1, 0.0, False, 0, [(0.0, 0.1, inf)]),
+        Pegasos(X, np.zeros(6, np.int32), 1, [0.1], False, False),
     ):
         with pytest.raises(ValueError, match="two or more classes"):
             kernel.weigh(None, True)
     with pytest.raises(ValueError, match="class codes below 2, got 2"):
-        Pegasos(X, codes, 2, 0.1, False, False).weigh(None, True)
+        Pegasos(X, codes, 2, [0.1], False, False).weigh(None, True)
 
 
 @pytest.mark.parametrize("n_classes", [2, 7, 8])
 def test_states_get_longer_by_the_masses(n_classes):
     X, y = np.ones((8, 8)), np.arange(8, dtype=np.int32) % n_classes
     for make in (
-        lambda: Pegasos(X, y, n_classes, 0.1, False, False),
-        lambda: PegasosLanes(X, y, n_classes, [0.1, 0.2], True, False),
+        lambda: Pegasos(X, y, n_classes, [0.1], False, False),
+        lambda: Pegasos(X, y, n_classes, [0.1, 0.2], True, False, True),
     ):
         plain, weighted, balanced = make(), make(), make()
         weighted.weigh(np.ones(8))

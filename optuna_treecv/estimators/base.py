@@ -379,9 +379,8 @@ class CompiledEstimator(TreeCVEstimator):
     def lane_parameters(self) -> tuple[str, ...]:
         """The parameters in which estimators trained side by side may differ.
 
-        Where there are some, ``make_lanes`` returns the kernel for several estimators: as
-        ``make_kernel``, from rows and estimators like this one except for the values of these
-        parameters.
+        Where there are some, ``make_kernel`` also takes several estimators like this one except
+        for the values of these parameters.
         """
         return ()
 

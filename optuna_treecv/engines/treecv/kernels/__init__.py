@@ -4,11 +4,12 @@
 * ``kernel``: the class ``Kernel``, which Python calls.
 * ``row_weight``: the weights of rows, and the balance of classes. ``losses``: slopes of losses.
   ``steps``: step sizes and penalties along gradients.
-* ``linear``: the base of ``pegasos``, ``sgd`` and ``svrg``.
+* ``linear``: the base of ``pegasos``, ``sgd`` and ``svrg``, which train one model or many models
+  over the same rows in lanes.
 * ``kmeans`` and ``gaussian``.
 * ``scaled``: any kernel, behind the running means and scales of its rows.
-* ``lanes`` and ``lane_loops``: many linear models over the same rows at once. ``pegasos_lanes``,
-  ``sgd_lanes`` and ``svrg_lanes`` train them.
+* ``lanes`` and ``lane_loops``: one row in all lanes. ``pegasos_lanes``, ``sgd_lanes`` and
+  ``svrg_lanes``: the training of the kernels of these names in lanes.
 * ``*_by_type.pxi``: included by kernels to choose their loops by the layout and type of the rows.
 
 The mathematics of each is in the ``.pxd`` file of its name, or in the ``.pyx`` file if there is

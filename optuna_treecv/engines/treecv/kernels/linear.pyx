@@ -1,9 +1,40 @@
-"""Reads and tests the models of linear kernels; the layout of their states is in ``linear.pxd``."""
+"""Reads and tests the models of linear kernels, alone and in lanes; the layout of their states is in ``linear.pxd``.
+Training is in ``pegasos.pyx``, ``sgd.pyx``, ``svrg.pyx``, and in files of their names with ``_lanes``.
+"""
+
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
 
 from optuna_treecv._kernels.rows cimport Sparse
+from optuna_treecv._kernels.rows cimport fetch_row
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport entries_of
+from optuna_treecv._kernels.undo cimport remember_part
+from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport dot
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport prefetch
+from optuna_treecv._kernels.vec8 cimport prefetch_bytes
+from optuna_treecv._kernels.vec8 cimport prefetch_row
 from optuna_treecv._kernels.vec8 cimport sum8
+from optuna_treecv.engines.treecv.kernels.lanes cimport COLUMNS_AHEAD
+from optuna_treecv.engines.treecv.kernels.lanes cimport LANE_BYTES
+from optuna_treecv.engines.treecv.kernels.lanes cimport NONZEROS_AHEAD
+from optuna_treecv.engines.treecv.kernels.lanes cimport OUTPUTS_AHEAD
+from optuna_treecv.engines.treecv.kernels.lanes cimport lane_dots
+from optuna_treecv.engines.treecv.kernels.lanes cimport lane_two_dots
+from optuna_treecv.engines.treecv.kernels.lanes cimport write_outputs
+from optuna_treecv.engines.treecv.kernels.losses cimport slopes
+from optuna_treecv.engines.treecv.kernels.row_weight cimport masses_bytes
+from optuna_treecv.engines.treecv.kernels.tree cimport Part
+
+
+#: The bytes of a vector of lanes, and the largest number of lanes of a kernel.
+VECTOR_BYTES: int = LANE_BYTES
+MOST: int = MOST_LANES
+
+
+# --- One model ---
 
 
 cdef inline floating weight(const Weights *of, Py_ssize_t j, const floating *of_type) noexcept nogil:
@@ -12,7 +43,7 @@ cdef inline floating weight(const Weights *of, Py_ssize_t j, const floating *of_
     return <floating> (w + of.b * of.q[j] if of.q != NULL else w)
 
 
-cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
+cdef inlined read_one(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
     """Write the weights w = a p + b q of all outputs, (n_outputs, width)."""
     cdef Weights of
     cdef const floating *p
@@ -69,30 +100,328 @@ cdef inlined test_sparse(
             out[i * learner.n_outputs + c] = <floating> sum8(s)
 
 
-include "linear_by_type.pxi"
+# --- Lanes ---
+
+
+cdef dispatched slopes_of_row(
+    const Learner *learner, const Loss *loss, Py_ssize_t row, const double *p, double *out
+) noexcept nogil:
+    cdef const LinearSettings *of = <const LinearSettings *> learner.settings
+    if learner.itemsize == 8:
+        slopes(loss, learner.y, row, of.n_lanes, False, of.classes, p, out, <double *> NULL)
+    else:
+        slopes(loss, learner.y, row, of.n_lanes, False, of.classes, p, out, <float *> NULL)
+
+
+cdef void lane_slopes(
+    const Learner *learner, const Loss *loss, Py_ssize_t row, const double *p, double *out
+) noexcept nogil:
+    """Write the slope of a row's loss in the prediction of each lane; compiled here once for all kernels."""
+    slopes_of_row(learner, loss, row, p, out)
+
+
+cdef inlined read_lanes(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
+    """Write w = a p + b q, (width, n_lanes), each number rounded once."""
+    cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
+    cdef Py_ssize_t n_lanes = settings.n_lanes
+    cdef LaneWeights of
+    cdef const floating *p
+    cdef const double *q
+    cdef Py_ssize_t j, lane
+    settings.lane_weights(learner, state, &of)
+    for j in range(learner.width):
+        p = (<const floating *> of.p) + j * n_lanes
+        q = of.q + j * n_lanes
+        if of.q != NULL:
+            for lane in range(n_lanes):
+                weights[lane] = <floating> (of.a[lane] * <double> p[lane] + of.b[lane] * q[lane])
+        else:
+            for lane in range(n_lanes):
+                weights[lane] = <floating> (of.a[lane] * <double> p[lane])
+        weights += n_lanes
+
+
+cdef inlined test_dense_in_lanes(
+    const Learner *learner, const floating *weights, Py_ssize_t start, Py_ssize_t stop, floating *out
+) noexcept nogil:
+    cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
+    cdef const floating *X = <const floating *> learner.dense.values
+    cdef Py_ssize_t width = learner.width
+    cdef Py_ssize_t n_lanes = settings.n_lanes
+    cdef floating outputs[2 * MOST_LANES]
+    cdef Py_ssize_t i, g, second
+    for i in range(start, stop):
+        if learner.dense.ahead and i + learner.dense.ahead < stop:
+            fetch_row(&learner.dense, i + learner.dense.ahead, False, X)
+        second = (i - start) % 2
+        if not second and i + 1 < stop:                 # two rows share the loads of the weights
+            lane_two_dots(X + i * width, weights, width, n_lanes, outputs)
+        elif not second:
+            lane_dots(X + i * width, weights, width, n_lanes, outputs)
+        write_outputs(settings, settings.out_rows, outputs + second * n_lanes, out)
+        if learner.n_outputs == 1:
+            for g in range(i % 8, settings.n_used, 8):      # a line of the cache holds outputs of 8 rows or more
+                prefetch(out + g * settings.out_rows + OUTPUTS_AHEAD)
+        out += learner.n_outputs
+
+
+cdef inlined test_sparse_in_lanes(
+    const Learner *learner, const unsigned char *state, Py_ssize_t start, Py_ssize_t stop, floating *out
+) noexcept nogil:
+    """Test sparse rows, reading only the weights that a row needs; outputs are NaN if any weight is."""
+    cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
+    cdef const Sparse *rows = &learner.sparse
+    cdef const floating *x = <const floating *> rows.values
+    cdef Py_ssize_t n_lanes = settings.n_lanes
+    cdef LaneWeights of
+    cdef floating sums[8 * MOST_LANES]
+    cdef floating outputs[MOST_LANES]
+    cdef const floating *p
+    cdef const double *q
+    cdef floating *s
+    cdef Py_ssize_t i, lane, begin
+    cdef int64_t j
+    settings.lane_weights(learner, state, &of)
+    for i in range(start, stop):
+        for lane in range(8 * n_lanes):
+            sums[lane] = 0
+        for lane in range(n_lanes):
+            sums[lane] = <floating> (0 * of.a[lane] + (0 * of.b[lane] if of.q != NULL else 0))
+        for j in range(rows.begins[i], rows.begins[i + 1]):
+            if j + NONZEROS_AHEAD < rows.begins[stop]:
+                begin = rows.columns[j + NONZEROS_AHEAD] * n_lanes
+                prefetch_row((<const floating *> of.p) + begin, n_lanes)
+                if of.q != NULL:
+                    prefetch_row(of.q + begin, n_lanes)
+            s = sums + (rows.columns[j] & 7) * n_lanes
+            p = (<const floating *> of.p) + rows.columns[j] * n_lanes
+            q = of.q + rows.columns[j] * n_lanes
+            if of.q != NULL:
+                for lane in range(n_lanes):
+                    s[lane] += <floating> (of.a[lane] * <double> p[lane] + of.b[lane] * q[lane]) * x[j]
+            else:
+                for lane in range(n_lanes):
+                    s[lane] += <floating> (of.a[lane] * <double> p[lane]) * x[j]
+        for lane in range(n_lanes):
+            s = sums + lane
+            outputs[lane] = ((s[0] + s[4 * n_lanes]) + (s[2 * n_lanes] + s[6 * n_lanes])) + (
+                (s[n_lanes] + s[5 * n_lanes]) + (s[3 * n_lanes] + s[7 * n_lanes])
+            )
+        write_outputs(settings, settings.out_rows, outputs, out)
+        out += learner.n_outputs
+
+
+cdef void remember_columns(
+    const Learner *learner,
+    unsigned char *state,
+    const int32_t *columns,
+    Py_ssize_t n_columns,
+    Part part,
+    Log *log,
+) noexcept nogil:
+    """Save the given columns of the vectors that lie in ``part``."""
+    cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
+    cdef Py_ssize_t begin = learner.head_bytes
+    cdef Py_ssize_t a_number = <Py_ssize_t> sizeof(double) if settings.n_sums else learner.itemsize
+    cdef Py_ssize_t a_column, i
+    while begin < part.end:
+        a_column = settings.n_lanes * a_number
+        if begin >= part.begin:
+            for i in range(n_columns):
+                if i + COLUMNS_AHEAD < n_columns:
+                    prefetch_bytes(state + begin + columns[i + COLUMNS_AHEAD] * a_column, a_column)
+                remember_part(log, state + begin + columns[i] * a_column, a_column)
+        begin += learner.width * a_column
+        a_number = learner.itemsize
+
+
+cdef void gather(
+    const LinearSettings *theirs,
+    const LinearSettings *ours,
+    const int64_t *lanes,       # IN, (ours.n_lanes,), which of their lanes ours are
+    const void *source,         # IN, (n_rows, theirs.n_lanes)
+    void *out,                  # OUT, (n_rows, ours.n_lanes)
+    Py_ssize_t n_rows,
+    Py_ssize_t a_number,        # in bytes
+) noexcept nogil:
+    """Copy some columns of an array."""
+    cdef const unsigned char *numbers = <const unsigned char *> source
+    cdef unsigned char *to = <unsigned char *> out
+    cdef Py_ssize_t lane
+    for _ in range(n_rows):
+        for lane in range(ours.n_lanes):
+            memcpy(to + lane * a_number, numbers + lanes[lane] * a_number, a_number)
+        numbers += theirs.n_lanes * a_number
+        to += ours.n_lanes * a_number
+
+
+# --- Both ---
+
+
+cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
+    if (<const LinearSettings *> learner.settings).in_lanes:
+        read_lanes(learner, state, weights)
+    else:
+        read_one(learner, state, weights)
+
+
+cdef inlined test(
+    const Learner *learner,
+    const unsigned char *state,
+    floating *model,            # OUT, room
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    floating *out,              # OUT, (n_models, out_rows, n_outputs) from row start on
+) noexcept nogil:
+    cdef bint in_lanes = (<const LinearSettings *> learner.settings).in_lanes
+    if learner.sparse.begins == NULL:
+        read(learner, state, model)
+        if in_lanes:
+            test_dense_in_lanes(learner, model, start, stop, out)
+        else:
+            test_dense(learner, model, start, stop, out)
+    elif in_lanes:
+        test_sparse_in_lanes(learner, state, start, stop, out)
+    else:
+        test_sparse(learner, state, start, stop, out)
+
+
+cdef dispatched read_linear(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
+    if learner.itemsize == 8:
+        read(learner, state, <double *> model)
+    else:
+        read(learner, state, <float *> model)
+
+
+cdef dispatched test_linear(
+    const Learner *learner, const unsigned char *state, void *model, Py_ssize_t start, Py_ssize_t stop, void *out
+) noexcept nogil:
+    if learner.itemsize == 8:
+        test(learner, state, <double *> model, start, stop, <double *> out)
+    else:
+        test(learner, state, <float *> model, start, stop, <float *> out)
 
 
 cdef class LinearKernel(Kernel):
-    """A linear learner over prepared rows ``X``, dense (n_rows, width) or ``SparseRows``, float64
-    or float32, and class codes (int32) or targets of the type of X.
+    """One linear model over prepared rows ``X``, or several in lanes: X is dense (n_rows, width) or ``SparseRows``,
+    float64 or float32, with class codes (int32) or targets of the type of X. Outputs are
+    (n_models, out_rows, n_outputs).
     """
 
     cdef int bind_linear(
         self,
         object X,
         object y,
-        n_classes,
+        object n_classes,
+        Py_ssize_t n_models,
         LinearSettings *settings,
-        train_rows train_on_dense,
-        train_rows train_on_sparse,
-        find_weights weights,
+        bint in_lanes,
     ) except -1:
-        """Bind the rows and the settings."""
-        settings.first_class = self.bind_targets(X, y, n_classes)
-        settings.weights = weights
+        """Bind the rows and the settings, and count the lanes."""
+        cdef int32_t first_class = self.bind_targets(X, y, n_classes)
+        cdef Py_ssize_t a_vector = LANE_BYTES // self.itemsize if in_lanes else 1
+        cdef Py_ssize_t lane
+        self.n_models = n_models
+        settings.in_lanes = in_lanes
+        settings.n_outputs = self.n_outputs
+        settings.n_used = n_models * self.n_outputs
+        settings.n_lanes = (settings.n_used + a_vector - 1) // a_vector * a_vector
+        if in_lanes and not 0 < settings.n_used <= settings.n_lanes <= MOST_LANES:
+            raise ValueError(f"there must be 1 to {MOST_LANES} lanes, got {settings.n_used}.")
+        if not in_lanes and n_models != 1:
+            raise ValueError(f"there must be one model that is not in lanes, got {n_models}.")
+        settings.out_rows = self.out_rows
+        for lane in range(MOST_LANES):
+            settings.classes[lane] = first_class + lane % self.n_outputs
         self.learner.settings = settings
-        self.learner.train = train_on_dense if self.learner.sparse.begins == NULL else train_on_sparse
         self.learner.tests_rows = True
         self.learner.read = read_linear
         self.learner.test = test_linear
+        if in_lanes:
+            self.learner.remember_columns = remember_columns
         return 0
+
+    cdef int lay_out(
+        self, Py_ssize_t common_bytes, Py_ssize_t n_numbers, Py_ssize_t n_sums, Py_ssize_t n_vectors
+    ) except -1:
+        """Lay out a state with the given counts of numbers and vectors per lane."""
+        cdef LinearSettings *settings = <LinearSettings *> self.learner.settings
+        cdef Py_ssize_t n_lanes = settings.n_lanes
+        settings.common_bytes = common_bytes
+        settings.n_numbers = n_numbers
+        settings.n_sums = n_sums
+        settings.n_vectors = n_vectors
+        if settings.in_lanes:
+            self.learner.n_saved = n_sums * entries_of(n_lanes * 8) + n_vectors * entries_of(n_lanes * self.itemsize)
+        else:
+            self.learner.n_saved = n_lanes * (n_sums + n_vectors)
+        return self.set_sizes(
+            common_bytes + n_numbers * n_lanes * 8,
+            n_lanes * self.learner.width * (8 * n_sums + self.itemsize * n_vectors),
+            n_lanes * self.learner.width * self.itemsize,
+        )
+
+    def leave_room(self, Py_ssize_t n_rows):
+        """Leave so many rows free after the outputs of each model."""
+        if n_rows < 0:
+            raise ValueError(f"n_rows must be 0 or more, got {n_rows}.")
+        self.out_rows = self.n_rows + n_rows
+        (<LinearSettings *> self.learner.settings).out_rows = self.out_rows
+
+    def start(self, unsigned char [::1] state):
+        """Write the state before the first row: each scale, the first number of a lane, is 1."""
+        cdef const LinearSettings *settings = <const LinearSettings *> self.learner.settings
+        cdef double *scale
+        cdef Py_ssize_t lane
+        Kernel.start(self, state)
+        scale = numbers_of(&self.learner, &state[0])
+        for lane in range(settings.n_lanes):
+            scale[lane if settings.in_lanes else lane * settings.n_numbers] = 1
+
+    def take(
+        self,
+        LinearKernel source not None,
+        const unsigned char [::1] state,             # IN, of ``source``
+        const int64_t [::1] models,                  # IN, the numbers of some models of ``source``
+        unsigned char [::1] out,                     # OUT, the same for this kernel, whose models they are
+    ):
+        """Copy the lanes of some models from a state of another kernel, whose rows and learner are the same."""
+        cdef const LinearSettings *theirs = <const LinearSettings *> source.learner.settings
+        cdef const LinearSettings *ours = <const LinearSettings *> self.learner.settings
+        cdef int64_t lanes[MOST_LANES]
+        cdef Py_ssize_t lane, i
+        cdef const void *numbers
+        cdef void *to
+        source.check_state(state)
+        self.check_state(out)
+        if (
+            type(self) is not type(source)
+            or not theirs.in_lanes
+            or not ours.in_lanes
+            or self.itemsize != source.itemsize
+            or self.learner.width != source.learner.width
+            or self.n_outputs != source.n_outputs
+            or self.learner.n_balanced != source.learner.n_balanced
+            or theirs.n_sums != ours.n_sums
+        ):
+            raise ValueError("the states of two kernels must be alike.")
+        if models.shape[0] != self.n_models:
+            raise ValueError(f"there must be {self.n_models} models, got {models.shape[0]}.")
+        for i in range(models.shape[0]):
+            if not 0 <= models[i] < source.n_models:
+                raise IndexError(f"there is no model {models[i]} among {source.n_models}.")
+        for lane in range(ours.n_lanes):
+            lanes[lane] = models[model_of(ours, lane)] * self.n_outputs + lane % self.n_outputs
+        memcpy(&out[0], &state[0], ours.common_bytes)
+        if self.learner.n_balanced:
+            memcpy(
+                &out[self.learner.masses_begin],
+                &state[source.learner.masses_begin],
+                masses_bytes(self.learner.n_balanced),
+            )
+        numbers, to = numbers_of(&source.learner, &state[0]), numbers_of(&self.learner, &out[0])
+        gather(theirs, ours, lanes, numbers, to, ours.n_numbers, 8)
+        numbers, to = sums_of(&source.learner, &state[0]), sums_of(&self.learner, &out[0])
+        gather(theirs, ours, lanes, numbers, to, ours.n_sums * self.learner.width, 8)
+        numbers, to = vectors_of(&source.learner, &state[0]), vectors_of(&self.learner, &out[0])
+        gather(theirs, ours, lanes, numbers, to, ours.n_vectors * self.learner.width, self.itemsize)

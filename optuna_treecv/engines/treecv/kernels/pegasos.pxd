@@ -31,6 +31,15 @@ from libc.math cimport isfinite
 from libc.math cimport sqrt
 
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
+from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
+
+
+cdef struct Settings:
+    LinearSettings linear
+    bint average
+    bint project
+    double alpha[MOST_LANES]    # lambda of each lane; that of one model is the first
 
 
 cdef inline floating coefficient(

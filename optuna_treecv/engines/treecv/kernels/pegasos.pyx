@@ -11,19 +11,11 @@ from optuna_treecv._kernels.vec8 cimport if_below
 from optuna_treecv._kernels.vec8 cimport stepped
 from optuna_treecv._kernels.vec8 cimport two_dots
 from optuna_treecv._kernels.vec8 cimport two_steps
-from optuna_treecv.engines.treecv.kernels.lanes cimport MOST_LANES
 from optuna_treecv.engines.treecv.kernels.linear cimport output_of
-from optuna_treecv.engines.treecv.kernels.linear cimport sum_of
+from optuna_treecv.engines.treecv.kernels.pegasos_lanes cimport set_up_lanes
 from optuna_treecv.engines.treecv.kernels.row_weight cimport given_weight
 
 include "train_by_type.pxi"
-
-
-cdef struct Settings:
-    LinearSettings linear
-    double alpha                # lambda
-    bint average
-    bint project
 
 
 # A state begins with the rows seen and the numbers of each output, padded to a cache line. Then come v of all
@@ -39,25 +31,15 @@ cdef struct Head:
     Numbers outputs[1]          # n_outputs of them
 
 
-cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return where z begins."""
-    cdef bint average = (<const Settings *> learner.settings).average
-    return sum_of(learner, state, learner.n_outputs if average else 0)
-
-
 cdef inline Weights weights_after(
     const Learner *learner, const unsigned char *state, double steps, Py_ssize_t c
 ) noexcept nogil:
     """Return w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T, after T steps."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Head *head = <const Head *> state
-    cdef double per_step = 1 / (settings.alpha * steps) if steps > 0 else 0
-    cdef Weights of
-    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
-    of.a = per_step * (head.outputs[c].harmonic if settings.average else head.outputs[c].scale)
-    of.q = sum_of(learner, state, c) if settings.average else NULL
-    of.b = -per_step
-    return of
+    cdef double per_step = 1 / (settings.alpha[0] * steps) if steps > 0 else 0
+    cdef double a = per_step * (head.outputs[c].harmonic if settings.average else head.outputs[c].scale)
+    return weights_of(learner, state, c, a, settings.average, -per_step)
 
 
 cdef inlined train_row(
@@ -92,9 +74,9 @@ cdef inlined train_row(
         added = coefficient(
             average,
             settings.project,
-            settings.alpha,
+            settings.alpha[0],
             steps,
-            <floating> (1 if y == settings.linear.first_class + c else -1),
+            <floating> (1 if y == settings.linear.classes[0] + c else -1),
             weight,
             &margin,
             &numbers[c].scale,
@@ -109,7 +91,7 @@ cdef inlined train_row(
         if check != 0:
             numbers[c].scale = numbers[c].harmonic = NAN
         if settings.project and leaves_ball(
-            settings.alpha,
+            settings.alpha[0],
             steps,
             <double> margin,
             <double> weight,
@@ -134,7 +116,7 @@ cdef inlined train_on(
     floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
 ) noexcept nogil:
     cdef Head *head = <Head *> state
-    cdef double *v = sum_of(learner, state, 0)
+    cdef double *v = sums_of(learner, state)
     cdef double steps = <double> head.n_seen
     cdef Py_ssize_t i
     head.n_seen += span.stop - span.start
@@ -212,13 +194,13 @@ cdef inlined train_both_on(
             fetch_row(rows, row_at(other_span, other_span.start + i + ahead), is_far, z_first)
         steps += 1
         other_steps += 1
-        threshold = <floating> (settings.alpha * steps)
-        other_threshold = <floating> (settings.alpha * other_steps)
+        threshold = <floating> (settings.alpha[0] * steps)
+        other_threshold = <floating> (settings.alpha[0] * other_steps)
         weight = weight_of(weighted, learner, row, first, z_first)
         other_weight = weight_of(weighted, learner, other, second, z_first)
         for c in range(learner.n_outputs):
             at = c * width
-            own_class = settings.linear.first_class + c
+            own_class = settings.linear.classes[0] + c
             sign, other_sign = signs[y[row] == own_class], signs[y[other] == own_class]
             margin = margins[c] * sign
             other_margin = other_margins[c] * other_sign
@@ -264,7 +246,7 @@ cdef inlined test_two_on(
     cdef const floating *x = (<const floating *> learner.dense.values) + start * width
     cdef const int32_t *y = (<const int32_t *> learner.y) + start
     cdef double steps = <double> head.n_seen
-    cdef double per_step = 1 / (settings.alpha * (steps + 1))
+    cdef double per_step = 1 / (settings.alpha[0] * (steps + 1))
     cdef floating margins[2]
     cdef floating sign, added
     cdef double factor
@@ -272,12 +254,12 @@ cdef inlined test_two_on(
     for c in range(learner.n_outputs):
         two_dots(z, x, z, x + width, width, &margins[0], &margins[1])
         for i in range(2):                              # the row that is added; the other one is tested
-            sign = 1 if y[i] == settings.linear.first_class + c else -1
+            sign = 1 if y[i] == settings.linear.classes[0] + c else -1
             margins[i] *= sign
             added = if_below(
                 given_weight(weighted, learner, start + i, z) * sign,
                 margins[i],
-                <floating> (settings.alpha * steps),
+                <floating> (settings.alpha[0] * steps),
             )
             factor = per_step * (head.outputs[c].scale if margins[i] == margins[i] else NAN)
             out[(1 - i) * learner.n_outputs + c] = stepped(
@@ -302,32 +284,25 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 
 
 cdef class Pegasos(LinearKernel):
-    """PEGASOS over prepared rows."""
+    """PEGASOS over prepared rows: one model, or one for each lambda in ``alphas``."""
 
     cdef Settings own
 
-    def __init__(self, X, y, n_classes: int | None, double alpha, bint average, bint project):
-        cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train_on_dense, train_on_sparse, weights)
-        self.own.alpha = alpha
+    def __init__(
+        self, X, y, n_classes: int | None, alphas: list[float], bint average, bint project, bint in_lanes=False
+    ):
+        cdef Py_ssize_t lane
+        self.bind_linear(X, y, n_classes, len(alphas), &self.own.linear, in_lanes)
+        for lane in range(MOST_LANES):
+            self.own.alpha[lane] = alphas[model_of(&self.own.linear, lane)]
         self.own.average = average
         self.own.project = project
-        n_numbers = self.n_outputs * self.learner.width
-        if self.learner.sparse.begins == NULL and not average and not project and self.n_outputs <= MOST_LANES:
-            self.learner.train_both = train_both
-            self.learner.test_two = test_two
-        self.learner.n_saved = self.n_outputs * (2 if average else 1)
+        self.lay_out(sizeof(int64_t), 3, average, 1)
         self.learner.rewrites = project
-        self.set_sizes(
-            sizeof(Head) + (self.n_outputs - 1) * sizeof(Numbers),
-            n_numbers * (self.itemsize + (8 if average else 0)),
-            n_numbers * self.itemsize,
-        )
-
-    def start(self, unsigned char [::1] state):
-        """Write the state before the first row: w_1 = 0."""
-        cdef Head *head = <Head *> &state[0]
-        cdef Py_ssize_t c
-        Kernel.start(self, state)
-        for c in range(self.n_outputs):
-            head.outputs[c].scale = 1
+        if in_lanes:
+            set_up_lanes(&self.learner, &self.own.linear)
+        else:
+            set_up_alone(&self.learner, &self.own.linear)
+            if self.learner.sparse.begins == NULL and not average and not project and self.n_outputs <= MOST_LANES:
+                self.learner.train_both = train_both
+                self.learner.test_two = test_two

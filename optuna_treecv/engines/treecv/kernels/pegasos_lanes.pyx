@@ -5,19 +5,12 @@ bits as ``pegasos.pyx``, which is faster for one model. The mathematics is in ``
 from libc.math cimport NAN
 from libc.stdint cimport int32_t
 
-from optuna_treecv.engines.treecv.kernels.lanes cimport model_of
+from optuna_treecv.engines.treecv.kernels.pegasos cimport Settings
 from optuna_treecv.engines.treecv.kernels.pegasos cimport absorb
 from optuna_treecv.engines.treecv.kernels.pegasos cimport coefficient
 from optuna_treecv.engines.treecv.kernels.pegasos cimport leaves_ball
 
 include "train_lanes_by_type.pxi"
-
-
-cdef struct Settings:
-    LaneSettings lanes
-    bint average
-    bint project
-    double alpha[MOST_LANES]    # lambda
 
 
 # A state holds the rows seen; scale, |u|^2 and H of each lane; v when averaging; and z.
@@ -36,8 +29,8 @@ cdef inlined train_row(
 ) noexcept nogil:
     """Make step t of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef const int32_t *classes = &settings.lanes.classes[0]
-    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef const int32_t *classes = &settings.linear.classes[0]
+    cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef Py_ssize_t width = learner.width
     cdef int32_t y = (<const int32_t *> learner.y)[row]
     cdef bint average = settings.average
@@ -49,7 +42,6 @@ cdef inlined train_row(
     cdef double *norm2 = scale + n_lanes
     cdef double *harmonic = norm2 + n_lanes
     cdef int made = 0
-    cdef floating room[8 * MOST_LANES]
     cdef floating margins[MOST_LANES]
     cdef bint absorbed = False
     cdef floating added[MOST_LANES]
@@ -59,7 +51,7 @@ cdef inlined train_row(
     cdef double norm2_of_row
     cdef Py_ssize_t lane
     if not has_dots:
-        dot_lanes(learner, row, next_row, z, n_lanes, room, dots, z)
+        dot_lanes(learner, row, next_row, z, dots, z)
     if tested != NULL:
         test_lanes(learner, row, next_row, state, dots, n_tested, tested)
     n_seen[0] += 1
@@ -91,11 +83,11 @@ cdef inlined train_row(
                 &added_wide[lane],
             )
             made |= added[lane] != 0
-    step_lanes(learner, row, next_row, made, added, z, n_lanes, check, dots)
+    step_lanes(learner, row, next_row, made, added, z, check, dots)
     if not made:
         return
     if average:
-        add_lanes(learner, row, added_wide, v, n_lanes, check, z)
+        add_lanes(learner, row, added_wide, v, check, z)
     if learner.sparse.begins != NULL:
         for lane in range(n_lanes):
             if added[lane] != 0 and check[lane] != 0:
@@ -118,13 +110,13 @@ cdef inlined train_row(
                 absorb(average, width, n_lanes, &scale[lane], &harmonic[lane], z + lane, v + lane)
                 absorbed = True
     if absorbed and learner.sparse.begins == NULL:
-        dot_lanes(learner, next_row, next_row, z, n_lanes, room, dots, z)
+        dot_lanes(learner, next_row, next_row, z, dots, z)
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
     """Write w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef const double *scale = numbers_of(learner, state)
     cdef const double *harmonic = scale + 2 * n_lanes
     cdef int64_t n_seen = (<const int64_t *> state)[0]
@@ -136,19 +128,3 @@ cdef void weights(const Learner *learner, const unsigned char *state, LaneWeight
         per_step = 1 / (settings.alpha[lane] * <double> n_seen) if n_seen else 0
         of.a[lane] = per_step * (harmonic[lane] if settings.average else scale[lane])
         of.b[lane] = -per_step
-
-
-cdef class PegasosLanes(LanesKernel):
-    """PEGASOS over prepared rows, for each lambda in ``alphas``."""
-
-    cdef Settings own
-
-    def __init__(self, X, y, n_classes: int | None, alphas: list[float], bint average, bint project):
-        cdef Py_ssize_t lane
-        self.bind_lanes(X, y, n_classes, len(alphas), &self.own.lanes, train, weights)
-        for lane in range(self.own.lanes.n_lanes):
-            self.own.alpha[lane] = alphas[model_of(&self.own.lanes, lane)]
-        self.own.average = average
-        self.own.project = project
-        self.learner.rewrites = project
-        self.set_lane_sizes(sizeof(int64_t), 3, average, 1)

@@ -31,6 +31,31 @@ from libc.stdint cimport int64_t
 from optuna_treecv._kernels.exp_log cimport exponential
 from optuna_treecv._kernels.exp_log cimport logarithm
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
+from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
+from optuna_treecv.engines.treecv.kernels.losses cimport Loss
+from optuna_treecv.engines.treecv.kernels.steps cimport Norms
+
+
+cdef struct Settings:
+    LinearSettings linear
+    Loss loss
+    double power                # eta_t = eta / t^power
+    bint average
+    bint is_linear              # whether the iterates are weighted by their numbers in the average
+    int64_t average_start       # the number of rows before averaging begins
+    int64_t batch_size          # 1 in lanes
+    bint any_auto               # whether a lane has the automatic step
+    double alpha[MOST_LANES]    # of each lane; that of one model is the first, as of the next two
+    double step_size[MOST_LANES]    # eta; 0: auto
+    double radius[MOST_LANES]
+
+
+# What all lanes share in a state.
+cdef struct Common:
+    int64_t n_seen
+    int64_t n_averaged          # the sum of the weights of the iterates averaged
+    Norms norms                 # of the rows so far; for the automatic step only
 
 
 cdef inline double decay(double power, int64_t t) noexcept nogil:
@@ -45,9 +70,12 @@ cdef inline double step_at(double step_size, double power, double decay_of_t) no
     return step_size / decay_of_t if power == 0.5 else step_size * decay_of_t
 
 
-cdef inline int64_t weight_in_average(bint is_linear, int64_t n_rows, int64_t batch_size) noexcept nogil:
-    """Return the weight of an iterate, ``n_rows`` rows after averaging began."""
-    if not is_linear:
+cdef inline int64_t weight_in_average(const Settings *settings, int64_t n_seen, int64_t batch_size) noexcept nogil:
+    """Return the weight of an iterate after ``n_seen`` rows; 0 if it is not averaged."""
+    cdef int64_t n_rows = n_seen - settings.average_start
+    if not settings.average or n_rows < 0:
+        return 0
+    if not settings.is_linear:
         return 1
     return (n_rows if batch_size == 1 else n_rows // batch_size) + 1
 

@@ -1,7 +1,5 @@
 from typing import Any
 
-import numpy as np
-
 from optuna_treecv.engines.treecv.kernels.linear import LinearKernel
 
 class SGD(LinearKernel):
@@ -12,13 +10,11 @@ class SGD(LinearKernel):
         n_classes: int | None,
         loss: str,
         epsilon: float,
-        alpha: float,
-        step_size: float,
         power: float,
-        radius: float,
-        batch_size: int,
         average: bool,
         average_start: int,
+        values: list[tuple[float, float, float]],
         is_linear: bool = False,
+        batch_size: int = 1,
+        in_lanes: bool = False,
     ) -> None: ...
-    def start(self, state: np.ndarray) -> None: ...

@@ -5,12 +5,11 @@ column for several models, and one model alone would take 3 to 12 times as long.
 from optuna_treecv._kernels.rows cimport Dense
 from optuna_treecv._kernels.vec8 cimport seldom
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme
+from optuna_treecv.engines.treecv.kernels.linear cimport numbers_of
 from optuna_treecv.engines.treecv.kernels.linear cimport output_of
-from optuna_treecv.engines.treecv.kernels.linear cimport sum_of
-from optuna_treecv.engines.treecv.kernels.losses cimport Loss
 from optuna_treecv.engines.treecv.kernels.losses cimport loss_named
 from optuna_treecv.engines.treecv.kernels.losses cimport slope
-from optuna_treecv.engines.treecv.kernels.steps cimport Norms
+from optuna_treecv.engines.treecv.kernels.sgd_lanes cimport set_up_lanes
 from optuna_treecv.engines.treecv.kernels.steps cimport Step
 from optuna_treecv.engines.treecv.kernels.steps cimport automatic_weight
 from optuna_treecv.engines.treecv.kernels.steps cimport step_of
@@ -19,21 +18,7 @@ from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
 include "train_by_type.pxi"
 
 
-cdef struct Settings:
-    LinearSettings linear
-    Loss loss
-    double alpha
-    double step_size            # eta
-    bint automatic              # whether the step size is 0
-    double power                # eta_t = eta / t^power
-    double radius
-    int64_t batch_size
-    bint average
-    bint is_linear              # whether the iterates are weighted by their numbers in the average
-    int64_t average_start       # the number of rows before averaging begins
-
-
-# A state begins with this head, with the numbers of each output, padded to a cache line. Then come,
+# A state begins with what is common and with the numbers of each output, padded to a cache line. Then come,
 # each for all outputs, v (float64) when averaging, the batch's sum of gradients (float64) when there are
 # mini-batches, and z in the type of the rows.
 cdef struct Numbers:
@@ -42,36 +27,13 @@ cdef struct Numbers:
     double averaged             # A
 
 
-cdef struct Head:
-    int64_t n_seen
-    int64_t n_averaged          # the sum of the weights of the iterates averaged
-    Norms norms                 # of the rows so far; for the automatic step only
-    Numbers outputs[1]          # n_outputs of them
-
-
-cdef inline double *gradient_of(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """Return the batch's sum of output c."""
-    cdef bint average = (<const Settings *> learner.settings).average
-    return sum_of(learner, state, c + (learner.n_outputs if average else 0))
-
-
-cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return z of the first output."""
-    cdef bint batches = (<const Settings *> learner.settings).batch_size > 1
-    return gradient_of(learner, state, learner.n_outputs if batches else 0)
-
-
 cdef inline Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
     """Return the last iterate, or the mean of the averaged iterates once there are some."""
-    cdef const Head *head = <const Head *> state
-    cdef bint average = head.n_averaged > 0
-    cdef double per_step = 1 / <double> head.n_averaged if average else 1
-    cdef Weights of
-    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
-    of.a = per_step * (head.outputs[c].averaged if average else head.outputs[c].scale)
-    of.q = sum_of(learner, state, c) if average else NULL
-    of.b = -per_step
-    return of
+    cdef const Numbers *numbers = (<const Numbers *> numbers_of(learner, state)) + c
+    cdef int64_t n_averaged = (<const Common *> state).n_averaged
+    cdef double per_step = 1 / <double> n_averaged if n_averaged > 0 else 1
+    cdef double a = per_step * (numbers.averaged if n_averaged > 0 else numbers.scale)
+    return weights_of(learner, state, c, a, n_averaged > 0, -per_step)
 
 
 cdef seldom absorb_scale(
@@ -90,56 +52,6 @@ cdef seldom absorb_scale(
         remember_all(log, state, learner.state_bytes)
     absorb(average, learner.width, 1, &lane, 1, &of.scale, &of.norm2, &of.averaged, &check, z, v)
     numbers[0] = of
-
-
-cdef inlined step(
-    const Learner *learner,
-    const Rows *rows,
-    Py_ssize_t row,
-    double eta,                 # the coefficient of the row
-    double shrink,              # the factor of w
-    Py_ssize_t c,
-    Numbers *numbers,           # INOUT, of output c
-    floating *z,                # INOUT, (width,)
-    double *v,                  # INOUT, (width,)
-    unsigned char *state,
-    Log *log,
-    bint branchless,
-    double averages,            # the weight of the iterate before this step in the average
-    floating *tested,           # OUT, the output before this step, or NULL
-) noexcept nogil:
-    """Make one row's step of output c. If ``branchless``, 0 times the row is added if there is nothing to
-    add. This changes no bit, because no z or v is ever -0 (nor infinite, unless the model has diverged).
-    With a finite radius there is always a branch: 2 z.x times 0 would be NaN if z.x overflows.
-    """
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef double margin = <double> dot_row(rows, row, z, z)
-    cdef int32_t own_class = settings.linear.first_class + <int32_t> c
-    cdef double g = slope(&settings.loss, learner.y, row, own_class, numbers.scale * margin, z)
-    cdef bint in_ball = isfinite(settings.radius)
-    cdef floating added
-    cdef double check
-    cdef Weights before
-    if tested != NULL:
-        before = weights(learner, state, c)
-        tested[0] = output_of(&before, rows, row, <floating> margin, z)
-    if averages:
-        numbers.averaged += averages * numbers.scale
-    numbers.scale *= shrink
-    if extreme(numbers.scale):
-        margin *= numbers.scale                     # z.x for the new z
-        absorb_scale(learner, numbers, z, v, state, log)
-    if (branchless and not in_ball) or g != 0:
-        added = coefficient(eta, g, numbers.scale, z)
-        check = add_row(rows, row, added, z, z, log)
-        if settings.average and numbers.averaged != 0:
-            check += add_row(rows, row, <double> added * numbers.averaged, v, z, log)
-        if check != 0:
-            numbers.scale = numbers.averaged = NAN
-        if in_ball:
-            numbers.norm2 = with_row(numbers.norm2, <double> added, margin, <double> norm2_row(rows, row, z))
-    if in_ball:
-        project(settings.radius, numbers.norm2, &numbers.scale)
 
 
 cdef double decayed_step(const Settings *settings, double eta, int64_t t) noexcept nogil:
@@ -162,16 +74,16 @@ cdef inlined next_step(
 ) noexcept nogil:
     """Write the step of the next row, before it decays."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Head *head = <Head *> state
+    cdef Common *common = <Common *> state
     cdef double weight = <double> weight_of(weighted, learner, row, state, of_type)
     cdef double norm2, S
-    head.n_seen += 1
-    if settings.automatic:
+    common.n_seen += 1
+    if settings.any_auto:
         norm2 = <double> norm2_row(rows, row, of_type)
-        typical_norm2(&settings.loss, &head.norms, norm2, weight, settings.average, &S)
-        by[0] = step_of(&settings.loss, 0, S, automatic_weight(S, norm2, weight), settings.alpha, weight)
+        typical_norm2(&settings.loss, &common.norms, norm2, weight, settings.average, &S)
+        by[0] = step_of(&settings.loss, 0, S, automatic_weight(S, norm2, weight), settings.alpha[0], weight)
     else:
-        by.rate, by.weight, by.penalty = settings.step_size, weight, settings.alpha
+        by.rate, by.weight, by.penalty = settings.step_size[0], weight, settings.alpha[0]
 
 
 cdef inlined train_row(
@@ -185,39 +97,55 @@ cdef inlined train_row(
     bint weighted,
     floating *tested,           # OUT, (n_outputs,), or NULL
 ) noexcept nogil:
-    """Make a row's step of every output; with ``tested`` write the outputs before it."""
+    """Make a row's step of every output; with ``tested`` write the outputs before it. If ``branchless``, 0 times the
+    row is added if there is nothing to add. This changes no bit, because no z or v is ever -0 (nor infinite, unless
+    the model has diverged). With a finite radius there is always a branch: 2 z.x times 0 would be NaN if z.x
+    overflows.
+    """
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t width = learner.width
-    cdef Head *head = <Head *> state
-    cdef double *v = sum_of(learner, state, 0)
+    cdef Common *common = <Common *> state
+    cdef Numbers *numbers = <Numbers *> numbers_of(learner, state)
+    cdef double *v = sums_of(learner, state)
+    cdef bint in_ball = isfinite(settings.radius[0])
+    cdef int64_t averages = weight_in_average(settings, common.n_seen, 1)
     cdef Py_ssize_t c
-    cdef double eta, shrink
+    cdef int32_t own_class
+    cdef double eta, shrink, margin, g, check
+    cdef floating added
     cdef Step by
-    cdef int64_t averages = 0
-    if settings.average and head.n_seen >= settings.average_start:
-        averages = weight_in_average(settings.is_linear, head.n_seen - settings.average_start, 1)
+    cdef Weights before
     next_step(learner, rows, row, state, z, weighted, &by)
-    eta = step_size_at(settings, by.rate, head.n_seen)
+    eta = step_size_at(settings, by.rate, common.n_seen)
     shrink = 1 - eta * by.penalty
     eta *= by.weight
     for c in range(learner.n_outputs):
-        step(
-            learner,
-            rows,
-            row,
-            eta,
-            shrink,
-            c,
-            &head.outputs[c],
-            z + c * width,
-            v + c * width,
-            state,
-            log,
-            branchless,
-            <double> averages,
-            tested + c if tested != NULL else NULL,
-        )
-    head.n_averaged += averages
+        margin = <double> dot_row(rows, row, z, z)
+        own_class = settings.linear.classes[0] + <int32_t> c
+        g = slope(&settings.loss, learner.y, row, own_class, numbers.scale * margin, z)
+        if tested != NULL:
+            before = weights(learner, state, c)
+            tested[c] = output_of(&before, rows, row, <floating> margin, z)
+        if averages:
+            numbers.averaged += <double> averages * numbers.scale
+        numbers.scale *= shrink
+        if extreme(numbers.scale):
+            margin *= numbers.scale                 # z.x for the new z
+            absorb_scale(learner, numbers, z, v, state, log)
+        if (branchless and not in_ball) or g != 0:
+            added = coefficient(eta, g, numbers.scale, z)
+            check = add_row(rows, row, added, z, z, log)
+            if settings.average and numbers.averaged != 0:
+                check += add_row(rows, row, <double> added * numbers.averaged, v, z, log)
+            if check != 0:
+                numbers.scale = numbers.averaged = NAN
+            if in_ball:
+                numbers.norm2 = with_row(numbers.norm2, <double> added, margin, <double> norm2_row(rows, row, z))
+        if in_ball:
+            project(settings.radius[0], numbers.norm2, &numbers.scale)
+        numbers += 1
+        z += learner.width
+        v += learner.width
+    common.n_averaged += averages
 
 
 cdef inlined train_on(
@@ -288,8 +216,8 @@ cdef seldom batch_step(
         numbers.norm2 += <double> z[j] * <double> z[j]
         if settings.average:
             v[j] += added * numbers.averaged
-    if isfinite(settings.radius):
-        project(settings.radius, numbers.norm2, &numbers.scale)
+    if isfinite(settings.radius[0]):
+        project(settings.radius[0], numbers.norm2, &numbers.scale)
 
 
 cdef inlined add_to_batch(
@@ -306,18 +234,18 @@ cdef inlined add_to_batch(
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Dense *rows = &learner.dense
     cdef Py_ssize_t width = learner.width
-    cdef Head *head = <Head *> state
-    cdef double *v = sum_of(learner, state, 0)
-    cdef double *gradient = gradient_of(learner, state, 0)
-    cdef Numbers *numbers = head.outputs
+    cdef Common *common = <Common *> state
+    cdef Numbers *numbers = <Numbers *> numbers_of(learner, state)
+    cdef double *v = sums_of(learner, state)
+    cdef double *gradient = v + (learner.n_outputs * width if settings.average else 0)
     cdef Py_ssize_t c
     cdef double eta, shrink, p
     cdef Step by
     cdef floating dot
     cdef Weights before
     cdef int64_t averages = 0
-    if settings.average and head.n_seen >= settings.average_start and head.n_seen % settings.batch_size == 0:
-        averages = weight_in_average(settings.is_linear, head.n_seen - settings.average_start, settings.batch_size)
+    if common.n_seen % settings.batch_size == 0:
+        averages = weight_in_average(settings, common.n_seen, settings.batch_size)
     next_step(learner, rows, row, state, z, weighted, &by)
     for c in range(learner.n_outputs):
         dot = dot_row(rows, row, z + c * width, z)
@@ -327,11 +255,11 @@ cdef inlined add_to_batch(
         if averages:
             numbers[c].averaged += <double> averages * numbers[c].scale
         p = numbers[c].scale * <double> dot
-        p = slope(&settings.loss, learner.y, row, settings.linear.first_class + <int32_t> c, p, z)
+        p = slope(&settings.loss, learner.y, row, settings.linear.classes[0] + <int32_t> c, p, z)
         add_row(rows, row, by.weight * p, gradient + c * width, z, NULL)
-    head.n_averaged += averages
-    if head.n_seen % settings.batch_size == 0:
-        eta = step_size_at(settings, by.rate, head.n_seen // settings.batch_size)
+    common.n_averaged += averages
+    if common.n_seen % settings.batch_size == 0:
+        eta = step_size_at(settings, by.rate, common.n_seen // settings.batch_size)
         shrink = 1 - eta * by.penalty
         for c in range(learner.n_outputs):
             batch_step(learner, eta, shrink, &numbers[c], z + c * width, v + c * width, gradient + c * width, state)
@@ -368,8 +296,8 @@ cdef void train_both_batches(
 
 
 cdef class SGD(LinearKernel):
-    """SGD over prepared rows; ``loss`` is one of ``losses.pxd``, and a classifier's loss if
-    ``n_classes`` is given. ``step_size`` 0 selects the automatic step.
+    """SGD over prepared rows: one model, or one for each of (alpha, step_size, radius) in ``values``. ``loss`` is one
+    of ``losses.pxd``, and a classifier's loss if ``n_classes`` is given. ``step_size`` 0 selects the automatic step.
     """
 
     cdef Settings own
@@ -381,49 +309,36 @@ cdef class SGD(LinearKernel):
         n_classes: int | None,
         loss: str,
         double epsilon,
-        double alpha,
-        double step_size,
         double power,
-        double radius,
-        int64_t batch_size,
         bint average,
         int64_t average_start,
+        values: list[tuple[float, float, float]],
         bint is_linear=False,
+        int64_t batch_size=1,
+        bint in_lanes=False,
     ):
-        cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train_on_dense, train_on_sparse, weights)
+        cdef Py_ssize_t lane
+        self.bind_linear(X, y, n_classes, len(values), &self.own.linear, in_lanes)
         self.own.loss = loss_named(loss, epsilon)
-        self.own.alpha = alpha
-        self.own.step_size = step_size
-        self.own.automatic = step_size == 0
         self.own.power = power
-        self.own.radius = radius
-        self.own.batch_size = batch_size
         self.own.average = average
         self.own.is_linear = is_linear
         self.own.average_start = average_start
-        if batch_size > 1 and self.learner.sparse.begins != NULL:
-            raise ValueError("there are no mini-batches of sparse rows.")
-        n_numbers = self.n_outputs * self.learner.width
+        self.own.batch_size = batch_size
+        for lane in range(MOST_LANES):
+            alpha, step_size, radius = values[model_of(&self.own.linear, lane)]
+            self.own.alpha[lane], self.own.step_size[lane], self.own.radius[lane] = alpha, step_size, radius
+            self.own.any_auto |= self.own.step_size[lane] == 0
+        if batch_size > 1 and (in_lanes or self.learner.sparse.begins != NULL):
+            raise ValueError("there are no mini-batches of sparse rows, nor in lanes.")
+        self.lay_out(sizeof(Common), 3, average + (batch_size > 1), 1)
+        self.learner.rewrites = True
+        if in_lanes:
+            set_up_lanes(&self.learner, &self.own.linear)
+            return
+        set_up_alone(&self.learner, &self.own.linear)
         if batch_size > 1:
             self.learner.train = train_dense
             self.learner.train_both = train_both_batches
         elif self.learner.sparse.begins == NULL:
             self.learner.train_both = train_both
-        self.learner.n_saved = self.n_outputs * (2 if average else 1)
-        self.learner.rewrites = True
-        self.set_sizes(
-            sizeof(Head) + (self.n_outputs - 1) * sizeof(Numbers),
-            n_numbers * (
-                self.itemsize + (8 if average else 0) + (8 if batch_size > 1 else 0)
-            ),
-            n_numbers * self.itemsize,
-        )
-
-    def start(self, unsigned char [::1] state):
-        """Write the state before the first row: w_1 = 0."""
-        cdef Head *head = <Head *> &state[0]
-        cdef Py_ssize_t c
-        Kernel.start(self, state)
-        for c in range(self.n_outputs):
-            head.outputs[c].scale = 1

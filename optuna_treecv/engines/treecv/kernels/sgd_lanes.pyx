@@ -6,11 +6,10 @@ mathematics is in ``sgd.pxd``.
 from libc.math cimport NAN
 from libc.math cimport isfinite
 
-from optuna_treecv.engines.treecv.kernels.lanes cimport lane_slopes
-from optuna_treecv.engines.treecv.kernels.lanes cimport model_of
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme
-from optuna_treecv.engines.treecv.kernels.losses cimport Loss
-from optuna_treecv.engines.treecv.kernels.losses cimport loss_named
+from optuna_treecv.engines.treecv.kernels.linear cimport lane_slopes
+from optuna_treecv.engines.treecv.kernels.sgd cimport Common
+from optuna_treecv.engines.treecv.kernels.sgd cimport Settings
 from optuna_treecv.engines.treecv.kernels.sgd cimport absorb
 from optuna_treecv.engines.treecv.kernels.sgd cimport coefficient
 from optuna_treecv.engines.treecv.kernels.sgd cimport decay
@@ -18,7 +17,6 @@ from optuna_treecv.engines.treecv.kernels.sgd cimport project
 from optuna_treecv.engines.treecv.kernels.sgd cimport step_at
 from optuna_treecv.engines.treecv.kernels.sgd cimport weight_in_average
 from optuna_treecv.engines.treecv.kernels.sgd cimport with_row
-from optuna_treecv.engines.treecv.kernels.steps cimport Norms
 from optuna_treecv.engines.treecv.kernels.steps cimport Step
 from optuna_treecv.engines.treecv.kernels.steps cimport automatic_weight
 from optuna_treecv.engines.treecv.kernels.steps cimport step_of
@@ -27,25 +25,7 @@ from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
 include "train_lanes_by_type.pxi"
 
 
-cdef struct Settings:
-    LaneSettings lanes
-    Loss loss
-    bint any_auto               # whether a lane has the automatic step
-    double power                # eta_t = eta / t^power
-    bint average
-    bint is_linear
-    int64_t average_start
-    double alpha[MOST_LANES]
-    double step_size[MOST_LANES]    # 0: auto
-    double radius[MOST_LANES]
-
-
-# A state holds this; scale, |z|^2 and A of each lane; v when averaging; and z.
-cdef struct Common:
-    int64_t n_seen
-    int64_t n_averaged          # the sum of the weights of the iterates averaged
-    Norms norms                 # of the rows so far, if a lane has the automatic step
-
+# A state holds what is common; scale, |z|^2 and A of each lane; v when averaging; and z.
 
 cdef inlined train_row(
     const Learner *learner,
@@ -61,7 +41,7 @@ cdef inlined train_row(
 ) noexcept nogil:
     """Make the step of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef Common *common = <Common *> state
     cdef double *v = sums_of(learner, state)
     cdef double *scale = numbers_of(learner, state)
@@ -70,7 +50,6 @@ cdef inlined train_row(
     cdef int made = 0
     cdef Py_ssize_t n_extreme = 0
     cdef int is_extreme[MOST_LANES]
-    cdef floating room[8 * MOST_LANES]
     cdef floating added[MOST_LANES]
     cdef double margins[MOST_LANES]
     cdef double predictions[MOST_LANES]
@@ -82,15 +61,14 @@ cdef inlined train_row(
     cdef double weight = <double> weight_of(has_weights(learner), learner, row, state, z)
     cdef double decay_of_t, S, row_weight
     cdef double norm2_of_row = 0
-    cdef int64_t averages
+    cdef int64_t averages = weight_in_average(settings, common.n_seen, 1)
     cdef Step by
     cdef Py_ssize_t lane
     if not has_dots:
-        dot_lanes(learner, row, next_row, z, n_lanes, room, dots, z)
+        dot_lanes(learner, row, next_row, z, dots, z)
     if tested != NULL:
         test_lanes(learner, row, next_row, state, dots, n_tested, tested)
-    if settings.average and common.n_seen >= settings.average_start:
-        averages = weight_in_average(settings.is_linear, common.n_seen - settings.average_start, 1)
+    if averages:
         common.n_averaged += averages
         for lane in range(n_lanes):
             averaged[lane] += <double> averages * scale[lane]
@@ -131,9 +109,9 @@ cdef inlined train_row(
             added[lane] = coefficient(eta[lane], g[lane], scale[lane], z)
             if settings.average and averaged[lane] != 0:
                 added_wide[lane] = <double> added[lane] * averaged[lane]
-    step_lanes(learner, row, next_row, made, added, z, n_lanes, check, dots)
+    step_lanes(learner, row, next_row, made, added, z, check, dots)
     if made and settings.average:
-        add_lanes(learner, row, added_wide, v, n_lanes, check, z)
+        add_lanes(learner, row, added_wide, v, check, z)
     for lane in range(n_lanes):
         if g[lane] != 0 and check[lane] != 0:
             scale[lane] = averaged[lane] = NAN
@@ -149,7 +127,7 @@ cdef inlined train_row(
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
     """Write the last iterates, or the means of the averaged iterates once there are some."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef const double *scale = numbers_of(learner, state)
     cdef const double *averaged = scale + 2 * n_lanes
     cdef int64_t n_averaged = (<const Common *> state).n_averaged
@@ -160,36 +138,3 @@ cdef void weights(const Learner *learner, const unsigned char *state, LaneWeight
     for lane in range(n_lanes):
         of.a[lane] = per_step * (averaged[lane] if n_averaged > 0 else scale[lane])
         of.b[lane] = -per_step
-
-
-cdef class SGDLanes(LanesKernel):
-    """SGD over prepared rows, for each of (alpha, step_size, radius) in ``values``."""
-
-    cdef Settings own
-
-    def __init__(
-        self,
-        X,
-        y,
-        n_classes: int | None,
-        loss: str,
-        double epsilon,
-        double power,
-        bint average,
-        int64_t average_start,
-        values: list[tuple[float, float, float]],
-        bint is_linear=False,
-    ):
-        cdef Py_ssize_t lane
-        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
-        self.own.loss = loss_named(loss, epsilon)
-        self.own.power = power
-        self.own.average = average
-        self.own.is_linear = is_linear
-        self.own.average_start = average_start
-        for lane in range(self.own.lanes.n_lanes):
-            alpha, step_size, radius = values[model_of(&self.own.lanes, lane)]
-            self.own.alpha[lane], self.own.step_size[lane], self.own.radius[lane] = alpha, step_size, radius
-            self.own.any_auto |= self.own.step_size[lane] == 0
-        self.learner.rewrites = True
-        self.set_lane_sizes(sizeof(Common), 3, average, 1)

@@ -32,6 +32,10 @@ from libc.stdint cimport uint64_t
 from optuna_treecv._kernels.order cimport below
 from optuna_treecv._kernels.order cimport chain
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
+from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
+from optuna_treecv.engines.treecv.kernels.losses cimport Loss
+from optuna_treecv.engines.treecv.kernels.steps cimport Norms
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 from optuna_treecv.engines.treecv.kernels.tree cimport Part
 
@@ -53,6 +57,21 @@ cdef struct Stage:
     int64_t left                # rows until this phase is complete
     double batch_size           # k_s before rounding
     double n_batch              # rows that are in G, or will be at the end of the batch
+
+
+cdef struct Settings:
+    LinearSettings linear
+    Loss loss
+    bint any_auto               # whether a lane has the automatic step
+    Schedule schedule
+    double alpha[MOST_LANES]    # of each lane; that of one model is the first, as of the step size
+    double step_size[MOST_LANES]    # eta; 0: auto
+
+
+# What all lanes share in a state. Then come scale and shift of each; G; z; and w~.
+cdef struct Common:
+    Stage stage
+    Norms norms                 # of the rows so far, if a lane has the automatic step
 
 
 cdef inline int64_t capped(int64_t steps) noexcept nogil:
@@ -166,13 +185,10 @@ cdef inline double next_shift(double shift, double shrink, double eta, double n_
     return shrink * shift - eta / n_batch
 
 
-cdef inline Part changed_part(
-    const Learner *learner,
-    const Stage *stage,
-    int64_t n_rows,
-    Py_ssize_t n_numbers,       # of one vector, for all models
-) noexcept nogil:
+cdef inline Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
     """Return the part that ``n_rows`` more rows can change: G in a batch, z in an inner phase, else everything."""
+    cdef const Stage *stage = <const Stage *> state
+    cdef Py_ssize_t n_numbers = (<const LinearSettings *> learner.settings).n_lanes * learner.width
     cdef Py_ssize_t vectors = learner.head_bytes + n_numbers * <Py_ssize_t> sizeof(double)
     if n_rows > stage.left:
         return Part(learner.head_bytes, learner.state_bytes)

@@ -14,14 +14,14 @@ class StreamingSVRG(LinearKernel):
         n_classes: int | None,
         loss: str,
         epsilon: float,
-        alpha: float,
-        step_size: float,
         initial_batch_size: int,
         batch_growth: float,
         inner_steps: int,
         warm_stages: int,
         factorial: bool,
         seed: int,
+        values: list[tuple[float, float]],
+        in_lanes: bool = False,
     ) -> None: ...
     def start(self, state: np.ndarray) -> None: ...
     def n_used(self, state: np.ndarray) -> int: ...

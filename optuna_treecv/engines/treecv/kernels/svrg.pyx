@@ -6,27 +6,17 @@ from libc.string cimport memset
 
 from optuna_treecv._kernels.vec8 cimport seldom
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme
-from optuna_treecv.engines.treecv.kernels.linear cimport sum_of
-from optuna_treecv.engines.treecv.kernels.losses cimport Loss
 from optuna_treecv.engines.treecv.kernels.losses cimport loss_named
 from optuna_treecv.engines.treecv.kernels.losses cimport slope
 from optuna_treecv.engines.treecv.kernels.losses cimport slopes
 from optuna_treecv.engines.treecv.kernels.sgd cimport coefficient
-from optuna_treecv.engines.treecv.kernels.steps cimport Norms
 from optuna_treecv.engines.treecv.kernels.steps cimport Step
 from optuna_treecv.engines.treecv.kernels.steps cimport automatic_weight
 from optuna_treecv.engines.treecv.kernels.steps cimport step_of
 from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
+from optuna_treecv.engines.treecv.kernels.svrg_lanes cimport set_up_lanes
 
 include "train_by_type.pxi"
-
-
-cdef struct Settings:
-    LinearSettings linear
-    Loss loss
-    double alpha
-    double step_size            # eta; 0: auto
-    Schedule schedule
 
 
 # A state begins with this head, in two cache lines. Then come, each for all outputs, G (float64), and z
@@ -36,11 +26,6 @@ cdef struct Head:
     double scale
     double shift
     Norms norms                 # of the rows so far; for the automatic step only
-
-
-cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return z of all outputs; the anchors come after it."""
-    return sum_of(learner, state, learner.n_outputs)
 
 
 cdef seldom settle_all(
@@ -127,7 +112,7 @@ cdef inlined inner_step(
         if tested != NULL:
             tested[c] = <floating> p[0]
         p[1] = dot_row(rows, row, anchors + at, z)
-        classes[0] = classes[1] = settings.linear.first_class + <int32_t> c
+        classes[0] = classes[1] = settings.linear.classes[0] + <int32_t> c
         slopes(loss, learner.y, row, 2, True, classes, p, g, z)
         if is_extreme:
             shrink_z(width, 1, &lane, 1, &shrink, z + at, &check)
@@ -150,7 +135,7 @@ cdef inlined train_on(
     cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t width = learner.width
     cdef Head *head = <Head *> state
-    cdef double *sums = sum_of(learner, state, 0)
+    cdef double *sums = sums_of(learner, state)
     cdef floating *anchors = z + learner.n_outputs * width
     cdef Py_ssize_t i, row, c, at
     cdef int32_t own_class
@@ -167,16 +152,16 @@ cdef inlined train_on(
         head.stage.n_seen += 1
         head.stage.left -= 1
         weight = <double> weight_of(weighted, learner, row, state, z)
-        if settings.step_size == 0:
+        if settings.any_auto:
             norm2 = <double> norm2_row(rows, row, z)
             typical_norm2(loss, &head.norms, norm2, weight, False, &S)
             row_weight = automatic_weight(S, norm2, weight)
-        step = step_of(loss, settings.step_size, S, row_weight, settings.alpha, weight)
+        step = step_of(loss, settings.step_size[0], S, row_weight, settings.alpha[0], weight)
         step.rate = scheduled(&settings.schedule, &head.stage, step.rate)
         if head.stage.in_batch:
             for c in range(learner.n_outputs):
                 at = c * width
-                own_class = settings.linear.first_class + <int32_t> c
+                own_class = settings.linear.classes[0] + <int32_t> c
                 dot = dot_row(rows, row, anchors + at, z)
                 if tested != NULL:                  # the model is the anchor, or NaN by its scale
                     tested[c] = <floating> (head.scale * <double> dot)
@@ -191,21 +176,13 @@ cdef inlined train_on(
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
     """Return the iterate in an inner phase, the anchor in a batch."""
     cdef const Head *head = <const Head *> state
-    cdef Weights of
-    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
-    of.a = head.scale
-    of.q = NULL if head.stage.in_batch else sum_of(learner, state, c)
-    of.b = head.shift
-    return of
-
-
-cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
-    return changed_part(learner, <const Stage *> state, n_rows, learner.n_outputs * learner.width)
+    return weights_of(learner, state, c, head.scale, not head.stage.in_batch, head.shift)
 
 
 cdef class StreamingSVRG(LinearKernel):
-    """Streaming SVRG over prepared rows; ``loss`` is one of the smooth losses in ``losses.pxd``.
-    ``step_size`` 0 selects the automatic step, and ``inner_steps`` 0 as many as the batch has rows.
+    """Streaming SVRG over prepared rows: one model, or one for each of (alpha, step_size) in ``values``. ``loss`` is
+    one of the smooth losses in ``losses.pxd``. ``step_size`` 0 selects the automatic step, and ``inner_steps`` 0 as
+    many as the batch has rows.
     """
 
     cdef Settings own
@@ -217,35 +194,39 @@ cdef class StreamingSVRG(LinearKernel):
         n_classes: int | None,
         loss: str,
         double epsilon,
-        double alpha,
-        double step_size,
         int64_t initial_batch_size,
         double batch_growth,
         int64_t inner_steps,
         int64_t warm_stages,
         bint factorial,
         uint64_t seed,
+        values: list[tuple[float, float]],
+        bint in_lanes=False,
     ):
-        cdef Py_ssize_t n_numbers
-        self.bind_linear(X, y, n_classes, &self.own.linear, train_on_dense, train_on_sparse, weights)
+        cdef Py_ssize_t lane
+        self.bind_linear(X, y, n_classes, len(values), &self.own.linear, in_lanes)
         self.own.loss = loss_named(loss, epsilon)
-        self.own.alpha = alpha
-        self.own.step_size = step_size
         self.own.schedule = Schedule(
             initial_batch_size, batch_growth, capped(inner_steps), warm_stages, factorial, seed
         )
-        n_numbers = self.n_outputs * self.learner.width
+        for lane in range(MOST_LANES):
+            self.own.alpha[lane], self.own.step_size[lane] = values[model_of(&self.own.linear, lane)]
+            self.own.any_auto |= self.own.step_size[lane] == 0
+        if in_lanes:
+            self.lay_out(sizeof(Common), 2, 1, 2)
+            set_up_lanes(&self.learner, &self.own.linear)
+        else:
+            self.lay_out(sizeof(Head), 0, 1, 2)
+            self.own.linear.common_bytes = sizeof(Stage)    # the only scale comes behind it
+            self.learner.n_saved = self.n_outputs
+            set_up_alone(&self.learner, &self.own.linear)
         self.learner.changes = changes
-        self.learner.n_saved = self.n_outputs
         self.learner.rewrites = True
-        self.set_sizes(sizeof(Head), n_numbers * (8 + 2 * self.itemsize), n_numbers * self.itemsize)
 
     def start(self, unsigned char [::1] state):
         """Write the state before the first row: w~ = 0, at the beginning of the first batch."""
-        cdef Head *head = <Head *> &state[0]
-        Kernel.start(self, state)
-        start_stages(&self.own.schedule, &head.stage)
-        head.scale = 1
+        LinearKernel.start(self, state)
+        start_stages(&self.own.schedule, <Stage *> &state[0])
 
     def n_used(self, const unsigned char [::1] state) -> int:
         """Return the number of rows that have acted: all but those of an unfinished batch."""

@@ -3,62 +3,39 @@ Each lane gives the same bits as ``svrg.pyx``, which is faster for one model. Th
 lanes are in the same phase.
 """
 
-from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 from libc.string cimport memset
 
-from optuna_treecv.engines.treecv.kernels.lanes cimport lane_slopes
-from optuna_treecv.engines.treecv.kernels.lanes cimport model_of
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme
+from optuna_treecv.engines.treecv.kernels.linear cimport lane_slopes
 from optuna_treecv.engines.treecv.kernels.losses cimport Loss
-from optuna_treecv.engines.treecv.kernels.losses cimport loss_named
 from optuna_treecv.engines.treecv.kernels.sgd cimport coefficient
-from optuna_treecv.engines.treecv.kernels.steps cimport Norms
 from optuna_treecv.engines.treecv.kernels.steps cimport Step
 from optuna_treecv.engines.treecv.kernels.steps cimport automatic_weight
 from optuna_treecv.engines.treecv.kernels.steps cimport step_of
 from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
-from optuna_treecv.engines.treecv.kernels.svrg cimport Schedule
-from optuna_treecv.engines.treecv.kernels.svrg cimport Stage
+from optuna_treecv.engines.treecv.kernels.svrg cimport Common
+from optuna_treecv.engines.treecv.kernels.svrg cimport Settings
 from optuna_treecv.engines.treecv.kernels.svrg cimport begin_batch
 from optuna_treecv.engines.treecv.kernels.svrg cimport begin_inner
-from optuna_treecv.engines.treecv.kernels.svrg cimport capped
-from optuna_treecv.engines.treecv.kernels.svrg cimport changed_part
 from optuna_treecv.engines.treecv.kernels.svrg cimport next_shift
 from optuna_treecv.engines.treecv.kernels.svrg cimport prediction
 from optuna_treecv.engines.treecv.kernels.svrg cimport scheduled
 from optuna_treecv.engines.treecv.kernels.svrg cimport settle
 from optuna_treecv.engines.treecv.kernels.svrg cimport shrink_z
-from optuna_treecv.engines.treecv.kernels.svrg cimport start_stages
-from optuna_treecv.engines.treecv.kernels.tree cimport Part
 
 include "train_lanes_by_type.pxi"
 
 
-cdef struct Settings:
-    LaneSettings lanes
-    Loss loss
-    bint any_auto               # whether a lane has the automatic step
-    Schedule schedule
-    double alpha[MOST_LANES]
-    double step_size[MOST_LANES]    # 0: auto
-
-
-# A state holds this; scale and shift of each lane; G of all lanes; z of all lanes; and w~ of all lanes.
-cdef struct Common:
-    Stage stage
-    Norms norms                 # of the rows so far, if a lane has the automatic step
-
-
 cdef inline inlined spread(const Settings *settings, double *check) noexcept nogil:
     """Spread NaN from one lane of a model to all lanes of this model."""
-    cdef Py_ssize_t n_outputs = settings.lanes.n_outputs
+    cdef Py_ssize_t n_outputs = settings.linear.n_outputs
     cdef Py_ssize_t first = 0
     cdef Py_ssize_t lane
     cdef double total
     if n_outputs == 1:
         return
-    while first < settings.lanes.n_used:
+    while first < settings.linear.n_used:
         total = 0
         for lane in range(first, first + n_outputs):
             total += check[lane]
@@ -78,7 +55,7 @@ cdef inlined settle_chosen(
 ) noexcept nogil:
     """Replace z by w in the chosen lanes."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef double check[MOST_LANES]
     cdef Py_ssize_t i, lane
     for lane in range(n_lanes):
@@ -104,7 +81,7 @@ cdef inlined next_phase(
 ) noexcept nogil:
     """Go from a batch to the inner phase, or from there to the next stage's batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t n_numbers = settings.lanes.n_lanes * learner.width
+    cdef Py_ssize_t n_numbers = settings.linear.n_lanes * learner.width
     cdef int all_lanes[MOST_LANES]
     cdef Py_ssize_t lane
     if common.stage.in_batch:
@@ -112,9 +89,9 @@ cdef inlined next_phase(
         return
     if log != NULL:
         remember_all(log, state, learner.state_bytes)
-    for lane in range(settings.lanes.n_lanes):
+    for lane in range(settings.linear.n_lanes):
         all_lanes[lane] = lane
-    settle_chosen(learner, all_lanes, settings.lanes.n_lanes, scale, shift, z, sums)
+    settle_chosen(learner, all_lanes, settings.linear.n_lanes, scale, shift, z, sums)
     memcpy(anchors, z, n_numbers * sizeof(floating))
     memset(sums, 0, n_numbers * sizeof(double))
     begin_batch(&settings.schedule, &common.stage)
@@ -135,14 +112,13 @@ cdef inlined batch_row(
 ) noexcept nogil:
     """Compute G += weight slope(w~.x, y) x in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
-    cdef floating room[8 * MOST_LANES]
+    cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef floating dots[MOST_LANES]
     cdef double predictions[MOST_LANES]
     cdef double g[MOST_LANES]
     cdef double check[MOST_LANES]
     cdef Py_ssize_t lane
-    dot_lanes(learner, row, next_row, anchors, n_lanes, room, dots, anchors)
+    dot_lanes(learner, row, next_row, anchors, dots, anchors)
     if tested != NULL:                              # z is the anchor
         test_lanes(learner, row, next_row, state, dots, n_tested, tested)
     for lane in range(n_lanes):
@@ -152,7 +128,7 @@ cdef inlined batch_row(
     if settings.any_auto or has_weights(learner):
         for lane in range(n_lanes):
             g[lane] *= row_weight if settings.step_size[lane] == 0 else weight
-    add_lanes(learner, row, g, sums, n_lanes, check, anchors)
+    add_lanes(learner, row, g, sums, check, anchors)
     spread(settings, check)
     for lane in range(n_lanes):
         shift[lane] += check[lane]                  # 0; NaN shows when the batch acts
@@ -179,11 +155,9 @@ cdef inlined inner_step(
     """Compute w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k) in every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
-    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef Py_ssize_t n_extreme = 0
     cdef int is_extreme[MOST_LANES]
-    cdef floating room[8 * MOST_LANES]
-    cdef double room_wide[8 * MOST_LANES]
     cdef floating dots[MOST_LANES]
     cdef floating anchor_dots[MOST_LANES]
     cdef floating added[MOST_LANES]
@@ -213,11 +187,11 @@ cdef inlined inner_step(
         if log != NULL:
             remember_all(log, state, learner.state_bytes)
         settle_chosen(learner, is_extreme, n_extreme, scale, shift, z, sums)
-    dot_lanes(learner, row, next_row, z, n_lanes, room, dots, z)
+    dot_lanes(learner, row, next_row, z, dots, z)
     if tested != NULL:
         test_lanes(learner, row, next_row, state, dots, n_tested, tested)
-    dot_lanes(learner, row, next_row, anchors, n_lanes, room, anchor_dots, z)
-    dot_lanes(learner, row, next_row, sums, n_lanes, room_wide, sum_dots, z)
+    dot_lanes(learner, row, next_row, anchors, anchor_dots, z)
+    dot_lanes(learner, row, next_row, sums, sum_dots, z)
     for lane in range(n_lanes):
         predictions[lane] = prediction(scale[lane], <double> dots[lane], shift[lane], sum_dots[lane])
     lane_slopes(learner, loss, row, predictions, g)
@@ -228,7 +202,7 @@ cdef inlined inner_step(
         added[lane] = coefficient(rate_of_row[lane], g[lane] - anchor_g[lane], next_scale[lane], z)
     if n_extreme:
         shrink_z(learner.width, n_lanes, is_extreme, n_extreme, shrink, z, check)
-    add_lanes(learner, row, added, z, n_lanes, check, z)
+    add_lanes(learner, row, added, z, check, z)
     spread(settings, check)
     for lane in range(n_lanes):
         scale[lane] = next_scale[lane] + check[lane]
@@ -249,7 +223,7 @@ cdef inlined train_row(
 ) noexcept nogil:
     """Take a row into the batch, or make the inner step of every lane."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef Common *common = <Common *> state
     cdef double *scale = numbers_of(learner, state)
     cdef double *shift = scale + n_lanes
@@ -294,54 +268,10 @@ cdef void weights(const Learner *learner, const unsigned char *state, LaneWeight
     """Write the iterates in an inner phase, the anchors in a batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const double *scale = numbers_of(learner, state)
-    cdef Py_ssize_t n_lanes = settings.lanes.n_lanes
+    cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef Py_ssize_t lane
     of.p = vectors_of(learner, state)
     of.q = NULL if (<const Common *> state).stage.in_batch else sums_of(learner, state)
     for lane in range(n_lanes):
         of.a[lane] = scale[lane]
         of.b[lane] = scale[n_lanes + lane]
-
-
-cdef Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
-    cdef Py_ssize_t n_lanes = (<const Settings *> learner.settings).lanes.n_lanes
-    return changed_part(learner, <const Stage *> state, n_rows, n_lanes * learner.width)
-
-
-cdef class StreamingSVRGLanes(LanesKernel):
-    """Streaming SVRG over prepared rows, for each of (alpha, step_size) in ``values``."""
-
-    cdef Settings own
-
-    def __init__(
-        self,
-        X,
-        y,
-        n_classes: int | None,
-        loss: str,
-        double epsilon,
-        int64_t initial_batch_size,
-        double batch_growth,
-        int64_t inner_steps,
-        int64_t warm_stages,
-        bint factorial,
-        uint64_t seed,
-        values: list[tuple[float, float]],
-    ):
-        cdef Py_ssize_t lane
-        self.bind_lanes(X, y, n_classes, len(values), &self.own.lanes, train, weights)
-        self.own.loss = loss_named(loss, epsilon)
-        self.own.schedule = Schedule(
-            initial_batch_size, batch_growth, capped(inner_steps), warm_stages, factorial, seed
-        )
-        for lane in range(self.own.lanes.n_lanes):
-            self.own.alpha[lane], self.own.step_size[lane] = values[model_of(&self.own.lanes, lane)]
-            self.own.any_auto |= self.own.step_size[lane] == 0
-        self.learner.changes = changes
-        self.learner.rewrites = True
-        self.set_lane_sizes(sizeof(Common), 2, True, 2)
-
-    def start(self, unsigned char [::1] state):
-        """Write the state before the first row: w~ = 0, at the beginning of the first batch."""
-        LanesKernel.start(self, state)
-        start_stages(&self.own.schedule, &(<Common *> &state[0]).stage)

@@ -23,6 +23,10 @@ from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
 from optuna_treecv.engines.treecv.kernels.linear cimport LinearKernel
 from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
 from optuna_treecv.engines.treecv.kernels.linear cimport Weights
+from optuna_treecv.engines.treecv.kernels.linear cimport model_of
+from optuna_treecv.engines.treecv.kernels.linear cimport sums_of
+from optuna_treecv.engines.treecv.kernels.linear cimport vectors_of
+from optuna_treecv.engines.treecv.kernels.linear cimport weights_of
 from optuna_treecv.engines.treecv.kernels.row_weight cimport has_weights
 from optuna_treecv.engines.treecv.kernels.row_weight cimport weight_of
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
@@ -79,3 +83,9 @@ cdef dispatched_sparse train_on_sparse(
     void *tested,
 ) noexcept nogil:
     train_in_loops(learner, &learner.sparse, span, state, log, tested)
+
+
+cdef void set_up_alone(Learner *learner, LinearSettings *settings) noexcept:
+    """Give a learner of one model the functions of this kernel."""
+    learner.train = train_on_dense if learner.sparse.begins == NULL else train_on_sparse
+    settings.weights = weights

@@ -16,18 +16,17 @@ from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
-from optuna_treecv.engines.treecv.kernels.lanes cimport LaneSettings
-from optuna_treecv.engines.treecv.kernels.lanes cimport LaneWeights
-from optuna_treecv.engines.treecv.kernels.lanes cimport LanesKernel
-from optuna_treecv.engines.treecv.kernels.lanes cimport MOST_LANES
 from optuna_treecv.engines.treecv.kernels.lanes cimport add_lanes
 from optuna_treecv.engines.treecv.kernels.lanes cimport dot_lanes
 from optuna_treecv.engines.treecv.kernels.lanes cimport norm2_of
-from optuna_treecv.engines.treecv.kernels.lanes cimport numbers_of
 from optuna_treecv.engines.treecv.kernels.lanes cimport step_lanes
-from optuna_treecv.engines.treecv.kernels.lanes cimport sums_of
 from optuna_treecv.engines.treecv.kernels.lanes cimport test_lanes
-from optuna_treecv.engines.treecv.kernels.lanes cimport vectors_of
+from optuna_treecv.engines.treecv.kernels.linear cimport LaneWeights
+from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
+from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
+from optuna_treecv.engines.treecv.kernels.linear cimport numbers_of
+from optuna_treecv.engines.treecv.kernels.linear cimport sums_of
+from optuna_treecv.engines.treecv.kernels.linear cimport vectors_of
 from optuna_treecv.engines.treecv.kernels.row_weight cimport has_weights
 from optuna_treecv.engines.treecv.kernels.row_weight cimport weight_of
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
@@ -61,3 +60,9 @@ cdef dispatched train(const Learner *learner, Span span, unsigned char *state, L
         train_on(learner, span, state, <double *> vectors, log, <double *> tested)
     else:
         train_on(learner, span, state, <float *> vectors, log, <float *> tested)
+
+
+cdef void set_up_lanes(Learner *learner, LinearSettings *settings) noexcept:
+    """Give a learner of models in lanes the functions of this kernel."""
+    learner.train = train
+    settings.lane_weights = weights

@@ -18,9 +18,9 @@ from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.engines.treecv.kernels.kernel import Kernel
 from optuna_treecv.engines.treecv.kernels.kernel import Memory
-from optuna_treecv.engines.treecv.kernels.lanes import LanesKernel
-from optuna_treecv.engines.treecv.kernels.lanes import MOST
-from optuna_treecv.engines.treecv.kernels.lanes import VECTOR_BYTES
+from optuna_treecv.engines.treecv.kernels.linear import LinearKernel
+from optuna_treecv.engines.treecv.kernels.linear import MOST
+from optuna_treecv.engines.treecv.kernels.linear import VECTOR_BYTES
 from optuna_treecv.engines.treecv.kernels.scaled import Scaled
 from optuna_treecv.engines.treecv.learner import Part
 from optuna_treecv.estimators.base import CompiledEstimator
@@ -52,12 +52,9 @@ _ROWS_AT_A_TIME = 4096
 #: More rows than any data can have; kernels receive it in place of larger numbers.
 MOST_ROWS = 2**62
 
-#: What kernels are made of: rows, and class codes or numbers; None for learners without targets.
-PaddedRows = np.ndarray | SparseRows
-Targets = np.ndarray | None
-
-#: Both, and the number of classes if the targets are class codes.
-KernelRows = tuple[PaddedRows, Targets, int | None]
+#: What kernels are made of: rows, class codes or numbers or, for learners without targets, None,
+#: and the number of classes if they are class codes.
+KernelRows = tuple[np.ndarray | SparseRows, np.ndarray | None, int | None]
 
 
 class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
@@ -68,8 +65,12 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
     _outputs: Any  # method (X) -> outputs from which all predictions follow; not in every family
 
     @abstractmethod
-    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Kernel:
-        """Return the kernel with this estimator's settings over padded rows."""
+    def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Kernel:
+        """Return the kernel with this estimator's settings over padded rows.
+
+        With ``lanes``, if there are ``lane_parameters``, it has a model for each of these
+        estimators, which differ in the values of these parameters alone.
+        """
 
     @abstractmethod
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
@@ -172,7 +173,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
             for begin in range(0, n_rows, _ROWS_AT_A_TIME):
                 part = order[begin : begin + _ROWS_AT_A_TIME]
                 rows = pad_rows(X, part, self.row_layout.intercept)
-                kernel = self.make_kernel(rows, None if y is None else y[part], n_classes)
+                kernel = self.make_kernel((rows, None if y is None else y[part], n_classes))
                 kernel.weigh(None if weights is None else weights[part], self.is_balanced)
                 if state is None:
                     state = new_state(kernel)
@@ -442,7 +443,7 @@ class CompiledLearner(KernelTrainer):
     def __init__(self, estimator: KernelEstimator, rows: PreparedRows, before: Any = None) -> None:
         n_classes = None if rows.classes is None else len(rows.classes)
         X = rows.here.X
-        kernel = estimator.make_kernel(X, rows.here.y, n_classes)
+        kernel = estimator.make_kernel((X, rows.here.y, n_classes))
         self.weights_of_classes = estimator.weights_of_classes(rows.classes)
         self.weights = rows.weights_with(self.weights_of_classes)
         of_kernel = rows.here.weights_with(self.weights_of_classes)
@@ -584,7 +585,7 @@ class Lanes(KernelTrainer):
         n_classes = None if rows.classes is None else len(rows.classes)
         settings = [learner.settings for learner in learners]
         self.learners = learners
-        kernel = first.make_lanes((rows.X, rows.y, n_classes), settings)
+        kernel = first.make_kernel((rows.X, rows.y, n_classes), settings)
         kernel.weigh(learners[0].weights, first.is_balanced)
         kernel.leave_room(-(-free_bytes // (kernel.n_outputs * kernel.itemsize)))
         self._free_bytes, self.out_rows = free_bytes, kernel.out_rows
@@ -602,8 +603,8 @@ class Lanes(KernelTrainer):
         """
         taken = self.start()
         chosen = np.array(numbers, np.int64)
-        cast(LanesKernel, self._kernel).take(
-            cast(LanesKernel, lanes._kernel), state, chosen, taken
+        cast(LinearKernel, self._kernel).take(
+            cast(LinearKernel, lanes._kernel), state, chosen, taken
         )
         return taken
 

@@ -15,8 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv.engines.treecv.kernels.gaussian import Gaussian
-from optuna_treecv.engines.treecv.learners.compiled import PaddedRows
-from optuna_treecv.engines.treecv.learners.compiled import Targets
+from optuna_treecv.engines.treecv.learners.compiled import KernelRows
 from optuna_treecv.engines.treecv.learners.compiled import UnsupervisedEstimator
 from optuna_treecv.estimators.base import ABOVE_0
 from optuna_treecv.estimators.base import weights_of_rows
@@ -149,7 +148,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         weights = weights_of_rows(X, sample_weight)
         return float(densities.mean() if weights is None else np.average(densities, None, weights))
 
-    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Gaussian:
+    def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Gaussian:
         """Return the kernel with this estimator's settings over padded rows."""
         full = self.covariance_type == "full"
         if full and self.n_features_in_ > MOST_FEATURES:
@@ -157,7 +156,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
                 f"X must have at most {MOST_FEATURES} columns with covariance_type='full', got "
                 f"{self.n_features_in_}; covariance_type='diag' has no such limit."
             )
-        return Gaussian(X, self.n_features_in_, full, self.reg_covar)
+        return Gaussian(rows[0], self.n_features_in_, full, self.reg_covar)
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)

@@ -14,8 +14,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
-from optuna_treecv.engines.treecv.learners.compiled import PaddedRows
-from optuna_treecv.engines.treecv.learners.compiled import Targets
+from optuna_treecv.engines.treecv.learners.compiled import KernelRows
 from optuna_treecv.engines.treecv.learners.compiled import UnsupervisedEstimator
 from optuna_treecv.estimators.base import weights_of_rows
 
@@ -163,9 +162,9 @@ class StreamingKMeans(
             return outputs[:, 1].astype(np.int32)
         return np.sqrt(outputs[:, 0])
 
-    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> KMeans:
+    def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> KMeans:
         """Return the kernel with this estimator's settings over padded rows."""
-        return KMeans(X, self.n_clusters)
+        return KMeans(rows[0], self.n_clusters)
 
     def _train(self, X: Any, y: np.ndarray | None, sample_weight: Any, is_fit: bool) -> Self:
         super()._train(X, y, sample_weight, is_fit)

@@ -4,10 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
-from optuna_treecv.engines.treecv.kernels.pegasos_lanes import PegasosLanes
 from optuna_treecv.engines.treecv.learners.compiled import KernelRows
-from optuna_treecv.engines.treecv.learners.compiled import PaddedRows
-from optuna_treecv.engines.treecv.learners.compiled import Targets
 from optuna_treecv.engines.treecv.learners.linear import LinearClassifier
 from optuna_treecv.estimators.base import ABOVE_0
 
@@ -112,11 +109,7 @@ class PegasosClassifier(LinearClassifier):
     shuffle: bool = True
     random_state: Any = None
 
-    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Pegasos:
-        """Return the kernel with this estimator's settings over padded rows and class codes."""
-        return Pegasos(X, y, n_classes, self.alpha, self.average, self.project)
-
-    def make_lanes(self, rows: KernelRows, estimators: list[Any]) -> PegasosLanes:
-        """Return the kernel for several values of ``alpha``."""
-        alphas = [one.alpha for one in estimators]
-        return PegasosLanes(*rows, alphas, self.average, self.project)
+    def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Pegasos:
+        """Return the kernel with this estimator's settings over padded rows, or that of lanes."""
+        alphas = [one.alpha for one in lanes or [self]]
+        return Pegasos(*rows, alphas, self.average, self.project, lanes is not None)

@@ -10,11 +10,8 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils._param_validation import StrOptions
 
 from optuna_treecv.engines.treecv.kernels.sgd import SGD
-from optuna_treecv.engines.treecv.kernels.sgd_lanes import SGDLanes
 from optuna_treecv.engines.treecv.learners.compiled import KernelRows
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
-from optuna_treecv.engines.treecv.learners.compiled import PaddedRows
-from optuna_treecv.engines.treecv.learners.compiled import Targets
 from optuna_treecv.engines.treecv.learners.linear import LinearClassifier
 from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
 from optuna_treecv.engines.treecv.learners.linear import LinearRegressor
@@ -56,12 +53,6 @@ class AveragedSGD(LinearEstimator):
         """Return the number of rows after which averaging begins."""
         return (int(self.average_start),) if self.average else ()
 
-    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> SGD:
-        """Return the kernel with this estimator's settings over padded rows."""
-        epsilon, power_t, is_mean, start, is_linear = self._alike()
-        steps = self.alpha, self._eta, power_t, self.radius, min(self.batch_size, MOST_ROWS)
-        return SGD(X, y, n_classes, self.loss, epsilon, *steps, is_mean, start, is_linear)
-
     @property
     def lane_parameters(self) -> tuple[str, ...]:
         """The parameters in which estimators trained side by side may differ.
@@ -70,22 +61,15 @@ class AveragedSGD(LinearEstimator):
         """
         return ("alpha", "step_size", "radius") if self.batch_size == 1 else ()
 
-    def make_lanes(self, rows: KernelRows, estimators: list[Any]) -> SGDLanes:
-        """Return the kernel for several values of ``lane_parameters``."""
-        epsilon, power_t, is_mean, start, is_linear = self._alike()
-        values = [(one.alpha, one._eta, one.radius) for one in estimators]
-        return SGDLanes(*rows, self.loss, epsilon, power_t, is_mean, start, values, is_linear)
-
-    def _alike(self) -> tuple[float, float, bool, int, bool]:
-        """Return what is the same on all lanes.
-
-        Epsilon, the power of the step size, whether the model is a mean, the number of rows before
-        it begins, and whether its weights are linear.
-        """
-        epsilon = getattr(self, "epsilon", 0.0)
+    def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> SGD:
+        """Return the kernel with this estimator's settings over padded rows, or that of lanes."""
+        X, y, n_classes = rows
         power_t = 0.0 if self.learning_rate == "constant" else self.power_t
-        start, is_linear = min(self.average_start, MOST_ROWS), self.average == "linear"
-        return epsilon, power_t, bool(self.average), start, is_linear
+        epsilon, is_linear = getattr(self, "epsilon", 0.0), self.average == "linear"
+        start, size = min(self.average_start, MOST_ROWS), min(self.batch_size, MOST_ROWS)
+        values = [(one.alpha, one._eta, one.radius) for one in lanes or [self]]
+        settings = power_t, bool(self.average), start, values, is_linear, size
+        return SGD(X, y, n_classes, self.loss, epsilon, *settings, lanes is not None)
 
 
 @dataclass(repr=False, eq=False)

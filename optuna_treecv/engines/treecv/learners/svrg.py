@@ -14,11 +14,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from optuna_treecv.engines.treecv.kernels.svrg import inner_length
 from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG as Kernel
-from optuna_treecv.engines.treecv.kernels.svrg_lanes import StreamingSVRGLanes
 from optuna_treecv.engines.treecv.learners.compiled import KernelRows
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
-from optuna_treecv.engines.treecv.learners.compiled import PaddedRows
-from optuna_treecv.engines.treecv.learners.compiled import Targets
 from optuna_treecv.engines.treecv.learners.linear import LinearClassifier
 from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
 from optuna_treecv.engines.treecv.learners.linear import LinearRegressor
@@ -84,12 +81,6 @@ class StreamingSVRG(LinearEstimator):
             return first, 2 * first
         return first, first + inner_length(self._seed, 0, min(self.inner_steps, MOST_ROWS))
 
-    def make_kernel(self, X: PaddedRows, y: Targets, n_classes: int | None) -> Kernel:
-        """Return the kernel with this estimator's settings over padded rows."""
-        epsilon, alpha, eta = getattr(self, "epsilon", 0.0), self.alpha, self._eta
-        stages = self._stages()
-        return Kernel(X, y, n_classes, self.loss, epsilon, alpha, eta, *stages, self._seed)
-
     @property
     def lane_parameters(self) -> tuple[str, ...]:
         """The parameters in which estimators trained side by side may differ.
@@ -98,12 +89,12 @@ class StreamingSVRG(LinearEstimator):
         """
         return () if self.settings == "theory" else ("alpha", "step_size")
 
-    def make_lanes(self, rows: KernelRows, estimators: list[Any]) -> StreamingSVRGLanes:
-        """Return the kernel for several values of ``alpha`` and ``step_size``."""
+    def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Kernel:
+        """Return the kernel with this estimator's settings over padded rows, or that of lanes."""
         X, y, n_classes = rows
-        values = [(one.alpha, one._eta) for one in estimators]
-        epsilon, stages = getattr(self, "epsilon", 0.0), self._stages()
-        return StreamingSVRGLanes(X, y, n_classes, self.loss, epsilon, *stages, self._seed, values)
+        values = [(one.alpha, one._eta) for one in lanes or [self]]
+        epsilon, settings = getattr(self, "epsilon", 0.0), (*self._stages(), self._seed, values)
+        return Kernel(X, y, n_classes, self.loss, epsilon, *settings, lanes is not None)
 
     @property
     def _eta(self) -> float:
