@@ -291,8 +291,8 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: PEGASOS in pairs compares with the next step",
-        "threshold = <floating> (settings.alpha * steps)\n",
-        "threshold = <floating> (settings.alpha * (steps + 1))\n",
+        "threshold = <floating> (settings.alpha[0] * steps)\n",
+        "threshold = <floating> (settings.alpha[0] * (steps + 1))\n",
         "test_two_chains::test_pairs_are_what_they_are_in_turns",
     ),
     Breakage(
@@ -339,8 +339,8 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: SGD counts a row too few in averages",
-        "        )\n    head.n_averaged += averages\n",
-        "        )\n",
+        "        v += learner.width\n    common.n_averaged += averages\n",
+        "        v += learner.width\n",
         "test_kernels::test_classifier_equals_twin"
         " test_crossval::test_classifier_equals_the_naive_tree",
     ),
