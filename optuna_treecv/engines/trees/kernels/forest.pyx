@@ -39,6 +39,8 @@ from optuna_treecv.engines.trees.kernels.forest_nodes cimport make_single
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport part_of
 from optuna_treecv.engines.trees.kernels.forest_search cimport decrease_of
 from optuna_treecv.engines.trees.kernels.forest_search cimport find_splits
+from optuna_treecv.engines.trees.kernels.forest_tables cimport add_row
+from optuna_treecv.engines.trees.kernels.forest_tables cimport gather
 from optuna_treecv.engines.trees.kernels.forest_tables cimport make_root_tables
 from optuna_treecv.engines.trees.kernels.forest_tables cimport make_tables
 from optuna_treecv.engines.trees.kernels.records cimport Record
@@ -136,41 +138,37 @@ cdef void end_at(Forest *forest, Node *node, int32_t tree, int32_t record) noexc
         forest.leaf[node.rows.of[i]] = record
 
 
-cdef void end_closed(Forest *forest, const Node *node, const Branch *branch, Node *child, bint is_left) noexcept nogil:
-    """Note where the test rows of those trees end that have a leaf in a child. It has its rows."""
-    cdef Py_ssize_t i, j = 0
-    cdef int32_t member
-    cdef const Record *record
-    for i in range(branch.n_trees):
-        member = branch.members[i]
-        if j < child.n_trees and child.trees[j] == node.trees[member]:
-            j += 1
-            continue
-        record = &forest.records[node.records[member]]
-        end_at(forest, child, node.trees[member], record.left if is_left else record.right)
-
-
-cdef void end_all(Forest *forest, const Node *node, const Branch *branch) noexcept nogil:
-    """Note where test rows end if both children are leaves of all trees of a branch."""
-    cdef Py_ssize_t i, j, part
-    cdef int32_t member, fold, n_bins
+cdef void end_closed(
+    Forest *forest, const Node *node, const Branch *branch, const Node *left, const Node *right
+) noexcept nogil:
+    """Note where the test rows of those trees of a branch end that have a leaf as a child."""
+    cdef Py_ssize_t i, j, part, n_left = 0, n_right = 0
+    cdef int32_t member, tree, n_bins, row
+    cdef bint ends_left, ends_right
     cdef const Record *record
     cdef const Split *split
     cdef const uint8_t *bins
     for i in range(branch.n_trees):
         member = branch.members[i]
-        fold = forest.own[node.trees[member]]
-        if fold < 0:
+        tree = node.trees[member]
+        ends_left = n_left == left.n_trees or left.trees[n_left] != tree
+        ends_right = n_right == right.n_trees or right.trees[n_right] != tree
+        n_left += not ends_left
+        n_right += not ends_right
+        if forest.own[tree] < 0 or not (ends_left or ends_right):
             continue
         record = &forest.records[node.records[member]]
         split = &node.splits[member]
         bins = forest.bins + split.feature * forest.n_rows
         n_bins = forest.n_bins[split.feature]
-        part = part_of(node, fold)
+        part = part_of(node, forest.own[tree])
         for j in range(node.bounds[part], node.bounds[part + 1]):
-            forest.leaf[node.rows.of[j]] = (
-                record.left if goes_left(split, n_bins, bins[node.rows.of[j]]) else record.right
-            )
+            row = node.rows.of[j]
+            if goes_left(split, n_bins, bins[row]):
+                if ends_left:
+                    forest.leaf[row] = record.left
+            elif ends_right:
+                forest.leaf[row] = record.right
 
 
 # --- Nodes ---
@@ -361,11 +359,9 @@ cdef void grow_branch(Forest *forest, Branch *branch, Count of_type) noexcept no
     cdef Node *right = make_child(forest, node, branch, False, of_type)
     cdef Node *small = left
     cdef Node *large = right
-    if left != NULL and right != NULL and left.n_trees == 0 and right.n_trees == 0:
-        end_all(forest, node, branch)
-    elif left != NULL and right != NULL and move_rows(forest, branch, left, right):
-        end_closed(forest, node, branch, left, True)
-        end_closed(forest, node, branch, right, False)
+    if left != NULL and right != NULL:
+        end_closed(forest, node, branch, left, right)
+    if not forest.failed and left.n_trees + right.n_trees > 0 and move_rows(forest, branch, left, right):
         if left.end - left.begin > right.end - right.begin:
             small, large = right, left
         make_tables(forest, node, branch, small, large, of_type)
@@ -386,22 +382,11 @@ cdef void grow_branch(Forest *forest, Branch *branch, Count of_type) noexcept no
 
 
 cdef void sum_rows(const Forest *forest, Py_ssize_t begin, Py_ssize_t end, int64_t *sums) noexcept nogil:
-    """Write the sums of a range of rows."""
+    """Write the sums of a range of gathered rows."""
     cdef Py_ssize_t i
-    cdef int64_t w = 1
-    for i in range(forest.search.size):
-        sums[i] = 0
+    memset(sums, 0, forest.search.size * sizeof(int64_t))
     for i in range(begin, end):
-        if forest.weights != NULL:
-            w = forest.weights[i]
-            if w == 0:
-                continue
-            sums[0] += 1
-        if forest.classes != NULL:
-            sums[forest.search.weighted + forest.classes[i]] += w
-        else:
-            sums[forest.search.weighted] += w
-            sums[forest.search.weighted + 1] += w * forest.targets[i]
+        add_row(forest, i, 1, sums)
 
 
 cdef Node *make_root(Forest *forest, const int64_t *bounds, uint64_t seed, Count of_type) noexcept nogil:
@@ -426,6 +411,7 @@ cdef Node *make_root(Forest *forest, const int64_t *bounds, uint64_t seed, Count
     root.is_single, root.n_parts = False, forest.n_folds
     for i in range(forest.n_folds + 1):
         root.bounds[i] = <int32_t> bounds[i]
+    gather(forest, root)
     sum_rows(forest, 0, forest.n_rows, forest.entry)
     for i in range(forest.n_trees):
         sums = root.sums + n_open * size
