@@ -31,7 +31,6 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
-from optuna_treecv.engines.treecv.kernels.kernel import Memory
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingKMeans
@@ -288,8 +287,6 @@ def test_the_kernel_refuses_sums_of_another_size(binary):
     out = np.empty((83, kernel.n_outputs), X.dtype).view(np.uint8)
     n_numbers = kernel.model_bytes // kernel.itemsize
     for shape in ((4, n_numbers), (5, n_numbers - 1), (5, n_numbers + 8)):
-        memory = Memory(
-            states, aligned_bytes(kernel.model_bytes), None, None, np.empty(shape, np.float64)
-        )
+        memory = states, aligned_bytes(kernel.model_bytes), out, None, None, np.empty(shape)
         with pytest.raises(ValueError, match="sums must have a row for each level"):
-            kernel.walk_subtree(plan, plan.root, memory, out)
+            kernel.walk_subtree(plan, plan.root, *memory)

@@ -22,7 +22,6 @@ from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.order import sort_by_key
 from optuna_treecv._kernels.prepare import copy_rows
 from optuna_treecv._kernels.prepare import inverse
-from optuna_treecv.engines.treecv.kernels.kernel import Memory
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.kernels.sgd import SGD
 from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
@@ -532,14 +531,15 @@ def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, s
         states = aligned_empty((8, kernel.state_bytes))
         kernel.start(states[0])
         out = np.zeros((70, kernel.n_outputs), dtype)
-        memory = Memory(
+        memory = (
             states,
             aligned_empty((kernel.model_bytes,)),
+            out.view(np.uint8),
             aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
             np.empty(70, np.uint32) if random else None,
         )
         plan = Partition(kernel.n_rows, n_folds, None, random, seed)
-        kernel.walk_subtree(plan, plan.root, memory, out.view(np.uint8))
+        kernel.walk_subtree(plan, plan.root, *memory)
         outs.append(out)
     assert np.array_equal(*outs)
 
@@ -554,12 +554,10 @@ def test_long_loops_hold_no_lock():
     model, out = aligned_empty((kernel.model_bytes,)), aligned_empty((len(X), 8))
     order = np.arange(len(X), dtype=np.uint32)
     keys = np.random.default_rng(0).integers(9, size=len(X), dtype=np.uint8)
-    memory = Memory(states, model, None, order)
+    plan = Partition(kernel.n_rows, 4, None, True)
     loops = [
         lambda: kernel.update(states[0], 0, len(X)),
-        lambda: kernel.walk_subtree(
-            Partition(kernel.n_rows, 4, None, True), Node(0, 4), memory, out
-        ),
+        lambda: kernel.walk_subtree(plan, plan.root, states, model, out, None, order),
         lambda: random_order(0, 0, len(X), 0, order),
         lambda: copy_rows(X, 0.0, np.empty_like(X), source=order),
         lambda: inverse(order, np.empty_like(order)),
@@ -587,20 +585,21 @@ def test_wrong_buffers_are_refused():
     model = np.empty(kernel.model_bytes, np.uint8)
     out = np.empty((10, 8), np.uint8)
     with pytest.raises(ValueError, match="each level"):
-        memory = Memory(np.empty((2, kernel.state_bytes), np.uint8), model)
-        kernel.walk_subtree(Partition(kernel.n_rows, 4), Node(0, 4), memory, out)
-    memory = Memory(
-        np.empty((4, kernel.state_bytes), np.uint8), model, None, np.empty(3, np.uint32)
-    )
+        states = np.empty((2, kernel.state_bytes), np.uint8)
+        kernel.walk_subtree(Partition(kernel.n_rows, 4), Node(0, 4), states, model, out)
+    states, order = np.empty((4, kernel.state_bytes), np.uint8), np.empty(3, np.uint32)
+    memory = states, model, out, None, order
     with pytest.raises(ValueError, match="room for the rows"):
-        kernel.walk_subtree(Partition(kernel.n_rows, 4, None, True), Node(0, 4), memory, out)
+        kernel.walk_subtree(Partition(kernel.n_rows, 4, None, True), Node(0, 4), *memory)
     with pytest.raises(ValueError, match="no node"):
-        kernel.walk_subtree(Partition(kernel.n_rows, 11), Node(0, 11), memory, out)
+        kernel.walk_subtree(Partition(kernel.n_rows, 11), Node(0, 11), *memory)
     kept = np.empty((7, kernel.state_bytes), np.uint8)
     with pytest.raises(ValueError, match="a state per node"):
-        kernel.walk_subtree(Partition(kernel.n_rows, 4), Node(0, 4), memory, out, kept, 2)
+        kernel.walk_subtree(
+            Partition(kernel.n_rows, 4), Node(0, 4), *memory, kept=kept, least_folds=2
+        )
     with pytest.raises(TypeError):
-        kernel.walk_subtree(Partition(10, 4), Node(0, 4), None, out)
+        kernel.walk_subtree(Partition(10, 4), Node(0, 4), None, model, out)
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

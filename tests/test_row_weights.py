@@ -28,7 +28,6 @@ from test_kernels import takes_sparse
 from test_kernels import weights as model_of
 
 from optuna_treecv.engines.treecv.kernels.gaussian import Gaussian
-from optuna_treecv.engines.treecv.kernels.kernel import Memory
 from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.kernels.sgd import SGD
@@ -181,14 +180,15 @@ def walked(kernel, n_folds, random, seed):
     states = aligned_empty((9, kernel.state_bytes))
     kernel.start(states[0])
     out = np.zeros((kernel.n_models * kernel.n_rows, kernel.n_outputs), f"f{kernel.itemsize}")
-    memory = Memory(
+    memory = (
         states,
         aligned_empty((kernel.model_bytes,)),
+        out.view(np.uint8),
         aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
         np.empty(kernel.n_rows, np.uint32) if random else None,
     )
     plan = Partition(kernel.n_rows, n_folds, None, random, seed)
-    kernel.walk_subtree(plan, plan.root, memory, out.view(np.uint8))
+    kernel.walk_subtree(plan, plan.root, *memory)
     return out.reshape(kernel.n_models, kernel.n_rows, kernel.n_outputs)
 
 

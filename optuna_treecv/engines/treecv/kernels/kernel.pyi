@@ -2,16 +2,6 @@ from typing import Any
 
 import numpy as np
 
-class Memory:
-    def __init__(
-        self,
-        states: np.ndarray,
-        model: np.ndarray,
-        log: np.ndarray | None = None,
-        order: np.ndarray | None = None,
-        sums: np.ndarray | None = None,
-    ) -> None: ...
-
 class Kernel:
     n_rows: int
     n_models: int
@@ -59,8 +49,12 @@ class Kernel:
         self,
         plan: Any,
         node: Any,
-        memory: Memory,
+        states: np.ndarray,
+        model: np.ndarray,
         out: np.ndarray,
+        log: np.ndarray | None = None,
+        order: np.ndarray | None = None,
+        sums: np.ndarray | None = None,
         kept: np.ndarray | None = None,
         least_folds: int = 1,
     ) -> int: ...

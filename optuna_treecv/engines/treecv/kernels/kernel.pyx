@@ -24,41 +24,8 @@ from optuna_treecv.engines.treecv.kernels.tree cimport walk
 from optuna_treecv.engines.treecv.kernels.tree cimport whole_lines
 
 
-cdef class Memory:
-    """The working memory of a walk. The first of ``states`` holds the state of the subtree's node."""
-
-    cdef unsigned char [:, ::1] states
-    cdef unsigned char [::1] model
-    cdef unsigned char [::1] log
-    cdef uint32_t [::1] order
-    cdef double [:, ::1] sums
-
-    def __init__(
-        self,
-        unsigned char [:, ::1] states,               # INOUT, one row per level of the subtree
-        unsigned char [::1] model,                   # OUT, room for one model
-        unsigned char [::1] log=None,                # OUT, log_bytes of room; None if that is 0
-        uint32_t [::1] order=None,                   # OUT, room for n_epochs times the rows of the node; None:
-                                                     # one epoch in stored order
-        double [:, ::1] sums=None,                   # OUT, a row of numbers of a model per level; the first gets the
-                                                     # sum of the models of all folds. None: it is not wanted
-    ):
-        self.states = states
-        self.model = model
-        self.log = log
-        self.order = order
-        self.sums = sums
-
-
-cdef int set_tree(
-    Kernel learner,
-    Tree *tree,                 # OUT
-    plan,
-    node,
-    unsigned char [::1] model,
-    unsigned char [:, ::1] out,
-) except -1:
-    """Check a node of a plan, and the arrays for models and outputs, and set them in ``tree``."""
+cdef int set_tree(Kernel learner, Tree *tree, plan, node) except -1:
+    """Check a node of a plan, and set them in ``tree``."""
     cdef Py_ssize_t first = node.first, last = node.last, n_folds = plan.n_folds
     cdef const int64_t [::1] bounds = plan.bounds
     cdef Py_ssize_t i
@@ -77,38 +44,7 @@ cdef int set_tree(
         for i in range(n_folds):
             if bounds[i] >= bounds[i + 1] or bounds[0] < 0:
                 raise ValueError("bounds must rise, from 0 or more.")
-    if out.shape[0] != learner.n_models * learner.out_rows or out.shape[1] != learner.n_outputs * learner.itemsize:
-        raise ValueError("out must have room for the outputs of all rows.")
-    if model.shape[0] != learner.model_bytes:
-        raise ValueError(f"a model has {learner.model_bytes} bytes, got {model.shape[0]}.")
     tree.bounds = NULL if bounds is None else &bounds[0]
-    tree.model = &model[0]
-    tree.out = &out[0, 0]
-    tree.out_step = out.shape[1]
-    return 0
-
-
-cdef int set_memory(Kernel learner, Tree *tree, node, Memory memory) except -1:
-    """Check the working memory, and set it in ``tree``."""
-    cdef Py_ssize_t n_folds = node.last - node.first
-    cdef Py_ssize_t n_rows = begin(tree, node.last) - begin(tree, node.first)
-    cdef bint is_ordered = tree.random or tree.n_epochs > 1
-    if memory.states.shape[1] != learner.state_bytes:
-        raise ValueError(f"a state has {learner.state_bytes} bytes, got {memory.states.shape[1]}.")
-    if (0 if memory.log is None else memory.log.shape[0]) != learner.log_bytes:
-        raise ValueError(f"log must have {learner.log_bytes} bytes.")
-    if (<int64_t> 1 << (memory.states.shape[0] - 1)) < n_folds:
-        raise ValueError("states must have a row for each level of the subtree.")
-    if is_ordered and (memory.order is None or memory.order.shape[0] < tree.n_epochs * n_rows):
-        raise ValueError("order must have room for the rows of the node, in all epochs.")
-    tree.sum = NULL
-    if memory.sums is not None:
-        tree.n_numbers = learner.model_bytes // learner.itemsize
-        if memory.sums.shape[0] < memory.states.shape[0] or memory.sums.shape[1] != tree.n_numbers:
-            raise ValueError("sums must have a row for each level of the subtree, with room for a model.")
-        tree.sum = &memory.sums[0, 0]
-    tree.order = &memory.order[0] if is_ordered else NULL
-    set_log(&learner.learner, tree, NULL if memory.log is None else &memory.log[0], learner.log_bytes)
     return 0
 
 
@@ -232,6 +168,18 @@ cdef class Kernel:
             raise ValueError(f"a state has {self.state_bytes} bytes, got {state.shape[0]}.")
         return 0
 
+    cdef int check_room(
+        self, const unsigned char [::1] model, const unsigned char [:, ::1] out, Py_ssize_t n_rows
+    ) except -1:
+        """Check the room for a model, and that for the outputs of so many rows, if there is any."""
+        if model is not None and model.shape[0] != self.model_bytes:
+            raise ValueError(f"a model has {self.model_bytes} bytes, got {model.shape[0]}.")
+        if out is not None and (
+            out.shape[0] != self.n_models * n_rows or out.shape[1] != self.n_outputs * self.itemsize
+        ):
+            raise ValueError("out must have room for the outputs of all rows.")
+        return 0
+
     def start(self, unsigned char [::1] state):
         """Write the state before the first row. It is 0 but for what subclasses write."""
         self.check_state(state)
@@ -317,8 +265,7 @@ cdef class Kernel:
             raise IndexError(f"rows {start}..{stop} are none, and there must be one to test.")
         if not self.learner.tests_rows:
             raise TypeError("this kernel tests whole blocks of rows only.")
-        if out.shape[0] != self.n_models * (stop - start) or out.shape[1] != self.n_outputs * self.itemsize:
-            raise ValueError("out must have room for the outputs of the rows.")
+        self.check_room(None, out, stop - start)
         with nogil:
             self.learner.train(&self.learner, span, &state[0], NULL, &out[0, 0])
 
@@ -352,8 +299,7 @@ cdef class Kernel:
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
         """Write the model of ``state``."""
         self.check_state(state)
-        if model.shape[0] != self.model_bytes:
-            raise ValueError(f"a model has {self.model_bytes} bytes, got {model.shape[0]}.")
+        self.check_room(model, None, 0)
         with nogil:
             self.learner.read(&self.learner, &state[0], &model[0])
 
@@ -371,10 +317,7 @@ cdef class Kernel:
         self.check_state(state)
         if not 0 <= start < stop <= self.n_rows:
             raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
-        if model.shape[0] != self.model_bytes:
-            raise ValueError(f"a model has {self.model_bytes} bytes, got {model.shape[0]}.")
-        if out.shape[0] != self.n_models * self.out_rows or out.shape[1] != self.n_outputs * self.itemsize:
-            raise ValueError("out must have room for the outputs of all rows.")
+        self.check_room(model, out, self.out_rows)
         with nogil:
             self.learner.test(&self.learner, &state[0], &model[0], start, stop, &out[start, 0])
 
@@ -382,19 +325,47 @@ cdef class Kernel:
         self,
         plan,
         node,
-        Memory memory not None,
-        unsigned char [:, ::1] out,                  # OUT, (n_models * out_rows, output bytes)
+        unsigned char [:, ::1] states not None,      # INOUT, one row per level of the subtree, the first with the state
+                                                     # of its node
+        unsigned char [::1] model not None,          # OUT, room for one model
+        unsigned char [:, ::1] out not None,         # OUT, (n_models * out_rows, output bytes)
+        unsigned char [::1] log=None,                # OUT, log_bytes of room; None if that is 0
+        uint32_t [::1] order=None,                   # OUT, room for n_epochs times the rows of the node; None:
+                                                     # one epoch in stored order
+        double [:, ::1] sums=None,                   # OUT, a row of numbers of a model per level; the first gets the
+                                                     # sum of the models of all folds. None: it is not wanted
         unsigned char [:, ::1] kept=None,            # OUT, (n_nodes, state_bytes), the states of the nodes that hold
                                                      # out at least least_folds chunks, parents first; None: no states
         Py_ssize_t least_folds=1,
     ) -> int:
         """Train the models below a plan's node and test them on its chunks; return the row updates done."""
-        cdef Py_ssize_t first = node.first, last = node.last
         cdef Tree tree
+        set_tree(self, &tree, plan, node)
+        cdef Py_ssize_t first = node.first, last = node.last
+        cdef Py_ssize_t n_rows = begin(&tree, last) - begin(&tree, first)
+        cdef bint is_ordered = tree.random or tree.n_epochs > 1
         cdef int64_t n_updates
         cdef Part whole = Part(self.learner.head_bytes, self.state_bytes)
-        set_tree(self, &tree, plan, node, memory.model, out)
-        set_memory(self, &tree, node, memory)
+        self.check_room(model, out, self.out_rows)
+        if states.shape[1] != self.state_bytes:
+            raise ValueError(f"a state has {self.state_bytes} bytes, got {states.shape[1]}.")
+        if (0 if log is None else log.shape[0]) != self.log_bytes:
+            raise ValueError(f"log must have {self.log_bytes} bytes.")
+        if (<int64_t> 1 << (states.shape[0] - 1)) < last - first:
+            raise ValueError("states must have a row for each level of the subtree.")
+        if is_ordered and (order is None or order.shape[0] < tree.n_epochs * n_rows):
+            raise ValueError("order must have room for the rows of the node, in all epochs.")
+        tree.model = &model[0]
+        tree.out = &out[0, 0]
+        tree.out_step = out.shape[1]
+        tree.order = &order[0] if is_ordered else NULL
+        set_log(&self.learner, &tree, NULL if log is None else &log[0], self.log_bytes)
+        tree.sum = NULL
+        if sums is not None:
+            tree.n_numbers = self.model_bytes // self.itemsize
+            if sums.shape[0] < states.shape[0] or sums.shape[1] != tree.n_numbers:
+                raise ValueError("sums must have a row for each level of the subtree, with room for a model.")
+            tree.sum = &sums[0, 0]
         tree.kept = NULL
         tree.least_folds = least_folds
         tree.n_nodes = 0
@@ -407,5 +378,5 @@ cdef class Kernel:
                 raise ValueError("kept must have room for a state per node.")
             tree.kept = &kept[0, 0]
         with nogil:
-            n_updates = walk(&self.learner, &tree, first, last, &memory.states[0, 0], False, whole)
+            n_updates = walk(&self.learner, &tree, first, last, &states[0, 0], False, whole)
         return n_updates

@@ -114,11 +114,7 @@ cdef inline bint extreme(double scale) noexcept nogil:
 
 
 cdef void lane_slopes(
-    const Learner *learner,
-    const Loss *loss,
-    Py_ssize_t row,
-    const double *p,            # IN, (n_lanes,): predictions
-    double *out,                # OUT, (n_lanes,)
+    const Learner *learner, const Loss *loss, Py_ssize_t row, const double *p, double *out
 ) noexcept nogil
 
 

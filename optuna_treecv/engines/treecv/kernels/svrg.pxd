@@ -28,12 +28,19 @@ from cython cimport floating
 from libc.stdint cimport int64_t
 from libc.stdint cimport uint32_t
 from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+from libc.string cimport memset
 
 from optuna_treecv._kernels.order cimport below
 from optuna_treecv._kernels.order cimport chain
+from optuna_treecv._kernels.undo cimport Log
+from optuna_treecv._kernels.undo cimport remember_all
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport seldom
 from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
 from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
+from optuna_treecv.engines.treecv.kernels.linear cimport numbers_of
+from optuna_treecv.engines.treecv.kernels.linear cimport sums_of
 from optuna_treecv.engines.treecv.kernels.losses cimport Loss
 from optuna_treecv.engines.treecv.kernels.steps cimport Norms
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
@@ -154,6 +161,79 @@ cdef inline inlined settle(
             check[lane] += 0 * <double> z[lane]
         z += n_lanes
         sums += n_lanes
+
+
+cdef inline inlined spread(const LinearSettings *settings, double *check) noexcept nogil:
+    """Spread NaN from one lane of a model to all lanes of this model."""
+    cdef Py_ssize_t first = 0
+    cdef Py_ssize_t lane
+    cdef double total
+    if settings.n_outputs == 1:
+        return
+    while first < settings.n_used:
+        total = 0
+        for lane in range(first, first + settings.n_outputs):
+            total += check[lane]
+        for lane in range(first, first + settings.n_outputs):
+            check[lane] = total
+        first += settings.n_outputs
+
+
+cdef inline Py_ssize_t scales_of(const LinearSettings *settings) noexcept nogil:
+    """Return the number of scales in a state: one of one model, or one per lane."""
+    return settings.n_lanes if settings.in_lanes else 1
+
+
+cdef inline seldom settle_chosen(
+    const Learner *learner,
+    const int *chosen,          # IN, (n_chosen,), scales, those of whole models
+    Py_ssize_t n_chosen,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where it lies in the state
+) noexcept nogil:
+    """Replace z by w where it has the chosen scales."""
+    cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
+    cdef Py_ssize_t n_scales = scales_of(settings)
+    cdef double *scale = numbers_of(learner, state)
+    cdef double *shift = scale + n_scales
+    cdef double check[MOST_LANES]
+    cdef Py_ssize_t i
+    for i in range(n_scales):
+        check[i] = 0
+    settle(
+        settings.n_lanes * learner.width // n_scales, n_scales, chosen, n_chosen, scale, shift, z,
+        sums_of(learner, state), check
+    )
+    if settings.in_lanes:
+        spread(settings, check)
+    for i in range(n_chosen):
+        scale[chosen[i]] = 1 + check[chosen[i]]
+        shift[chosen[i]] = 0
+
+
+cdef inline seldom next_phase(
+    const Learner *learner,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where it lies in the state
+    Log *log,
+) noexcept nogil:
+    """Go from a batch to the inner phase, or from there to the next stage's batch."""
+    cdef const Settings *settings = <const Settings *> learner.settings
+    cdef Stage *stage = <Stage *> state
+    cdef Py_ssize_t n_numbers = settings.linear.n_lanes * learner.width
+    cdef int chosen[MOST_LANES]
+    cdef Py_ssize_t i
+    if stage.in_batch:
+        begin_inner(&settings.schedule, stage)
+        return
+    if log != NULL:
+        remember_all(log, state, learner.state_bytes)
+    for i in range(scales_of(&settings.linear)):
+        chosen[i] = i
+    settle_chosen(learner, chosen, scales_of(&settings.linear), state, z)
+    memcpy(z + n_numbers, z, n_numbers * sizeof(floating))          # the anchors
+    memset(sums_of(learner, state), 0, n_numbers * sizeof(double))
+    begin_batch(&settings.schedule, stage)
 
 
 cdef inline inlined shrink_z(

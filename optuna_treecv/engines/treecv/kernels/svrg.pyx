@@ -2,9 +2,6 @@
 column for several models, and one model alone would take 3 to 12 times as long. The mathematics is in ``svrg.pxd``.
 """
 
-from libc.string cimport memset
-
-from optuna_treecv._kernels.vec8 cimport seldom
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme
 from optuna_treecv.engines.treecv.kernels.losses cimport loss_named
 from optuna_treecv.engines.treecv.kernels.losses cimport slope
@@ -28,48 +25,9 @@ cdef struct Head:
     Norms norms                 # of the rows so far; for the automatic step only
 
 
-cdef seldom settle_all(
-    const Learner *learner,
-    Head *head,                 # INOUT
-    floating *z,                # INOUT, of all outputs
-    const double *sums,         # IN, of all outputs
-) noexcept nogil:
-    """Replace z by w."""
-    cdef int lane = 0
-    cdef double check = 0
-    settle(learner.n_outputs * learner.width, 1, &lane, 1, &head.scale, &head.shift, z, sums, &check)
-    head.scale = 1 + check
-    head.shift = 0
-
-
 def inner_length(uint64_t seed, int64_t stage, int64_t inner_steps) -> int:
     """Return the number of rows in a stage's inner phase, with the geometric schedule."""
     return draw_length(seed, stage, capped(inner_steps))
-
-
-cdef seldom next_phase(
-    const Learner *learner,
-    Head *head,                 # INOUT
-    floating *z,                # INOUT, of all outputs
-    floating *anchors,          # INOUT
-    double *sums,               # INOUT
-    unsigned char *state,
-    Log *log,
-) noexcept nogil:
-    """Go from a batch to the inner phase, or from there to the next stage's batch."""
-    cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Py_ssize_t n_numbers = learner.n_outputs * learner.width
-    cdef Py_ssize_t j
-    if head.stage.in_batch:
-        begin_inner(&settings.schedule, &head.stage)
-        return
-    if log != NULL:
-        remember_all(log, state, learner.state_bytes)
-    settle_all(learner, head, z, sums)
-    for j in range(n_numbers):
-        anchors[j] = z[j]
-    memset(sums, 0, n_numbers * sizeof(double))
-    begin_batch(&settings.schedule, &head.stage)
 
 
 cdef inlined inner_step(
@@ -77,11 +35,8 @@ cdef inlined inner_step(
     const Rows *rows,
     Py_ssize_t row,
     const Step *step,
-    Head *head,                 # INOUT
-    floating *z,                # INOUT, of all outputs
-    const floating *anchors,    # IN
-    const double *sums,         # IN
-    unsigned char *state,
+    unsigned char *state,       # INOUT
+    floating *z,                # INOUT, where the first one lies in the state
     Log *log,
     floating *tested,           # OUT, (n_outputs,): the outputs before this step, or NULL
 ) noexcept nogil:
@@ -89,6 +44,9 @@ cdef inlined inner_step(
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t width = learner.width
+    cdef Head *head = <Head *> state
+    cdef const double *sums = sums_of(learner, state)
+    cdef const floating *anchors = z + learner.n_outputs * width
     cdef double rate_of_row = step.rate * step.weight
     cdef double shrink = 1 - step.rate * step.penalty
     cdef double next_scale = head.scale * shrink
@@ -102,7 +60,7 @@ cdef inlined inner_step(
     if is_extreme:
         if log != NULL:
             remember_all(log, state, learner.state_bytes)
-        settle_all(learner, head, z, sums)
+        settle_chosen(learner, &lane, 1, state, z)
         next_scale = 1
     for c in range(learner.n_outputs):
         at = c * width
@@ -148,7 +106,7 @@ cdef inlined train_on(
     for i in range(span.start, span.stop):
         row = visit(rows, span, i, z)
         if head.stage.left == 0:
-            next_phase(learner, head, z, anchors, sums, state, log)
+            next_phase(learner, state, z, log)
         head.stage.n_seen += 1
         head.stage.left -= 1
         weight = <double> weight_of(weighted, learner, row, state, z)
@@ -168,7 +126,7 @@ cdef inlined train_on(
                 g = step.weight * slope(loss, learner.y, row, own_class, dot, z)
                 head.shift += add_row(rows, row, g, sums + at, z, log)     # 0; NaN shows when the batch acts
         else:
-            inner_step(learner, rows, row, &step, head, z, anchors, sums, state, log, tested)
+            inner_step(learner, rows, row, &step, state, z, log, tested)
         if tested != NULL:
             tested += learner.n_outputs
 

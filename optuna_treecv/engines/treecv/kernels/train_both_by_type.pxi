@@ -1,6 +1,5 @@
-"""``train_both`` of a kernel: its ``train_both_on``, for the type of the rows, without and with weights.
-
-It stands behind ``train_by_type.pxi``, which has the names that it uses.
+"""Needs ``train_both_on`` of the kernel that includes this, and ``train_by_type.pxi`` before: ``train_both`` of one
+model, without and with weights.
 """
 
 

@@ -1,9 +1,8 @@
-"""``train`` of a kernel for one model, over dense and over sparse rows: its ``train_on``, for the type of the rows.
+"""Needs ``train_on`` and ``weights`` of the kernel that includes this at its top: ``train`` of one model, over dense
+and over sparse rows.
 
 Asking for each row whether it has a weight and an output takes 2 to 6 % more instructions. So there are three loops:
-without both, with weights, and with outputs.
-
-It stands at the top of a kernel, since it has the names that all these kernels use.
+without both, with weights, and with outputs. The imports are those that all these kernels use.
 """
 
 from libc.stdint cimport int32_t

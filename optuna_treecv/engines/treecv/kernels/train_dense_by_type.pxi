@@ -1,7 +1,6 @@
-"""``train`` of a kernel for dense rows alone: its ``train_on``, for their type. Rows without weights and outputs have
-a loop of their own.
+"""Needs ``train_dense_on`` and ``vectors_of`` of the kernel that includes this at its top: ``train`` for dense rows alone.
 
-It stands at the top of a kernel, since it has the names that all these kernels use.
+Rows without weights and outputs have a loop of their own. The imports are those that all these kernels use.
 """
 
 from cython cimport floating

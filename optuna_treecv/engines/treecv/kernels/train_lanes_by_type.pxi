@@ -1,9 +1,7 @@
-"""``train`` of a kernel with lanes: its ``train_row``, for the type of the rows.
+"""Needs ``train_row`` and ``weights`` of the kernel that includes this at its top: ``train`` in lanes.
 
 The layout of the rows, their weights and the outputs are asked for in each row: for all lanes together this costs
-nothing that can be measured.
-
-It stands at the top of a kernel, since it has the names that all these kernels use.
+nothing that can be measured. The imports are those that all these kernels use.
 """
 
 from cython cimport floating

@@ -60,30 +60,6 @@ cdef inline void feed(
     learner.train(learner, span, state, log, NULL)
 
 
-cdef inline Span part_of(Span span, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-    """Return the positions begin..end-1 of a span."""
-    return Span(span.start + begin, span.start + end, span.order)
-
-
-cdef void train_pair(
-    const Learner *learner,
-    Span span,
-    Span other_span,
-    unsigned char *first,       # INOUT: trained on the rows of span
-    unsigned char *second,      # INOUT: trained on those of other_span
-) noexcept nogil:
-    """Train two states together as long as both have rows, and then the one that has more."""
-    cdef Py_ssize_t n_both = min(span.stop - span.start, other_span.stop - other_span.start)
-    if n_both > 0:
-        learner.train_both(learner, part_of(span, 0, n_both), part_of(other_span, 0, n_both), first, second)
-    span.start += n_both
-    other_span.start += n_both
-    if span.start < span.stop:
-        learner.train(learner, span, first, NULL, NULL)
-    if other_span.start < other_span.stop:
-        learner.train(learner, other_span, second, NULL, NULL)
-
-
 cdef inline void feed_both(
     const Learner *learner,
     Tree *tree,
@@ -247,15 +223,6 @@ cdef Part narrow(
         memcpy(below, state, learner.state_bytes)
         n_folds = (n_folds + 1) // 2
     return changes
-
-
-cdef Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t least) noexcept nogil:
-    """Return the number of nodes of a tree that hold out at least ``least`` folds, which is 1 or more."""
-    if n_folds < least:
-        return 0
-    if n_folds == 1:
-        return 1
-    return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
 
 
 cdef void read_sum(const Learner *learner, Tree *tree, const unsigned char *state) noexcept nogil:

@@ -11,13 +11,13 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv._kernels.order import random_order
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.engines.treecv.kernels.kernel import Kernel
-from optuna_treecv.engines.treecv.kernels.kernel import Memory
 from optuna_treecv.engines.treecv.kernels.linear import LinearKernel
 from optuna_treecv.engines.treecv.kernels.linear import MOST
 from optuna_treecv.engines.treecv.kernels.linear import VECTOR_BYTES
@@ -48,6 +48,9 @@ from optuna_treecv.rows.partition import rows_of
 
 # fit and partial_fit pad this many rows at a time, which avoids a second copy of X.
 _ROWS_AT_A_TIME = 4096
+
+#: The types of rows that are trained in their own type; all others become the first one.
+FLOATS = [np.float64, np.float32]
 
 #: More rows than any data can have; kernels receive it in place of larger numbers.
 MOST_ROWS = 2**62
@@ -132,6 +135,11 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         check_array_kind("y", y)
         with naming("X" if isinstance(y, str) else "X and y"):
             return validate_data(self, X, y, **options)
+
+    def _fitted_rows(self, X: Any, **options: Any) -> Any:
+        """Return validated rows for a fitted model, in their own type."""
+        check_is_fitted(self)
+        return self._validated(X, dtype=FLOATS, reset=False, **options)
 
     def _check_unchanged(self) -> None:
         """Refuse to continue training if a fixed parameter has changed since training began."""
@@ -238,8 +246,7 @@ class UnsupervisedEstimator(KernelEstimator):
     def _read(
         self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
     ) -> tuple[np.ndarray, None]:
-        types = [np.float64, np.float32] if first else self._dtype
-        return self._validated(X, dtype=types, reset=first), None
+        return self._validated(X, dtype=FLOATS if first else self._dtype, reset=first), None
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         self._dtype = dtype  # training continues in the type of the first rows
@@ -420,8 +427,10 @@ class KernelTrainer:
         kernel = self._kernel
         log = aligned_bytes(kernel.log_bytes) if kernel.log_bytes else None
         order = np.empty(plan.n_epochs * (stop - start), np.uint32) if is_ordered else None
-        memory = Memory(states, aligned_bytes(kernel.model_bytes), log, order, sums)
-        return kernel.walk_subtree(plan, node, memory, out.view(np.uint8), kept, least_folds)
+        model = aligned_bytes(kernel.model_bytes)
+        return kernel.walk_subtree(
+            plan, node, states, model, out.view(np.uint8), log, order, sums, kept, least_folds
+        )
 
 
 class CompiledLearner(KernelTrainer):

@@ -12,7 +12,6 @@ from scipy.linalg import LinAlgError
 from scipy.linalg import solve_triangular
 from sklearn.base import DensityMixin
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv.engines.treecv.kernels.gaussian import Gaussian
 from optuna_treecv.engines.treecv.learners.compiled import KernelRows
@@ -112,8 +111,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         ndarray of shape (n_samples,)
             Log p of each row; minus infinity if the covariance is numerically singular.
         """
-        check_is_fitted(self)
-        X = self._validated(X, dtype=[np.float64, np.float32], reset=False)
+        X = self._fitted_rows(X)
         z = X - self.mean_
         if self.covariance_.ndim == 1:
             squares = (z**2 / self.covariance_).sum(axis=1)

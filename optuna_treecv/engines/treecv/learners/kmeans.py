@@ -11,7 +11,6 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.base import ClusterMixin
 from sklearn.base import TransformerMixin
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted
 
 from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
 from optuna_treecv.engines.treecv.learners.compiled import KernelRows
@@ -115,7 +114,7 @@ class StreamingKMeans(
         ndarray of shape (n_samples, n_clusters)
             Euclidean distances.
         """
-        return self._distances(self._rows_of(X))
+        return self._distances(self._fitted_rows(X))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the nearest centre of each row.
@@ -130,7 +129,7 @@ class StreamingKMeans(
         ndarray of shape (n_samples,)
             Numbers of centres, int32.
         """
-        return self._nearest(self._rows_of(X))
+        return self._nearest(self._fitted_rows(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the score as in scikit-learn's KMeans; larger is better.
@@ -149,7 +148,7 @@ class StreamingKMeans(
         float
             Minus the sum of squared distances to the nearest centres, times the weights.
         """
-        squares = np.square(self._distances(self._rows_of(X)).min(axis=1))
+        squares = np.square(self._distances(self._fitted_rows(X)).min(axis=1))
         weights = weights_of_rows(X, sample_weight)
         return -float(squares.sum() if weights is None else (weights * squares).sum())
 
@@ -170,11 +169,6 @@ class StreamingKMeans(
         super()._train(X, y, sample_weight, is_fit)
         self.labels_ = self._nearest(X)
         return self
-
-    def _rows_of(self, X: Any) -> np.ndarray:
-        """Return validated rows for a fitted model."""
-        check_is_fitted(self)
-        return self._validated(X, dtype=[np.float64, np.float32], reset=False)
 
     def _distances(self, X: np.ndarray) -> np.ndarray:
         """Return the distances of validated rows to the centres, (n_samples, n_clusters)."""

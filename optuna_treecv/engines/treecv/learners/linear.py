@@ -13,8 +13,8 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _check_partial_fit_first_call
-from sklearn.utils.validation import check_is_fitted
 
+from optuna_treecv.engines.treecv.learners.compiled import FLOATS
 from optuna_treecv.engines.treecv.learners.compiled import KernelEstimator
 from optuna_treecv.estimators.base import ABOVE_0
 from optuna_treecv.estimators.base import AT_LEAST_0
@@ -27,8 +27,6 @@ from optuna_treecv.rows.checks import find_classes
 from optuna_treecv.rows.checks import in_type
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.layout import RowLayout
-
-_FLOATS = [np.float64, np.float32]
 
 
 class LinearEstimator(KernelEstimator):
@@ -48,6 +46,25 @@ class LinearEstimator(KernelEstimator):
     alpha: float
     step_size: float | str
     _target: str  # "class" or "number"
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train from scratch, in ``n_epochs`` passes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; float32 stays float32, everything else becomes float64.
+        y : array-like of shape (n_samples,)
+            Labels of at least two classes, or targets of a regressor.
+        sample_weight : array-like of shape (n_samples,), default=None
+            What the losses of the rows are multiplied by, at least 0. None stands for ones.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._pass(X, y, sample_weight, True)
 
     @property
     def _takes_sparse(self) -> bool:
@@ -83,13 +100,12 @@ class LinearEstimator(KernelEstimator):
     def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
         """Return validated X and y; X is converted to the type in which training began."""
         form = "csr" if self._takes_sparse else False
-        dtype = _FLOATS if first else self.coef_.dtype
+        dtype = FLOATS if first else self.coef_.dtype
         return self._validated(X, y, accept_sparse=form, dtype=dtype, reset=first)
 
     def _outputs(self, X: Any) -> np.ndarray:
         """Return X w + intercept, (n_samples, n_outputs)."""
-        check_is_fitted(self)
-        X = self._validated(X, accept_sparse="csr", dtype=_FLOATS, reset=False)
+        X = self._fitted_rows(X, accept_sparse="csr")
         return X @ np.atleast_2d(self.coef_).T + self.intercept_
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
@@ -112,25 +128,6 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
 
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
     n_epochs: int = 1
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train from scratch, in ``n_epochs`` passes.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows; float32 stays float32, everything else becomes float64.
-        y : array-like of shape (n_samples,)
-            At least two classes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            What the losses of the rows are multiplied by, at least 0. None stands for ones.
-
-        Returns
-        -------
-        object
-            The fitted estimator.
-        """
-        return self._pass(X, y, sample_weight, True)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Continue training, with one pass over these rows.
@@ -268,25 +265,6 @@ class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
     _target = "number"
 
     n_epochs: int = 1
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train from scratch, in ``n_epochs`` passes.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows; float32 stays float32, everything else becomes float64.
-        y : array-like of shape (n_samples,)
-            Targets.
-        sample_weight : array-like of shape (n_samples,), default=None
-            What the losses of the rows are multiplied by, at least 0. None stands for ones.
-
-        Returns
-        -------
-        object
-            The fitted estimator.
-        """
-        return self._pass(X, y, sample_weight, is_fit=True)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Continue training, with one pass over these rows.
