@@ -56,7 +56,8 @@ from optuna_treecv.search.trials import study_for
 from optuna_treecv.search.trials import Trials
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.ensemble import MOST_MEMBERS
-from optuna_treecv.study.functions import treecv_objective
+from optuna_treecv.study.evaluator import checked_arguments
+from optuna_treecv.study.evaluator import Evaluator
 from optuna_treecv.study.honest import correction_of
 from optuna_treecv.study.objective import TreeCVObjective
 from optuna_treecv.study.racing import RacingPruner
@@ -318,14 +319,14 @@ class TreeCVSearchCV(BaseSearchCV):
         build = partial(self._objective, given, points)
         objective = build(scores)
         if self.refit == "one_se":
-            check_one_se(objective, self.simpler)
-        study = study_for(self, objective, seed)
+            check_one_se(objective.evaluator, self.simpler)
+        study = study_for(self, objective.evaluator, seed)
         if self.refit == "one_se":
             check_earlier_scores(over(study), self.store)
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
 
-        def with_names(names: Sequence[str]) -> TreeCVObjective:
-            nonlocal scores
+        def with_names(names: Sequence[str]) -> Evaluator:
+            nonlocal scores, objective
             if self.study is not None or self.storage is not None:
                 raise ValueError(
                     "scoring must be a dict of scorers where study or storage is given, got a "
@@ -334,12 +335,13 @@ class TreeCVSearchCV(BaseSearchCV):
             scores = scores.by_names(names)
             self._check_refit(scores)
             study.set_user_attr(STUDY_ATTRIBUTE, None)  # says what is scored
-            return build(scores)
+            objective = build(scores)
+            return objective.evaluator
 
         data = {"X": X, "y": y, "metadata": metadata}
-        with Trials(self, objective, scores.names, with_names, data) as trials:
+        with Trials(self, objective.evaluator, scores.names, with_names, data) as trials:
             run_trials(trials, study, points)
-            objective, optimized = trials.objective, self._optimized(scores)
+            optimized = self._optimized(scores)
             rows = trials.rows(study, points, optimized)
             results = table(rows, scores.names, objective.n_splits, self.return_train_score)
             # These are kept also where the choice or the fit on all rows fails.
@@ -492,7 +494,7 @@ class TreeCVSearchCV(BaseSearchCV):
         }
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
-        objective = treecv_objective(estimator, **given, **options)
+        objective = TreeCVObjective(*checked_arguments(estimator, **given, **options))
         evaluator = objective.evaluator
         if self.error_score != "raise":
             evaluator.use(evaluator.cross_validation.trying_all_folds())
@@ -565,7 +567,7 @@ class TreeCVSearchCV(BaseSearchCV):
             return int(index)
         if self.refit == "one_se":
             numbers = [row.trial.number for row in rows]
-            return row_by_one_se(objective, self.study_, numbers, self.simpler)
+            return row_by_one_se(objective.evaluator, self.study_, numbers, self.simpler)
         return int(self.cv_results_[f"rank_test_{name}"].argmin())
 
     # --- The methods of the best estimator, most of which are those of scikit-learn's searches ---

@@ -48,14 +48,14 @@ from optuna_treecv.search.scores import signed
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import known_direction
 from optuna_treecv.study.choice import order_of
-from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.study.evaluator import Evaluator
 from optuna_treecv.study.records import runs_of_trial
 from optuna_treecv.study.space import Axis
 
 
 @dataclass(eq=False)
 class Trials:
-    """The function that a study runs: an objective, and what is kept of its trials.
+    """The function that a study runs: an evaluator, and what is kept of its trials.
 
     It is a context: the search begins where it is entered, and is over where it is left. The
     callbacks that ``set_callbacks`` has set are told so, by the names of tasks in scikit-learn's
@@ -64,11 +64,11 @@ class Trials:
     Parameters
     ----------
     search : TreeCVSearchCV
-    objective : TreeCVObjective
+    evaluator : Evaluator
     names : sequence of str
         Of the scores in the columns.
     with_names : callable
-        (names) -> the objective to go on with if the scorer returns several scores by name.
+        (names) -> the evaluator to go on with if the scorer returns several scores by name.
     data : dict
         ``X``, ``y`` and ``metadata``, for the callbacks.
 
@@ -81,9 +81,9 @@ class Trials:
     """
 
     search: Any
-    objective: TreeCVObjective
+    evaluator: Evaluator
     names: Sequence[str]
-    with_names: Callable[[Sequence[str]], TreeCVObjective]
+    with_names: Callable[[Sequence[str]], Evaluator]
     data: dict[str, Any]
     errors: dict[int, Exception] = field(default_factory=dict, init=False)
     argument_error: Exception | None = field(default=None, init=False)
@@ -121,7 +121,7 @@ class Trials:
 
     def __call__(self, trial: optuna.Trial) -> float:
         error_score = self.search.error_score
-        n_tasks = self.objective.n_splits if self._is_heard else 0
+        n_tasks = self.evaluator.n_splits if self._is_heard else 0
         tasks = [self._inner.subcontext("candidate-split-evaluation") for _ in range(n_tasks)]
         for task in tasks:
             task.call_on_fit_task_begin(**self.data)
@@ -131,7 +131,7 @@ class Trials:
             raise
         except Exception as error:
             if isinstance(error, FoldsFailed):
-                signs = [sign_of(one) for one in self.objective.score_directions.values()]
+                signs = [sign_of(one) for one in self.evaluator.score_directions.values()]
                 splits = signed(error.scores, np.array(signs)[:, None], error_score)
                 splits[:, list(error.errors)] = error_score
                 self._keep(trial, failed_row(splits))
@@ -144,26 +144,26 @@ class Trials:
         finally:
             for task in tasks:
                 task.call_on_fit_task_end(**self.data)
-        self._keep(trial, row_of(result, self.objective.n_splits, error_score))
+        self._keep(trial, row_of(result, self.evaluator.n_splits, error_score))
         return result.mean
 
     def _evaluate(self, trial: optuna.Trial) -> CVResult:
         """Evaluate a trial, anew if the scorer turns out to return several scores."""
         try:
-            return self.objective.evaluate_trial(trial)
+            return self.evaluator.evaluate(trial)
         except (FoldsFailed, NoNumber) as error:
             errors = error.errors.values() if isinstance(error, FoldsFailed) else [error]
             names = next((one.names for one in errors if isinstance(one, NoNumber)), ())
             if not names:
                 raise
         try:
-            self.objective = self.with_names(names)
+            self.evaluator = self.with_names(names)
             self.names = names
         except ValueError as error:
             self.argument_error = error
             trial.study.stop()
             raise
-        return self.objective.evaluate_trial(trial)
+        return self.evaluator.evaluate(trial)
 
     def _keep(self, trial: optuna.Trial, row: Row) -> None:
         """Keep a row, and print a line for each split of it: the parameters and the scores."""
@@ -198,24 +198,24 @@ class Trials:
             or trial.number in self.errors
             or trial.number in self._rows
         ]
-        pairs = [] if points is None else points.tried(self.objective.evaluator.space.axes, trials)
+        pairs = [] if points is None else points.tried(self.evaluator.space.axes, trials)
         if points is None or points.is_sample:
             numbers = {trial.number for _, trial in pairs}
             others = [trial for trial in trials if trial.number not in numbers]
-            pairs = [(self.objective.values_of(one.params), one) for one in others] + pairs
+            pairs = [(self.evaluator.values_of(one.params), one) for one in others] + pairs
         trials = [trial for _, trial in pairs]
         self._check(trials)
         stored: Mapping[int, Mapping[str, np.ndarray]] = {}
-        if self.objective.n_splits <= MOST_SPLITS:
+        if self.evaluator.n_splits <= MOST_SPLITS:
             earlier = [trial for trial in trials if trial.number not in self._rows]
-            stored = self.objective.evaluator.known_scores.stored(earlier, self.objective.n_splits)
-        directions = self.objective.score_directions
+            stored = self.evaluator.known_scores.stored(earlier, self.evaluator.n_splits)
+        directions = self.evaluator.score_directions
         rows = []
         for params, trial in pairs:
             row = self._rows.get(trial.number)
             if row is None or len(row.means) != len(directions):  # of another run, or other scores
                 if trial.state == TrialState.FAIL:
-                    shape = len(directions), self.objective.n_splits
+                    shape = len(directions), self.evaluator.n_splits
                     row = failed_row(np.full(shape, float(self.search.error_score)))
                 else:
                     of_trial = stored.get(trial.number, {})
@@ -241,8 +241,8 @@ class Trials:
         failures: list[Exception] = []
         for error in errors:  # one of a whole trial stands for all of its folds
             by_fold = error.errors.values() if isinstance(error, FoldsFailed) else None
-            failures += [error] * self.objective.n_splits if by_fold is None else by_fold
-        n_failed, n_fits = len(failures), len(trials) * self.objective.n_splits
+            failures += [error] * self.evaluator.n_splits if by_fold is None else by_fold
+        n_failed, n_fits = len(failures), len(trials) * self.evaluator.n_splits
         counts = Counter(f"{type(one).__name__}: {one}" for one in failures)
         each = (f"{n} fits failed with the following error: {what}" for what, n in counts.items())
         about = f"{'; '.join(each)}; error_score='raise' shows where."
@@ -283,22 +283,22 @@ def quiet() -> Generator[None]:
                 optuna.logging.set_verbosity(before)
 
 
-def study_for(search: Any, objective: TreeCVObjective, seed: int) -> optuna.Study:
+def study_for(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
     """Return the study to run: the given one if it fits, one in a storage, or a new one.
 
     Parameters
     ----------
     search : TreeCVSearchCV
-    objective : TreeCVObjective
+    evaluator : Evaluator
     seed : int
         Of the sampler, where none is given.
     """
     if search.study is None:
         with nullcontext() if search.verbose else quiet():
-            return _make_study(search, objective, seed)
-    _check_direction(search.study, objective)
+            return _make_study(search, evaluator, seed)
+    _check_direction(search.study, evaluator)
     try:
-        objective.check_study(search.study)
+        evaluator.check_study(search.study)
     except ValueError as error:
         if search.random_state is not None:
             raise
@@ -306,11 +306,11 @@ def study_for(search: Any, objective: TreeCVObjective, seed: int) -> optuna.Stud
             "random_state must be an int where study has trials, the same for all of them, "
             f"since None shuffles the rows, and so the folds, anew in each search. ({error})"
         ) from error
-    _check_trials(search.study, objective.evaluator.space.axes)
+    _check_trials(search.study, evaluator.space.axes)
     return search.study
 
 
-def _make_study(search: Any, objective: TreeCVObjective, seed: int) -> optuna.Study:
+def _make_study(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
     """Return a new study, or the one in a storage that a search before this one has begun.
 
     It is found again if data, folds, scoring, estimator and space are the same.
@@ -322,7 +322,7 @@ def _make_study(search: Any, objective: TreeCVObjective, seed: int) -> optuna.St
                 "storage should have an int as random_state beside it, since None shuffles "
                 "the rows anew in each search, which then makes a new study."
             )
-        name = _name_of_search(search, objective)
+        name = _name_of_search(search, evaluator)
         if name is None:
             warn_caller(
                 "storage gets a new study that no later search finds again, since the estimator "
@@ -332,7 +332,7 @@ def _make_study(search: Any, objective: TreeCVObjective, seed: int) -> optuna.St
         storage=storage,
         study_name=name,
         load_if_exists=name is not None,
-        directions=[StudyDirection[one.upper()] for one in objective.directions],
+        directions=[StudyDirection[one.upper()] for one in evaluator.directions],
         pruner=optuna.pruners.NopPruner() if search.pruner is None else deepcopy(search.pruner),
     )
     if search.sampler is None:  # one that continues a study does not repeat its first draws
@@ -343,31 +343,31 @@ def _make_study(search: Any, objective: TreeCVObjective, seed: int) -> optuna.St
     return study
 
 
-def _name_of_search(search: Any, objective: TreeCVObjective) -> str | None:
+def _name_of_search(search: Any, evaluator: Evaluator) -> str | None:
     """Return a name that the same search has in later processes; None if it has none."""
     try:
         spaces = [
             one.encode()
-            for name, distribution in sorted(objective.param_distributions.items())
+            for name, distribution in sorted(evaluator.param_distributions.items())
             for one in (name, distribution_to_json(distribution))
         ]
         if callable(search.param_distributions):
             spaces.append(content_key(search.param_distributions))
-        key = digest(objective.fingerprint().encode(), lasting_key(search.estimator), *spaces)
+        key = digest(evaluator.fingerprint().encode(), lasting_key(search.estimator), *spaces)
     except (NoKey, TypeError):  # choices that are no JSON cannot be in a storage
         return None
     return f"treecv-search-{key.hex()}"
 
 
-def _check_direction(study: optuna.Study, objective: TreeCVObjective) -> None:
+def _check_direction(study: optuna.Study, evaluator: Evaluator) -> None:
     """Refuse a study that does not do with values what the scoring of a search needs."""
     directions = [direction.name.lower() for direction in study.directions]
-    if directions != objective.directions:
-        what = "a loss" if objective.direction == "minimize" else "a score"
+    if directions != evaluator.directions:
+        what = "a loss" if evaluator.directions[0] == "minimize" else "a score"
         raise ValueError(
-            f"study must have direction={objective.direction!r}, since scoring is {what}, got "
+            f"study must have direction={evaluator.directions[0]!r}, since scoring is {what}, got "
             f"{' and '.join(map(repr, directions))}; "
-            f"optuna.create_study(direction={objective.direction!r}) would be right."
+            f"optuna.create_study(direction={evaluator.directions[0]!r}) would be right."
         )
 
 
@@ -411,7 +411,7 @@ def run_trials(trials: Trials, study: optuna.Study, points: Points | None) -> No
     points : Points or None
         Those of a grid, or of a sample of one.
     """
-    search, space = trials.search, trials.objective.evaluator.space
+    search, space = trials.search, trials.evaluator.space
     before, sampler = over(study), study.sampler
     asked = search.n_trials or search.n_iter
     n_trials = asked or N_TRIALS
@@ -429,7 +429,7 @@ def run_trials(trials: Trials, study: optuna.Study, points: Points | None) -> No
         study.sampler = points
         waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         n_trials = len(points.missing) + len(waiting)
-    with trials.within("search", max_subtasks=n_trials * trials.objective.n_splits):
+    with trials.within("search", max_subtasks=n_trials * trials.evaluator.n_splits):
         try:
             if n_trials > 0:
                 with nullcontext() if search.verbose else quiet():
@@ -455,13 +455,13 @@ def run_trials(trials: Trials, study: optuna.Study, points: Points | None) -> No
 # Requirements of ``refit="one_se"``, and the row that it takes.
 
 
-def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
+def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
     """Refuse a search whose candidates have no order of simplicity, or no standard error.
 
     Parameters
     ----------
-    objective : TreeCVObjective
-        The objective of the search, before its first trial.
+    evaluator : Evaluator
+        The evaluator of the search, before its first trial.
     simpler : dict, "n_updates", callable or None
         As for ``TreeCVSearchCV``.
 
@@ -470,12 +470,12 @@ def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
     ValueError
         If the choice would fail after the last trial.
     """
-    if not objective.has_fold_scores:
+    if not evaluator.has_fold_scores:
         raise ValueError(
             "refit='one_se' must have the scores of several folds, which a hold-out and a pooled "
             "score do not have; refit=True would be right here."
         )
-    distributions = objective.param_distributions
+    distributions = evaluator.param_distributions
     if simpler is not None:
         order_of([], simpler, list(distributions))  # refuses what is none
         if not isinstance(simpler, Mapping):
@@ -483,7 +483,7 @@ def check_one_se(objective: TreeCVObjective, simpler: Any) -> None:
         distributions = {name: distributions[name] for name in simpler}
     elif known_direction(list(distributions)) is None:
         known = ""
-        if (example := objective.evaluator.space.example) is not None:
+        if (example := evaluator.space.example) is not None:
             names = [name for name in example.get_params() if known_direction([name])]
             known = f", of which {name_of(example)} has {', '.join(names) or 'none'}"
         raise ValueError(
@@ -527,13 +527,13 @@ def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
 
 
 def row_by_one_se(
-    objective: TreeCVObjective, study: optuna.Study, numbers: list[int], simpler: Any
+    evaluator: Evaluator, study: optuna.Study, numbers: list[int], simpler: Any
 ) -> int:
     """Return the number of the row that is simplest of those about as good as the best.
 
     Parameters
     ----------
-    objective : TreeCVObjective
+    evaluator : Evaluator
     study : optuna.Study
         It may have further trials, which are not chosen.
     numbers : list of int
@@ -546,7 +546,7 @@ def row_by_one_se(
     ValueError
         If the fold scores of the best trial are not known, or no trial has a finite score.
     """
-    contest = objective.evaluator.contest(study)
+    contest = evaluator.contest(study)
     contest = contest._replace(trials=[one for one in contest.trials if one.number in numbers])
     if not contest.trials:
         raise ValueError("refit='one_se' needs a trial with a finite score, but there is none.")

@@ -1,7 +1,9 @@
 """The evaluator of an objective: runs of candidates, trials while they run, and their scores."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -9,28 +11,45 @@ from importlib.metadata import version
 from threading import Lock
 from time import perf_counter
 from typing import Any
+from typing import Literal
+from typing import Unpack
 from uuid import uuid4
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
+from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial
 
+from optuna_treecv.caching.caches import ModelCache
+from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.cross_validation import Search
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.intervals import note_of_dependence
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import Run
+from optuna_treecv.core.settings import Arguments
+from optuna_treecv.core.settings import check_choice
+from optuna_treecv.core.settings import check_integer
+from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.crossval.losses import computed_outputs
+from optuna_treecv.estimators.base import MOST_EPOCHS
+from optuna_treecv.estimators.checks import as_estimator
+from optuna_treecv.estimators.incremental import check_effect
+from optuna_treecv.rows.checks import check_bytes
 from optuna_treecv.rows.row_file import heard_by
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import record
+from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import Leases
+from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.study.batches import Batches
+from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.choice import check_rule
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import complete_trials
@@ -46,6 +65,7 @@ from optuna_treecv.study.records import KnownScores
 from optuna_treecv.study.records import PROGRESS_ATTRIBUTE
 from optuna_treecv.study.records import SCORE_PREFIX
 from optuna_treecv.study.records import TRIAL_ATTRIBUTE
+from optuna_treecv.study.space import as_space
 from optuna_treecv.study.space import Candidate
 from optuna_treecv.study.space import check_given
 from optuna_treecv.study.space import Space
@@ -119,6 +139,44 @@ class Evaluator:
         """Evaluate on this cross-validation, from before the first trial on."""
         self.cross_validation = self.study_check.cross_validation = cross_validation
         self._planned = None
+
+    @property
+    def n_splits(self) -> int:
+        """The number of folds, over all repeats."""
+        return self.cross_validation.n_repeats * self.cross_validation.n_folds
+
+    @property
+    def has_fold_scores(self) -> bool:
+        """Whether there are several folds, and the optimised score is computed for each."""
+        run = self.run_at(None)
+        n_folds = self.cross_validation.tested(run.method_name).n_folds
+        return n_folds > 1 and not run.request.is_pooled
+
+    @property
+    def score_directions(self) -> dict[str, str]:
+        """The direction of each score by its name."""
+        scoring = self.run_at(None).request.scoring
+        directions = [metric.direction for metric in scoring.metrics]
+        return dict(zip(scoring.names, directions, strict=True))
+
+    @property
+    def param_distributions(self) -> dict[str, BaseDistribution]:
+        """The distribution of each parameter; empty if a callable suggests for itself."""
+        return {name: axis.distribution for name, axis in self.space.axes.items()}
+
+    def fingerprint(self) -> str:
+        """Return a short name of the data, the folds, the scoring and the method of evaluation."""
+        run = self.run_at(None)
+        cross_validation = run.request.cross_validation
+        digest, order = cross_validation.digest(run.request.scoring), cross_validation.describe()
+        return f"{digest} {run.method_name} {order['order']}"
+
+    def check_study(self, study: optuna.Study) -> None:
+        """Refuse a study whose values cannot be compared with those of this evaluator."""
+        self.study_check.directions(study, self.directions)
+        if self.space.axes:
+            for difference in self.study_check.differences(study, self.run_at(None)):
+                raise ValueError(difference)
 
     def run_at(self, params: Mapping[str, Any] | None) -> Run:
         """Return the run at given parameters, or of the estimator as given."""
@@ -481,3 +539,73 @@ def _record_in_store(
         rows.append((row, run.book.fold_scores(number)))
     n_updates = record(database, *rows[0], rows[1:], run.cost.n_uncounted, run.uncounted_since)
     return None if n_updates is None else (name, n_updates)
+
+
+def checked_arguments(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    param_distributions: Mapping[str, Any] | Literal["auto"] | None = None,
+    param_grid: Mapping[str, Collection[Any]]
+    | Sequence[Mapping[str, Collection[Any]]]
+    | None = None,
+    batch_size: int = 32,
+    cache: Literal["memory"] | ModelCache | None = "memory",
+    store: Any = None,
+    store_max_bytes: int = DEFAULT_MAX_BYTES,
+    keep_outputs: Literal["auto", "all", False] = "auto",
+    **settings: Unpack[Arguments],
+) -> tuple[Space, CrossValidation, str | None, Database | None, int, Leases | None]:
+    """Return the arguments of an ``Evaluator`` from those of ``treecv_objective``."""
+    checked = Settings(**settings)
+    report = checked.report
+    if report == "auto":  # the first trial chooses
+        checked = replace(checked, report=None)
+    estimator = as_estimator(estimator)
+    batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
+    space = as_space(estimator, param_distributions, param_grid)
+    shown = space.example
+    store_max_bytes = check_bytes("store_max_bytes", store_max_bytes)
+    database = None if store is None else Database(store)
+    models = None if database is None else ModelStore(database, store_max_bytes)
+    with_others = isinstance(cache, ModelCache) or database is not None
+    check_choice("keep_outputs", keep_outputs, ("auto", "all", False))
+    axes, grid = space.axes, {}
+    if space.grids is not None:
+        grid = {name: tuple(axis.values) for name, axis in axes.items()}
+    search = Search({name: axis.ends for name, axis in axes.items()}, grid, keep_outputs)
+    made_cache = _make_cache(cache, models)
+    cross_validation = CrossValidation.of(X, y, checked, shown, made_cache, with_others, search)
+    if axes:
+        argument = "param_distributions" if space.grids is None else "param_grid"
+        if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
+            for value in axes["n_epochs"].ends:
+                check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
+        # Errors are found here and not in the first trial. A categorical parameter may add a
+        # method: SGDClassifier has predict_proba with some losses only.
+        distributions = {name: axis.distribution for name, axis in axes.items()}
+        choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
+        run = run_for(cross_validation, shown, of_class=choices, searched=axes)
+        if run.why_no_early_report:
+            raise ValueError(run.why_no_early_report)
+        if run.plan.capabilities.is_incremental:
+            check_effect(argument, shown, {n: not d.single() for n, d in distributions.items()})
+            cross_validation.unused.warn(shown, axes, checked.n_epochs)
+            run.plan.prepare()
+    leases = None
+    if space.grids is not None and batch_size > 1 and models is not None:
+        if isinstance(cross_validation.shared.cache_for(shown), StoredModelCache):
+            leases = Leases(models)
+    return space, cross_validation, report, database, batch_size, leases
+
+
+def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
+    """Return the cache of models that ``cache`` and ``store`` describe."""
+    if cache is None:
+        return None
+    if isinstance(cache, str) and cache == "memory":
+        cache = ModelCache()
+    if not isinstance(cache, ModelCache):
+        raise ValueError(f"cache must be None, 'memory' or a ModelCache, got {cache!r}.")
+    return cache if store is None else StoredModelCache(cache, store)

@@ -11,34 +11,18 @@ from typing import Unpack
 import warnings
 
 import optuna
-from optuna.distributions import CategoricalDistribution
 
 from optuna_treecv.caching.caches import ModelCache
-from optuna_treecv.caching.caches import StoredModelCache
-from optuna_treecv.core.cross_validation import CrossValidation
-from optuna_treecv.core.cross_validation import Search
 from optuna_treecv.core.settings import Arguments
-from optuna_treecv.core.settings import check_choice
-from optuna_treecv.core.settings import check_integer
-from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import takes_settings
-from optuna_treecv.crossval.evaluate import run_for
-from optuna_treecv.estimators.base import MOST_EPOCHS
-from optuna_treecv.estimators.checks import as_estimator
-from optuna_treecv.estimators.incremental import check_effect
-from optuna_treecv.rows.checks import check_bytes
-from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
-from optuna_treecv.storage.model_store import Leases
-from optuna_treecv.storage.model_store import ModelStore
-from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
+from optuna_treecv.study.evaluator import checked_arguments
 from optuna_treecv.study.honest import honest_of
 from optuna_treecv.study.objective import TreeCVObjective
-from optuna_treecv.study.space import as_space
 
 
 @takes_settings()
@@ -181,57 +165,20 @@ def treecv_objective(
     >>> study.best_value < 0.05
     True
     """
-    checked = Settings(**settings)
-    report = checked.report
-    if report == "auto":  # the first trial chooses
-        checked = replace(checked, report=None)
-    estimator = as_estimator(estimator)
-    batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
-    space = as_space(estimator, param_distributions, param_grid)
-    shown = space.example
-    store_max_bytes = check_bytes("store_max_bytes", store_max_bytes)
-    database = None if store is None else Database(store)
-    models = None if database is None else ModelStore(database, store_max_bytes)
-    with_others = isinstance(cache, ModelCache) or database is not None
-    check_choice("keep_outputs", keep_outputs, ("auto", "all", False))
-    axes, grid = space.axes, {}
-    if space.grids is not None:
-        grid = {name: tuple(axis.values) for name, axis in axes.items()}
-    search = Search({name: axis.ends for name, axis in axes.items()}, grid, keep_outputs)
-    made_cache = _make_cache(cache, models)
-    cross_validation = CrossValidation.of(X, y, checked, shown, made_cache, with_others, search)
-    if axes:
-        argument = "param_distributions" if space.grids is None else "param_grid"
-        if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
-            for value in axes["n_epochs"].ends:
-                check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
-        # Errors are found here and not in the first trial. A categorical parameter may add a
-        # method: SGDClassifier has predict_proba with some losses only.
-        distributions = {name: axis.distribution for name, axis in axes.items()}
-        choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
-        run = run_for(cross_validation, shown, of_class=choices, searched=axes)
-        if run.why_no_early_report:
-            raise ValueError(run.why_no_early_report)
-        if run.plan.capabilities.is_incremental:
-            check_effect(argument, shown, {n: not d.single() for n, d in distributions.items()})
-            cross_validation.unused.warn(shown, axes, checked.n_epochs)
-            run.plan.prepare()
-    leases = None
-    if space.grids is not None and batch_size > 1 and models is not None:
-        if isinstance(cross_validation.shared.cache_for(shown), StoredModelCache):
-            leases = Leases(models)
-    return TreeCVObjective(space, cross_validation, report, database, batch_size, leases)
-
-
-def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
-    """Return the cache of models that ``cache`` and ``store`` describe."""
-    if cache is None:
-        return None
-    if isinstance(cache, str) and cache == "memory":
-        cache = ModelCache()
-    if not isinstance(cache, ModelCache):
-        raise ValueError(f"cache must be None, 'memory' or a ModelCache, got {cache!r}.")
-    return cache if store is None else StoredModelCache(cache, store)
+    arguments = checked_arguments(
+        estimator,
+        X,
+        y,
+        param_distributions=param_distributions,
+        param_grid=param_grid,
+        batch_size=batch_size,
+        cache=cache,
+        store=store,
+        store_max_bytes=store_max_bytes,
+        keep_outputs=keep_outputs,
+        **settings,
+    )
+    return TreeCVObjective(*arguments)
 
 
 def select(

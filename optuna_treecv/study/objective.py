@@ -122,26 +122,22 @@ class TreeCVObjective:
     @property
     def n_splits(self) -> int:
         """The number of folds, over all repeats."""
-        return self.evaluator.cross_validation.n_repeats * self.evaluator.cross_validation.n_folds
+        return self.evaluator.n_splits
 
     @property
     def has_fold_scores(self) -> bool:
         """Whether there are several folds, and the optimised score is computed for each."""
-        run = self.evaluator.run_at(None)
-        n_folds = self.evaluator.cross_validation.tested(run.method_name).n_folds
-        return n_folds > 1 and not run.request.is_pooled
+        return self.evaluator.has_fold_scores
 
     @property
     def score_directions(self) -> dict[str, str]:
         """The direction of each score by its name, "minimize" or "maximize"."""
-        scoring = self.evaluator.run_at(None).request.scoring
-        directions = [metric.direction for metric in scoring.metrics]
-        return dict(zip(scoring.names, directions, strict=True))
+        return self.evaluator.score_directions
 
     @property
     def param_distributions(self) -> dict[str, BaseDistribution]:
         """The distribution of each parameter; empty if a callable suggests for itself."""
-        return {name: axis.distribution for name, axis in self.evaluator.space.axes.items()}
+        return self.evaluator.param_distributions
 
     def fingerprint(self) -> str:
         """Return a short name of the data, the folds, the scoring and the method of evaluation.
@@ -156,10 +152,7 @@ class TreeCVObjective:
         ValueError
             If a callable makes the estimators, so that their scoring is not known.
         """
-        run = self.evaluator.run_at(None)
-        cross_validation = run.request.cross_validation
-        digest, order = cross_validation.digest(run.request.scoring), cross_validation.describe()
-        return f"{digest} {run.method_name} {order['order']}"
+        return self.evaluator.fingerprint()
 
     @property
     def direction(self) -> str:
@@ -233,11 +226,7 @@ class TreeCVObjective:
         ValueError
             If its direction, or the data, folds or scoring of its trials, differ.
         """
-        self.evaluator.study_check.directions(study, self.directions)
-        if self.evaluator.space.axes:
-            run = self.evaluator.run_at(None)
-            for difference in self.evaluator.study_check.differences(study, run):
-                raise ValueError(difference)
+        self.evaluator.check_study(study)
 
     def evaluate(self, params: Mapping[str, Any]) -> CVResult:
         """Cross-validate at given parameters, without a study.
