@@ -298,39 +298,6 @@ cdef inline void scan_counts(
         last = bins[j]
 
 
-cdef inline void search_ordered(
-    Search *search,
-    int32_t feature,
-    int32_t n_bins,
-    bint has_missing,
-    const uint8_t *bins,
-    Py_ssize_t n_given,
-    const Count *total,
-    const Count *held,
-    int64_t *entry,
-    int64_t *missing,
-) noexcept nogil:
-    """Try all thresholds of an ordered feature, with code of their own for the commonest kinds of sums."""
-    cdef Search own
-    cdef int64_t room[8]
-    if search.counts and not has_missing and rows_in(search, search.node) <= MOST_COUNTED:
-        scan_counts(search, feature, bins, n_given, total, held)
-        return
-    if search.weighted or search.entropy or (search.n_classes != 2 and search.n_classes != 0):
-        scan_ordered(search, feature, n_bins, has_missing, bins, n_given, total, held, entry, missing)
-        return
-    own = search[0]
-    own.weighted = own.entropy = False
-    own.size = 2
-    own.left, own.other = &room[0], &room[2]
-    if search.n_classes == 2:
-        own.n_classes = 2
-        scan_ordered(&own, feature, n_bins, has_missing, bins, n_given, total, held, &room[4], &room[6])
-    else:
-        own.n_classes = 0
-        scan_ordered(&own, feature, n_bins, has_missing, bins, n_given, total, held, &room[4], &room[6])
-
-
 cdef inline double target_of(const Search *search, const int64_t *sums) noexcept nogil:
     """Return the mean target of a category, by which categories are ordered."""
     cdef Py_ssize_t first = search.weighted
@@ -455,20 +422,37 @@ cdef inline void search_feature(
     const Count *total,
     const Count *held,
 ) noexcept nogil:
-    """Improve the best split of a tree by those of one feature."""
+    """Improve the best split of a tree by those of one feature, with code of their own for the commonest kinds of
+    sums of an ordered one.
+    """
     cdef Search *search = &forest.search
+    cdef Search own
+    cdef int64_t room[8]
+    cdef int32_t f = <int32_t> feature
+    cdef int32_t n_bins = forest.n_bins[feature]
+    cdef bint has_missing = forest.has_missing[feature]
     if node.splits[member].feature == CLOSED:
         return
     prepare_search(forest, node, member)
     if forest.is_categorical[feature]:
-        search_categories(
-            search, <int32_t> feature, forest.n_bins[feature], bins, n_given, total, held, forest.entry
-        )
+        search_categories(search, f, n_bins, bins, n_given, total, held, forest.entry)
+        return
+    if search.counts and not has_missing and rows_in(search, search.node) <= MOST_COUNTED:
+        scan_counts(search, f, bins, n_given, total, held)
+        return
+    if search.weighted or search.entropy or (search.n_classes != 2 and search.n_classes != 0):
+        scan_ordered(search, f, n_bins, has_missing, bins, n_given, total, held, forest.entry, forest.missing)
+        return
+    own = search[0]
+    own.weighted = own.entropy = False
+    own.size = 2
+    own.left, own.other = &room[0], &room[2]
+    if search.n_classes == 2:
+        own.n_classes = 2
+        scan_ordered(&own, f, n_bins, has_missing, bins, n_given, total, held, &room[4], &room[6])
     else:
-        search_ordered(
-            search, <int32_t> feature, forest.n_bins[feature], forest.has_missing[feature], bins, n_given, total,
-            held, forest.entry, forest.missing
-        )
+        own.n_classes = 0
+        scan_ordered(&own, f, n_bins, has_missing, bins, n_given, total, held, &room[4], &room[6])
 
 
 cdef void search_tables(Forest *forest, Node *node, Count of_type) noexcept nogil:
