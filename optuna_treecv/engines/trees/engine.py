@@ -15,7 +15,6 @@ from sklearn.base import clone
 
 from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.results import KeptScores
-from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
@@ -131,7 +130,7 @@ class ForestPlan(Plan):
         """Find a forest that has the trees under the candidate's limits, or grow one."""
         (candidate,), (sink,), repeat, *_ = work
         request, cut = self.request, repeat.cut
-        rows, sink.cost.seconds_prepare = rows_of(request.cross_validation, candidate, repeat)
+        rows, sink.cost.seconds_prepare = self.rows(candidate, repeat)
         limits, n_standard = Limits.of(candidate), cut.n_trained
         if self._are_together:
             forest, is_new = self.forest_for(candidate, repeat, rows)
@@ -158,7 +157,7 @@ class ForestPlan(Plan):
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the responses of the trees of the folds."""
-        rows, _ = rows_of(self.request.cross_validation, candidate, repeat)
+        rows, _ = self.rows(candidate, repeat)
         forest, _ = self.forest_for(candidate, repeat, rows)
         prepared = respond(forest, forest.ends(Limits.of(candidate))[1], method)
         labels = rows.classes if method == "predict" else None
@@ -167,8 +166,7 @@ class ForestPlan(Plan):
     def fit(self, candidate: Candidate) -> Any:
         """Return the tree of all rows, from the forest that all candidates share."""
         fitted = clone(candidate)
-        repeat = self.repeats[0]
-        rows, _ = rows_of(self.request.cross_validation, fitted, repeat)
+        rows, _ = self.rows(fitted, self.repeats[0])
         fitted.take_tree(self.forest_of(candidate), rows.binning, rows.classes)
         names = self.request.data.feature_names()
         if names is not None:
@@ -189,7 +187,7 @@ class ForestPlan(Plan):
     def forest_of(self, candidate: Candidate) -> Trees:
         """Return the forest of all candidates on the first repeat."""
         repeat = self.repeats[0]
-        rows, _ = rows_of(self.request.cross_validation, candidate, repeat)
+        rows, _ = self.rows(candidate, repeat)
         return self.forest_for(candidate, repeat, rows)[0]
 
     def forest_for(
@@ -220,57 +218,51 @@ class ForestPlan(Plan):
             cache.release(key)
         return forest, True
 
+    def rows(self, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows, float]:
+        """Return the rows of a repeat, and the seconds that took.
 
-def rows_of(
-    cross_validation: CrossValidation, estimator: HistTree, repeat: Repeat
-) -> tuple[BinnedRows, float]:
-    """Return the rows of a repeat, and the seconds that took.
+        Of the first repeat, those asked for last are kept.
+        """
+        if repeat.number > 0:
+            return self._prepare(estimator, repeat)
+        columns = which_are_categorical(self.request.data.X, estimator.categorical_features)
+        name = type(estimator), estimator.max_bins, columns.tobytes()
+        make = partial(self._prepare, estimator, repeat)
+        return self.request.cross_validation.last("binned rows", name, make)
 
-    Of the first repeat, those asked for last are kept.
-    """
-    if repeat.number > 0:
-        return _prepare(cross_validation, estimator, repeat)
-    columns = which_are_categorical(cross_validation.data.X, estimator.categorical_features)
-    name = type(estimator), estimator.max_bins, columns.tobytes()
-    make = partial(_prepare, cross_validation, estimator, repeat)
-    return cross_validation.last("binned rows", name, make)
-
-
-def _prepare(
-    cross_validation: CrossValidation, estimator: HistTree, repeat: Repeat
-) -> tuple[BinnedRows, float]:
-    began = perf_counter()
-    data, order = cross_validation.data, repeat.cut.order
-    classes = data.classes() if isinstance(estimator, HistTreeClassifier) else None
-    assert data.y is not None  # checked with the scoring
-    targets = as_numbers(data.y) if classes is None else as_codes(data.y, classes)
-    for code, label in enumerate(() if classes is None else classes.tolist()):
-        n_trained, _ = repeat.cut.count(targets == code)
-        if np.any(n_trained == 0):
-            fold = repeat.cut.number(int(np.argmin(n_trained)))
-            warn_caller(
-                f"The training rows of fold {fold} have no row of class {label!r}, so its tree "
-                "never predicts it; stratified folds would be right."
-            )
-            break
-    deciding = None if data.weights is None else np.flatnonzero(data.weights > 0)
-    table, binning = estimator.find_bins(data.X, deciding)
-    weights, score_weights = (
-        None if one is None else one[order] for one in (data.weights, data.score_weights)
-    )
-    seed = (cross_validation.settings.seed + repeat.number) % 2**63
-    assert isinstance(repeat.cut, Folds)  # the engine has checked it
-    rows = BinnedRows(
-        binning.bins(table, order),
-        binning,
-        targets[order],
-        classes,
-        repeat.cut.begins(),
-        weights,
-        score_weights,
-        seed,
-    )
-    return rows, perf_counter() - began
+    def _prepare(self, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows, float]:
+        began = perf_counter()
+        data, order = self.request.data, repeat.cut.order
+        classes = data.classes() if isinstance(estimator, HistTreeClassifier) else None
+        assert data.y is not None  # checked with the scoring
+        targets = as_numbers(data.y) if classes is None else as_codes(data.y, classes)
+        for code, label in enumerate(() if classes is None else classes.tolist()):
+            n_trained, _ = repeat.cut.count(targets == code)
+            if np.any(n_trained == 0):
+                fold = repeat.cut.number(int(np.argmin(n_trained)))
+                warn_caller(
+                    f"The training rows of fold {fold} have no row of class {label!r}, so its "
+                    "tree never predicts it; stratified folds would be right."
+                )
+                break
+        deciding = None if data.weights is None else np.flatnonzero(data.weights > 0)
+        table, binning = estimator.find_bins(data.X, deciding)
+        weights, score_weights = (
+            None if one is None else one[order] for one in (data.weights, data.score_weights)
+        )
+        seed = (self.request.settings.seed + repeat.number) % 2**63
+        assert isinstance(repeat.cut, Folds)  # the engine has checked it
+        rows = BinnedRows(
+            binning.bins(table, order),
+            binning,
+            targets[order],
+            classes,
+            repeat.cut.begins(),
+            weights,
+            score_weights,
+            seed,
+        )
+        return rows, perf_counter() - began
 
 
 def _mild_limits(limits: Limits, searched: Mapping[str, Any], kept_forest: Trees | None) -> Limits:
