@@ -325,8 +325,7 @@ cdef class Kernel:
         self,
         plan,
         node,
-        unsigned char [:, ::1] states not None,      # INOUT, one row per level of the subtree, the first with the state
-                                                     # of its node
+        unsigned char [:, ::1] states not None,      # INOUT, one row per level of the subtree, that of its node first
         unsigned char [::1] model not None,          # OUT, room for one model
         unsigned char [:, ::1] out not None,         # OUT, (n_models * out_rows, output bytes)
         unsigned char [::1] log=None,                # OUT, log_bytes of room; None if that is 0

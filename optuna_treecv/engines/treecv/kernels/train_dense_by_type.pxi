@@ -1,4 +1,4 @@
-"""Needs ``train_dense_on`` and ``vectors_of`` of the kernel that includes this at its top: ``train`` for dense rows alone.
+"""Needs ``train_dense_on`` and ``vectors_of`` of the kernel that includes it: ``train`` for dense rows alone.
 
 Rows without weights and outputs have a loop of their own. The imports are those that all these kernels use.
 """
