@@ -1,7 +1,9 @@
 """Sphinx configuration: sphinx-build -W -b html docs docs/_build."""
 
 from pathlib import Path
+import re
 import sys
+from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
@@ -69,3 +71,17 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "write_computation_times": False,
 }
+
+
+def setup(app: Any) -> None:
+    """Show terms of scikit-learn's glossary, which inherited docstrings refer to, as text."""
+
+    def without_terms(
+        app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]
+    ) -> None:
+        if "TreeCVSearchCV" in name:
+            lines[:] = [
+                re.sub(r":term:`([^`<]*[^`< ]) *(<[^`]*>)?`", r"*\1*", one) for one in lines
+            ]
+
+    app.connect("autodoc-process-docstring", without_terms, priority=900)  # after numpydoc
