@@ -23,3 +23,6 @@ for _before, _now in {
     "tree.plan": "rows.partition",
 }.items():
     sys.modules[f"optuna_treecv.{_before}"] = import_module(f"optuna_treecv.{_now}")
+
+_space, _grids = (import_module(f"optuna_treecv.study.{one}") for one in ("space", "grids"))
+vars(_space)["GridSampler"] = vars(_grids)["GridSampler"]

@@ -85,3 +85,9 @@ def test_an_objective_that_was_pickled_evaluates(folder):
     study.enqueue_trial({"alpha": 1.0})
     study.optimize(objective, n_trials=1)
     assert objective.honest(study).mean == pytest.approx(study.best_value)
+
+
+def test_a_grid_sampler_is_found_where_earlier_versions_had_it():
+    from optuna_treecv.study.grids import GridSampler
+
+    assert pickle.loads(b"coptuna_treecv.study.space\nGridSampler\n.") is GridSampler

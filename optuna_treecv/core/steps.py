@@ -60,9 +60,10 @@ class Steps:
         return self._last_rows[1]
 
     def fitted(self, name: bytes | None, make: Callable[[], T]) -> T | str:
-        """Return fitted steps, made if they are not kept, or why there are none, a clause.
+        """Return the fitted steps from the cache, or fit them.
 
-        Steps with an object that has no name have none themselves.
+        Return the reason instead if they cannot be fitted once for all folds, for example because
+        they hold an object that has no name (``name`` is None).
         """
         if name is None:
             return (
