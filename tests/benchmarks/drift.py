@@ -15,6 +15,7 @@ one of them is done. It takes about three minutes and 1.5 GB.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from functools import partial
 from statistics import median
@@ -27,8 +28,18 @@ import warnings
 import datasets
 import numpy as np
 import optuna
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import Lasso
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import AveragedSGDClassifier
+from optuna_treecv import HistTreeClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
@@ -63,6 +74,41 @@ def study(rows: Any, n_values: int = 32) -> float:
     return process_time() - began
 
 
+def values_of(estimator: Any, rows: Any, name: str, values: Iterable[Any]) -> float:
+    """Return the CPU seconds of a study over all values of a parameter."""
+    grid = {name: list(values)}
+    objective = treecv_objective(estimator, *rows, param_grid=grid, cv=10)
+    one = optuna.create_study(direction=objective.direction)
+    for value in grid[name]:
+        one.enqueue_trial({name: value})
+    began = process_time()
+    one.optimize(objective, n_trials=len(grid[name]))
+    return process_time() - began
+
+
+def engines() -> dict[str, Callable[[], float]]:
+    """Return a study for each engine but that of walks, by its name."""
+    pol, magic, letter = (each()[:2] for each in (datasets.pol, datasets.magic, datasets.letter))
+    some, letters = ((rows[0][::8], rows[1][::8]) for rows in (magic, letter))
+    scaled = make_pipeline(StandardScaler(), Ridge())
+    boosting = GradientBoostingClassifier(subsample=0.5, random_state=0)
+    forest = RandomForestClassifier(max_depth=8, random_state=0)
+    return {
+        f"engine: {name}": partial(values_of, *study)
+        for name, study in {
+            "sums, ridge": (Ridge(), pol, "alpha", ALPHAS),
+            "sums, scaled": (scaled, pol, "ridge__alpha", ALPHAS),
+            "sums, lasso": (Lasso(tol=1e-6), pol, "alpha", (0.01, 0.03, 0.1, 0.3, 1.0)),
+            "newton": (LogisticRegression(max_iter=1000), magic, "C", ALPHAS[12::4]),
+            "neighbors": (KNeighborsClassifier(), letters, "n_neighbors", range(1, 31)),
+            "forest": (HistTreeClassifier(), magic, "max_depth", range(3, 9)),
+            "boosting": (boosting, some, "n_estimators", (5, 10, 20)),
+            "bagging": (forest, some, "n_estimators", (5, 10, 20)),
+            "fit": (GaussianNB(), magic, "var_smoothing", ALPHAS[:10]),
+        }.items()
+    }
+
+
 def work() -> dict[str, Callable[[], float]]:
     """Return what is timed, by its name."""
     large, small = datasets.covertype()[:2], datasets.magic()[:2]
@@ -88,7 +134,7 @@ def work() -> dict[str, Callable[[], float]]:
         )
     found["32 lanes of PEGASOS"] = partial(lanes, partial(_with_alpha, PegasosClassifier), large)
     found["study of 32 values"] = partial(study, large)
-    return found
+    return found | engines()
 
 
 def _with_alpha(make: Any, alpha: float) -> Any:
