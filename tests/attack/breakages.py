@@ -193,8 +193,8 @@ BREAKAGES = [
     ),
     Breakage(
         "growing: settings that are searched beside the size share ensembles",
-        "key = first_key((ensemble, tuple(self._methods)), encode, lasting_key)",
-        "key = first_key((type(ensemble), tuple(self._methods)), encode, lasting_key)",
+        "key = first_key((ensemble, tuple(methods)), encode, lasting_key)",
+        "key = first_key((type(ensemble), tuple(methods)), encode, lasting_key)",
         "test_growing::test_a_grid_of_sizes_grows_each_other_setting_once"
         " test_growing::test_searched_sizes_have_the_scores_of_fits",
     ),
@@ -230,8 +230,8 @@ BREAKAGES = [
     ),
     Breakage(
         "growing: further trees that were grown at once lack the scores of all but the last block",
-        "if n_before < block <= end or block == end:",
-        "if block == end:",
+        "if sizes and (n_before < block <= end or block == end):",
+        "if sizes and block == end:",
         "test_growing::test_all_numbers_of_trees_of_a_store_are_found_again",
     ),
     # Nested cross-validation.

@@ -1,0 +1,312 @@
+"""The ensembles of the folds of one evaluation: they grow, predict and are scored."""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from functools import partial
+from itertools import islice
+from itertools import product
+from itertools import takewhile
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import encode
+from optuna_treecv.core.engine import Cost
+from optuna_treecv.core.repeat import Repeat
+from optuna_treecv.core.request import Candidate
+from optuna_treecv.core.request import FoldScorer
+from optuna_treecv.core.request import Request
+from optuna_treecv.engines.ensembles.fold_cache import Fold
+from optuna_treecv.engines.ensembles.fold_cache import FoldCache
+from optuna_treecv.engines.ensembles.growth import kind_of
+from optuna_treecv.engines.ensembles.growth import Taken
+from optuna_treecv.engines.ensembles.growth import TreeLimit
+from optuna_treecv.engines.ensembles.growth import with_last
+from optuna_treecv.estimators.base import divided
+from optuna_treecv.estimators.base import in_columns
+from optuna_treecv.numerics.moments import in_order
+from optuna_treecv.plans.fits import fold_task_of
+from optuna_treecv.plans.fits import targets_of
+from optuna_treecv.plans.fold_task import FoldResult
+from optuna_treecv.preprocessing.parts import foreign_code
+from optuna_treecv.rows.checks import is_integer
+from optuna_treecv.rows.checks import predicted_codes
+from optuna_treecv.rows.checks import without_single_column
+from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import in_full
+from optuna_treecv.scoring.scores import scores_of_called
+from optuna_treecv.scoring.scores import TestedRows
+
+# So many outputs are scored at once, and the last ones of all folds, as one of them is often the
+# best, are kept in so many bytes.
+_TOGETHER, _OUTPUT_BYTES = 2**15, 2**24
+
+
+class Taking(BaseEstimator):
+    """The last step of a Pipeline in place of an ensemble: keeps what it would be fitted on."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "Taking":
+        """Keep the rows."""
+        self.taken_ = X, y, sample_weight
+        return self
+
+
+class GrownFolds:
+    """The ensembles of all folds of a repeat.
+
+    Parameters
+    ----------
+    request : Request
+    engine : str
+    candidate : estimator
+    repeat : Repeat
+
+    Attributes
+    ----------
+    cut : Cut
+    n_trees : int
+        The number of trees of the candidate.
+    limit : (str, object) or None
+        How its trees are limited.
+    is_best : bool
+        Whether all numbers of trees are scored, for the best one.
+    patience : int or None
+        The trees without a better score after which it ends.
+    most : int
+        The trees that are grown, also for other trials.
+    ends : list of int
+        The numbers of trees after which it may stop, up to ``most``.
+    """
+
+    def __init__(
+        self, request: Request, engine: str, candidate: Candidate, repeat: Repeat
+    ) -> None:
+        self._request, self._candidate = request, candidate
+        self._scorer = FoldScorer(request, candidate)
+        self.cut = repeat.cut
+        self._fold_task = fold_task_of(request, candidate, repeat, shares_steps=True)
+        prefix, last = divided(self._fold_task.estimator)
+        kind = kind_of(last)
+        assert kind is not None
+        self._kind = kind
+        self.is_best = request.settings.n_estimators == "best"
+        self.n_trees: int = kind.n_trees_of(last)
+        self.patience = kind.patience(last) if self.is_best else None
+        self._last = kind.without_patience(last) if self.is_best else last
+        responses = [response_of(one, candidate) for one in request.scoring.metrics]
+        self._methods = list(dict.fromkeys([*responses, *request.kept_responses]))
+        size, searched = prefix + kind.size, request.cross_validation.search.ends
+        self.limit: TreeLimit = None
+        self._limits: list[TreeLimit] = [None]
+        of_last = {name.removeprefix(prefix): values for name, values in searched.items()}
+        grid = request.cross_validation.search.grid
+        can_share = bool(grid) or len(searched.keys() - {size}) == 1
+        limit = kind.limit_of(last, of_last, request.settings.truncate, can_share)
+        if limit is not None:
+            name, widest = limit
+            self.limit = name, getattr(last, name)
+            of_grid = [(name, value) for value in grid.get(prefix + name, ())]
+            self._limits = [*dict.fromkeys([*of_grid, self.limit])]
+            self._last = clone(self._last).set_params(**{name: widest})
+        is_shared, estimator = size in searched or limit is not None, self._fold_task.estimator
+        self._cache = FoldCache(
+            request, repeat, engine, estimator, self._last, self._methods, is_shared
+        )
+        self.most = self.n_trees
+        self._asked: Collection[int] = ()
+        if self._cache.shares_trees and grid:
+            sizes = *grid.get(size, ()), self.n_trees
+            self._asked = [one for one in sizes if is_integer(one)]
+            if not self.is_best and not request.settings.is_growing:  # all will be asked for
+                self.most = max([self.most, *self._asked])
+        self._folds = [self._cache.take_fold(chunk) for chunk in range(repeat.cut.n_folds)]
+        self.ends = [*takewhile(lambda end: end < self.most, kind.blocks), self.most]
+
+    def grow(self, chunks: Iterable[int], end: int, cost: Cost) -> None:
+        """Grow the ensembles of some folds to so many trees, in threads."""
+        left = [one for one in chunks if not self._is_known(one, end)]
+        for chunk in left:
+            growth, n_trained = self._folds[chunk].growth, len(self.cut.split(chunk).train_rows())
+            n_before = 0 if growth is None else growth.n_trees
+            done = n_trained * end // self.most - n_trained * n_before // self.most
+            cost.n_updates += max(0, done)
+        n_threads = max(1, min(self._request.settings.n_threads, len(left)))
+        for _ in in_order(n_threads, partial(self.grow_one, end), left):
+            pass
+
+    def grow_one(self, end: int, chunk: int) -> None:
+        """Grow the ensemble of one fold, and score it after each tree, or after the last one."""
+        fold, began = self._folds[chunk], perf_counter()
+        take = partial(self._take, chunk)
+        with foreign_code():
+            if fold.growth is None:
+                prepared = self._cache.prepared(chunk, take)
+                fold.n_row_bytes = prepared.nbytes
+                fold.growth = self._kind(self._last, prepared.rows, take)
+            fold.growth.take = take
+            n_before, keys = fold.growth.n_trees, self._steps_of(fold, end)
+            n_together = max(1, _TOGETHER // len(self._test_rows[chunk])) if self.is_best else 1
+            while some := {key: self.outputs_of(chunk, *key) for key in islice(keys, n_together)}:
+                fold.scores |= zip(some, self._scored(chunk, [*some.values()]), strict=True)
+                fold.outputs |= some
+                n_bytes = sum(sum(one.nbytes for one in columns) for columns in some.values())
+                n_kept = _OUTPUT_BYTES // self.cut.n_folds * len(some) // max(1, n_bytes)
+                for old in [*fold.outputs][: -max(1, n_kept)]:
+                    del fold.outputs[old]
+            if self._request.needs_predictions and not self.is_best and end == self.most:
+                key = self.n_trees, self.limit
+                fold.outputs = {key: self.outputs_of(chunk, *key)}
+        fold.seconds += perf_counter() - began
+        for block in self.ends:
+            sizes = self._sizes_of_block(block)
+            if sizes and (n_before < block <= end or block == end):
+                results = [fold.scores[size, self.limit] for size in sizes]
+                self._cache.store_scores(chunk, block, results, fold.seconds)
+        if not isinstance(self._fold_task.estimator, Pipeline):
+            fold.growth.forget_rows()  # to fit steps again takes longer than to copy rows
+        if not self.is_best and end == self.most:
+            self._release(chunk)
+
+    def _steps_of(self, fold: Fold, end: int) -> Iterator[tuple[int, TreeLimit]]:
+        """Grow an ensemble; yield the numbers of trees and the limits to be scored then."""
+        growth = fold.growth
+        assert growth is not None
+        wanted = range(1, end + 1) if self.is_best else sorted({end, *self._asked})
+        for n_trees in wanted:  # of trees that were there before
+            if n_trees <= growth.n_trees and (n_trees, self.limit) not in fold.scores:
+                yield n_trees, self.limit
+        # Forests find out-of-bag scores at the end of each fit, for all their trees.
+        steps = wanted if getattr(growth.estimator, "oob_score", False) else ()
+        for step in [*([] if self.is_best else steps), end]:
+            for n_trees in growth.grow(step, wanted) if step > growth.n_trees else ():
+                if n_trees in wanted:
+                    fold.oob_scores[n_trees] = growth.oob_score if n_trees == step else None
+                    yield from product([n_trees], self._limits)
+
+    def _sizes_of_block(self, end: int) -> list[int]:
+        """Return the numbers of trees whose scores are stored together."""
+        if not self.is_best:
+            return [end] if end == self.n_trees else []
+        return [*range(1 + max([0, *(one for one in self.ends if one < end)]), end + 1)]
+
+    def _is_known(self, chunk: int, end: int) -> bool:
+        """Return whether the scores of a fold are cached, in memory or in the store."""
+        scores = self._folds[chunk].scores
+        for block in [one for one in self.ends if one <= end] if self.is_best else [end]:
+            sizes = self._sizes_of_block(block)
+            if (block, self.limit) in scores:
+                continue
+            found = self._cache.find_scores(chunk, block, len(sizes)) if sizes else None
+            if found is None:
+                return False
+            scores |= zip(product(sizes, [self.limit]), found, strict=True)
+        return True
+
+    def close(self) -> None:
+        """Leave the folds to trials of other sizes."""
+        for chunk in range(self.cut.n_folds):
+            self._release(chunk)
+        self._cache.close()
+
+    def _release(self, chunk: int) -> None:
+        """Leave a fold to trials of other sizes; here, its scores stay."""
+        fold = self._folds[chunk]
+        outputs = fold.outputs if self._request.needs_predictions else {}
+        self._folds[chunk] = Fold(None, dict(fold.scores), outputs, dict(fold.oob_scores))
+        if self.most == max([0, *self._asked]) and not self.is_best:
+            fold.growth = None  # all scores that will be asked for are known
+        self._cache.leave_fold(chunk, fold)
+
+    def _take(self, chunk: int) -> Taken:
+        """Return the rows of a fold after the steps before the ensemble."""
+        train, test = self.cut.split(chunk).train_rows(), self.cut.test_rows(chunk)
+        estimator = with_last(self._fold_task.estimator, Taking())
+        rows = self._request.cross_validation.data_name()[0]
+        name = digest(rows, self._cache.key_of_folds, encode(chunk))
+        last, X = replace(self._fold_task, estimator=estimator).last_fitted(name, train, test)
+        train_X, y, weights = last.taken_
+        return Taken(train_X, y, weights, X, self._request.classes)
+
+    @cached_property
+    def _test_rows(self) -> list[np.ndarray]:
+        """The test rows of each fold, in the order of its fit."""
+        return [self.cut.test_rows(chunk) for chunk in range(self.cut.n_folds)]
+
+    def outputs_of(self, chunk: int, n_trees: int, limit: TreeLimit) -> list[np.ndarray]:
+        """Return the predictions of the first trees for the test rows, by the method."""
+        fold, classes, columns = self._folds[chunk], self._request.classes, []
+        if (n_trees, limit) in fold.outputs:
+            return fold.outputs[n_trees, limit]
+        assert fold.growth is not None
+        fold.growth.take = partial(self._take, chunk)
+        for method in self._methods:
+            predicted = without_single_column(fold.growth.respond(method, n_trees, limit))
+            if method == "predict" and classes is not None:
+                predicted = predicted_codes(predicted, classes)
+            columns.append(in_columns(predicted, method, self._candidate, classes, 1))
+        return columns
+
+    def has_outputs(self, chunk: int, n_trees: int) -> bool:
+        """Return whether the outputs of so many trees are known or can be computed."""
+        fold = self._folds[chunk]
+        has_grown = fold.growth is not None and fold.growth.n_trees >= n_trees
+        return has_grown or (n_trees, self.limit) in fold.outputs
+
+    def test_rows(self, chunk: int, n_trees: int) -> TestedRows:
+        """Return the test rows of a fold with the outputs of the first trees."""
+        return self._tested(chunk, [self.outputs_of(chunk, n_trees, self.limit)])
+
+    def _tested(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> TestedRows:
+        """Return the test rows of a fold once for each of several outputs, as separate folds."""
+        data, rows = self._request.data, np.tile(self._test_rows[chunk], len(outputs))
+        weights = None if data.score_weights is None else data.score_weights[rows]
+        columns = [np.concatenate(one) for one in zip(*outputs, strict=True)]
+        ends = np.cumsum([one.shape[1] for one in columns])
+
+        def respond(outputs: np.ndarray, method: str) -> np.ndarray:
+            number = self._methods.index(method)
+            predicted = np.split(outputs, ends, axis=1)[number].astype(columns[number].dtype)
+            return predicted[:, 0] if predicted.shape[1] == 1 else predicted
+
+        begins = np.arange(0, len(rows), len(rows) // len(outputs))
+        together = np.hstack(columns, dtype=np.float64)
+        return TestedRows(together, respond, targets_of(self._request)[rows], weights, begins)
+
+    def _scored(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> list[FoldResult]:
+        """Return the scores of a fold after several numbers of its trees.
+
+        Scores by scorers are to the bit those of a fit, for which the rows have the order in which
+        the splitter gives them. For the best of all sizes, our own formulas take less time.
+        """
+        request, rows, called = self._request, self._tested(chunk, outputs), {}
+        for number, scorer in enumerate(() if self.is_best else request.scoring.metrics):
+            if isinstance(scorer, Scorer):
+                classes = request.classes
+                called[number] = scores_of_called(scorer, rows, self._candidate, classes)
+        of = self._scorer.of_folds(rows, called)
+        spreads, nothing = in_full(of.spreads, of.scores.shape), np.empty((0, 0))
+        return [
+            FoldResult(of.scores[:, i], spreads[:, :, i], nothing, bool(of.diverged[i]), 0)
+            for i in range(len(outputs))
+        ]
+
+    def result(self, chunk: int, n_trees: int) -> FoldResult:
+        """Return the scores of a fold after so many trees."""
+        return self._folds[chunk].scores[n_trees, self.limit]
+
+    def oob_score(self, n_folds: int, n_trees: int) -> float | None:
+        """Return the mean out-of-bag score of the first folds, if all are known."""
+        found = [fold.oob_scores.get(n_trees) for fold in self._folds[:n_folds]]
+        known = [one for one in found if one is not None]
+        has_all = len(known) == n_folds and self.limit is None and not self.is_best
+        return float(np.mean(known)) if has_all else None
