@@ -328,12 +328,12 @@ def test_explain_says_what_happens_to_each_step(table):
     lines = treecv_objective(pipeline, X, y > 0, param_grid=space).explain().split("\n")
     assert "method='treecv', since its steps run with the compiled PegasosClassifier" in lines[0]
     assert steps_in(lines) == [
-        "  prepare__kinds (OneHotEncoder): once, since a column that only test rows have touches "
-        "no weight in training",
-        "  prepare__numbers__functiontransformer (FunctionTransformer): once, since it transforms "
-        "each row for itself",
-        "  prepare__numbers__standardscaler (StandardScaler): running, compiled, by the mean and "
-        "scale of the rows that a model has seen",
+        "  prepare__kinds (OneHotEncoder): fitted once, because a column that only test rows have "
+        "touches no weight",
+        "  prepare__numbers__functiontransformer (FunctionTransformer): stateless, because it "
+        "transforms each row for itself",
+        "  prepare__numbers__standardscaler (StandardScaler): incremental, compiled, by the mean "
+        "and scale of the rows that a model has seen",
     ]
     numbers = X[["size"]].to_numpy()
     running = make_pipeline(MaxAbsScaler(), FunctionTransformer(), PegasosClassifier())
@@ -344,8 +344,8 @@ def test_explain_says_what_happens_to_each_step(table):
         "'maxabsscaler' cannot be done before the folds: MaxAbsScaler learns from the rows."
     ) in lines[0]
     assert steps_in(lines) == [
-        "  maxabsscaler (MaxAbsScaler): running, in Python, by partial_fit on each training phase",
-        "  functiontransformer (FunctionTransformer): running, in Python, on each training phase, "
+        "  maxabsscaler (MaxAbsScaler): incremental, by partial_fit on each training phase",
+        "  functiontransformer (FunctionTransformer): incremental, on each training phase, "
         "since it is stateless",
     ]
     fitted = make_pipeline(SimpleImputer(strategy="median"), StandardScaler(), PegasosClassifier())
@@ -355,16 +355,18 @@ def test_explain_says_what_happens_to_each_step(table):
         "median comes" in lines[0]
     )
     assert steps_in(lines) == [
-        "  simpleimputer (SimpleImputer): by fold, since its median comes from the rows",
-        "  standardscaler (StandardScaler): by fold, since the models are fitted by fold",
+        "  simpleimputer (SimpleImputer): refitted per fold, because its median comes "
+        "from the rows",
+        "  standardscaler (StandardScaler): refitted per fold, because the models are "
+        "fitted by fold",
     ]
     exact = make_pipeline(FunctionTransformer(np.abs), StandardScaler(), Ridge())
     lines = treecv_objective(exact, numbers, y, param_grid={"ridge__alpha": [1.0]}).explain()
     assert steps_in(lines.split("\n")) == [
-        "  functiontransformer (FunctionTransformer): once, since it transforms each row for "
-        "itself",
-        "  standardscaler (StandardScaler): on sums, since the means and scales of each training "
-        "set follow from them",
+        "  functiontransformer (FunctionTransformer): stateless, because it transforms each row "
+        "for itself",
+        "  standardscaler (StandardScaler): fitted per fold from sums, because they give the "
+        "means and scales of each training set",
     ]
 
 

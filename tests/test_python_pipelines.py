@@ -452,11 +452,11 @@ def test_explain_says_what_happens_to_each_step(table):
             ("width", StandardScaler(), ["width"]),
         ]
     )
-    in_python = "running, in Python, by partial_fit on each training phase"
+    in_python = "incremental, by partial_fit on each training phase"
     lines = [
-        "  prepare__kinds (OneHotEncoder): once, since a column that only test rows have touches "
-        "no weight in training",
-        "  prepare__days (OneHotEncoder): once, since it transforms each row for itself",
+        "  prepare__kinds (OneHotEncoder): fitted once, because a column that only test rows have "
+        "touches no weight",
+        "  prepare__days (OneHotEncoder): stateless, because it transforms each row for itself",
         f"  prepare__size (MaxAbsScaler): {in_python}",
         f"  prepare__width (StandardScaler): {in_python}",
     ]

@@ -597,12 +597,12 @@ def test_explain_says_which_step_costs_what():
     model = make_pipeline(FRONTS["median and range"], Ridge())
     lines = treecv_objective(model, X, Y, param_grid={"ridge__alpha": [1.0]}).explain()
     assert [line.strip() for line in lines.splitlines()[1:4]] == [
-        "columntransformer__numbers__simpleimputer (SimpleImputer): on sums, since the median of "
-        "a column is a number for each training set",
-        "columntransformer__numbers__minmaxscaler (MinMaxScaler): on sums, since the range of a "
-        "column is a number for each training set",
-        "columntransformer__kinds (OneHotEncoder): once, as in each fold, since each training set "
-        "has the same categories",
+        "columntransformer__numbers__simpleimputer (SimpleImputer): fitted per fold from sums, "
+        "because the median of a column is a number for each training set",
+        "columntransformer__numbers__minmaxscaler (MinMaxScaler): fitted per fold from sums, "
+        "because the range of a column is a number for each training set",
+        "columntransformer__kinds (OneHotEncoder): fitted once if equal in each fold, because "
+        "each training set has the same categories",
     ]
 
 

@@ -31,7 +31,7 @@ from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.request import sizes_of_scores
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.preprocessing.parts import BY_FIT
+from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
@@ -351,8 +351,8 @@ class Capabilities:
         Whether the models of folds have an average.
     leaves_out_pairs : bool
         Whether models without two folds take little more time.
-    preprocessing : str
-        What transformers may stand before the estimator.
+    preprocessing : ModelsFrom
+        How the models are trained, which decides how transformers before them are evaluated.
     settings : tuple of str
         Which of ``core.settings.OF_ENGINES`` it takes.
     readings : str
@@ -377,7 +377,7 @@ class Capabilities:
     caches_responses: bool = False
     averages_models: bool = False
     leaves_out_pairs: bool = False
-    preprocessing: str = BY_FIT
+    preprocessing: ModelsFrom = ModelsFrom.FIT
     settings: tuple[str, ...] = ()
     readings: str = ""
     with_size: Callable[[Any, int], Any] | None = None

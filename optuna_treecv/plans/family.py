@@ -35,11 +35,9 @@ from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.spread import RowNumbers
 from optuna_treecv.preprocessing.decisions import decisions_for
 from optuna_treecv.preprocessing.decisions import why_not_ahead
-from optuna_treecv.preprocessing.parts import adds_columns
 from optuna_treecv.preprocessing.parts import COMPOSED
-from optuna_treecv.preprocessing.parts import FROM_SUMS
-from optuna_treecv.preprocessing.parts import ON_SUMS
-from optuna_treecv.preprocessing.parts import ONCE
+from optuna_treecv.preprocessing.parts import Kind
+from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.preprocessing.parts import steps_before
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
@@ -255,7 +253,7 @@ class Parts(NamedTuple):
     last: Any
     family: type[Family]
     prefix: str
-    kinds: Mapping[str, str]
+    kinds: Mapping[str, Kind]
 
     @property
     def has_one_form(self) -> bool:
@@ -292,16 +290,16 @@ def split_for_family(
         return foreign.format(type(last).__name__)
     if len(dict(before)) < len(before):  # names of nested Pipelines may be the same
         before = [(f"{name}-{number}", step) for number, (name, step) in enumerate(before)]
-    decisions = decisions_for(Pipeline([*before, ("", last)]), FROM_SUMS)
-    if why := why_not_ahead(decisions, FROM_SUMS, last):
+    decisions = decisions_for(Pipeline([*before, ("", last)]), ModelsFrom.SUMS)
+    if why := why_not_ahead(decisions, ModelsFrom.SUMS, last):
         return why
-    scaler, n_on_sums = None, sum(one.kind == ON_SUMS for one in decisions)
+    scaler, n_on_sums = None, sum(one.kind is Kind.FROM_SUMS for one in decisions)
     if n_on_sums == 1 and type(before[-1][1]) is StandardScaler:
         scaler, n_on_sums = before.pop()[1], 0
         del decisions[-1]
     steps = tuple(step for _, step in before)
     # What these do follows from one row.
-    are_alike = all(one.kind == ONCE and not adds_columns(one.step) for one in decisions)
+    are_alike = all(one.kind is Kind.STATELESS for one in decisions)
     if are_alike and not any(type(step) in COMPOSED for step in steps):
         return Parts(steps, scaler, last, families[type(last)], prefix, {})
     kinds = {one.path: one.kind for one in decisions}

@@ -49,7 +49,7 @@ from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.family import split_for_family
 from optuna_treecv.preprocessing.fitted import Table
 from optuna_treecv.preprocessing.parts import foreign_code
-from optuna_treecv.preprocessing.parts import FROM_SUMS
+from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.preprocessing.parts import NotAheadError
 from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.rows.data import in_given_order
@@ -315,7 +315,7 @@ class SumsPlan(JointPlan):
             falls_back=not request.data.is_remote,
             at_once=True,
             leaves_out_pairs=True,
-            preprocessing=FROM_SUMS,
+            preprocessing=ModelsFrom.SUMS,
         )
 
     @classmethod

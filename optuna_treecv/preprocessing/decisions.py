@@ -1,12 +1,11 @@
-"""Decides for each step of a Pipeline how it is treated, and divides Pipelines by that.
+"""Decides the kind of each transformer of a Pipeline, and divides Pipelines by that.
 
-A step is done once, acts on sums, runs with the models, or is fitted by fold: see ``decide``.
-
-Only the transformers named here are done once, on all rows, before the folds are cut. There are
-two sorts. Those of ``ROWWISE`` transform each row for itself, and so do encoders whose columns are
-given. The others learn from all rows which columns there are, and nothing else: a column that no
-training row of a fold has is zero in all of them, so a linear learner that starts at zero never
-touches its weight, and its fold scores are those of encoding inside each fold.
+Only the transformers named here are evaluated once, on all rows, before the rows are divided into
+folds. Those of ``ROWWISE`` are stateless: they transform each row for itself, and so do encoders
+whose columns are given. The others are fitted once. They learn from all rows which columns there
+are, and nothing else: a column that no training row of a fold has is zero in all of them, so a
+linear learner that starts at zero never touches its weight, and its fold scores are those of
+encoding inside each fold.
 """
 
 from collections.abc import Iterator
@@ -42,24 +41,15 @@ from optuna_treecv.estimators.incremental import check_incremental
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import NAIVE_BAYES
 from optuna_treecv.preprocessing.parts import adds_columns
-from optuna_treecv.preprocessing.parts import ALIKE
-from optuna_treecv.preprocessing.parts import BY_FIT
-from optuna_treecv.preprocessing.parts import BY_FOLD
-from optuna_treecv.preprocessing.parts import BY_KERNEL
-from optuna_treecv.preprocessing.parts import BY_PARTIAL_FIT
-from optuna_treecv.preprocessing.parts import COMPILED
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import fills_categories
-from optuna_treecv.preprocessing.parts import FROM_SUMS
-from optuna_treecv.preprocessing.parts import IN_ROW
 from optuna_treecv.preprocessing.parts import is_passed
 from optuna_treecv.preprocessing.parts import is_running_imputer
+from optuna_treecv.preprocessing.parts import Kind
 from optuna_treecv.preprocessing.parts import leaves_of
-from optuna_treecv.preprocessing.parts import ON_SUMS
-from optuna_treecv.preprocessing.parts import ONCE
+from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.preprocessing.parts import parts_of
 from optuna_treecv.preprocessing.parts import path_to
-from optuna_treecv.preprocessing.parts import PYTHON
 
 #: Transform each row for itself. The tag ``requires_fit=False`` of other transformers says that
 #: they learn nothing, but not that they look at one row at a time.
@@ -116,36 +106,36 @@ class Decision(NamedTuple):
     path : str
         Its name, as in the names of parameters.
     step : transformer
-    kind : str
-        ``ONCE``, ``ALIKE``, ``ON_SUMS``, ``COMPILED``, ``PYTHON`` or ``BY_FOLD``.
+    kind : Kind
     why : str
-        A clause; of steps that run, by what they do so.
+        The reason, after "because"; of incremental transformers the means, after "by".
     """
 
     path: str
     step: Any
-    kind: str
+    kind: Kind
     why: str
 
     def __str__(self) -> str:
-        since = "" if self.kind in (COMPILED, PYTHON) else "since "
-        return f"{self.path} ({type(self.step).__name__}): {self.kind}, {since}{self.why}"
+        is_incremental = self.kind in (Kind.COMPILED, Kind.INCREMENTAL)
+        reason = self.why if is_incremental else f"because {self.why}"
+        return f"{self.path} ({type(self.step).__name__}): {self.kind.value}, {reason}"
 
 
-def decisions_for(pipeline: Pipeline, models: str) -> list[Decision]:
+def decisions_for(pipeline: Pipeline, models: ModelsFrom) -> list[Decision]:
     """Return how the steps before the last one of a Pipeline are treated, in their order.
 
     Parameters
     ----------
     pipeline : Pipeline
-    models : str
-        How the models of its last step are made, as in ``decide``.
+    models : ModelsFrom
+        How the models of its last step are trained.
     """
     *before, (_, last) = pipeline.steps
     return list(_decisions("", Pipeline(before), models, last, ()))
 
 
-def why_not_ahead(decisions: Sequence[Decision], models: str, learner: Any) -> str:
+def why_not_ahead(decisions: Sequence[Decision], models: ModelsFrom, learner: Any) -> str:
     """Return which steps must be fitted by fold, and why; "" if none must.
 
     A step that must only be because of one behind it, such as a scaler before SelectKBest, is
@@ -154,12 +144,11 @@ def why_not_ahead(decisions: Sequence[Decision], models: str, learner: Any) -> s
     Parameters
     ----------
     decisions : sequence of Decision
-    models : str
-        As in ``decide``.
+    models : ModelsFrom
     learner : estimator
     """
-    by_fold = [one for one in decisions if one.kind == BY_FOLD]
-    alone = [one for one in by_fold if decide(one.step, models, learner)[0] == BY_FOLD]
+    by_fold = [one for one in decisions if one.kind is Kind.PER_FOLD]
+    alone = [one for one in by_fold if decide(one.step, models, learner)[0] is Kind.PER_FOLD]
     named = [f"{one.path!r} cannot be done before the folds: {one.why}" for one in alone]
     named = named or [
         f"{one.path!r} cannot be done before the folds: {one.why}" for one in by_fold[-1:]
@@ -168,7 +157,7 @@ def why_not_ahead(decisions: Sequence[Decision], models: str, learner: Any) -> s
 
 
 def _decisions(
-    path: str, step: Any, models: str, learner: Any, behind: tuple[Any, ...]
+    path: str, step: Any, models: ModelsFrom, learner: Any, behind: tuple[Any, ...]
 ) -> Iterator[Decision]:
     """Yield how the parts of a step are treated that hold no others."""
     if is_passed(step):
@@ -177,12 +166,12 @@ def _decisions(
         yield Decision(path, step, *decide(step, models, learner, behind))
         return
     is_row = type(step) is Pipeline
-    if models in (BY_KERNEL, BY_PARTIAL_FIT, FROM_SUMS) and not is_row:
+    if models in (ModelsFrom.KERNEL, ModelsFrom.PARTIAL_FIT, ModelsFrom.SUMS) and not is_row:
         why = f"{type(step).__name__} has transformer_weights" if step.transformer_weights else ""
-        if models == FROM_SUMS and not why and type(step) is ColumnTransformer:
+        if models is ModelsFrom.SUMS and not why and type(step) is ColumnTransformer:
             why = _why_columns_vary(step)
         if why:
-            yield Decision(path, step, BY_FOLD, why)
+            yield Decision(path, step, Kind.PER_FOLD, why)
             return
     parts = parts_of(step)
     for number, (name, part, *_) in enumerate(parts, 1):
@@ -191,60 +180,58 @@ def _decisions(
 
 
 def decide(
-    step: Any, models: str, learner: Any = None, behind: Sequence[Any] = ()
-) -> tuple[str, str]:
+    step: Any, models: ModelsFrom, learner: Any = None, behind: Sequence[Any] = ()
+) -> tuple[Kind, str]:
     """Return how a step before a learner is treated, and why, as in ``Decision``.
 
     Parameters
     ----------
     step : transformer
         It holds no others.
-    models : str
-        How the learner's models are made: ``BY_KERNEL``, ``BY_PARTIAL_FIT``, ``IN_ROW``,
-        ``FROM_SUMS`` or ``BY_FIT``.
+    models : ModelsFrom
     learner : estimator
     behind : sequence of transformers
         The steps between this one and the learner.
     """
-    if models == BY_FIT:
+    if models is ModelsFrom.FIT:
         why = "" if hasattr(step, "partial_fit") else why_not_once(step)
-        return BY_FOLD, why or "the models are fitted by fold"
-    if models == IN_ROW:
-        return PYTHON, _how_it_runs(step)
-    if models == FROM_SUMS:
+        return Kind.PER_FOLD, why or "the models are fitted by fold"
+    if models is ModelsFrom.PARTIAL_FIT_IN_ORDER:
+        return Kind.INCREMENTAL, _how_it_runs(step)
+    if models is ModelsFrom.SUMS:
         return _decide_for_sums(step, learner, behind)
-    if models == BY_PARTIAL_FIT and runs_in_python(step):
-        kind, how = PYTHON, _how_it_runs(step)
+    if models is ModelsFrom.PARTIAL_FIT and runs_in_python(step):
+        kind, how = Kind.INCREMENTAL, _how_it_runs(step)
         why_not = _why_not_trained(step, behind)
     elif type(step) is StandardScaler:
-        kind, how = COMPILED, "by the mean and scale of the rows that a model has seen"
+        kind, how = (Kind.COMPILED, "by the mean and scale of the rows that a model has seen")
         why_not = _why_not_compiled(step, models, learner, behind)
     elif is_running_imputer(step) and isinstance(learner, CompiledEstimator):
-        kind, how = COMPILED, "by the means of the values that a model has seen"
+        kind, how = Kind.COMPILED, "by the means of the values that a model has seen"
         why_not = _why_not_compiled(step, models, learner, behind)
     elif adds_columns(step):
-        kind, how = ONCE, "a column that only test rows have touches no weight in training"
+        kind, how = Kind.FITTED_ONCE, "a column that only test rows have touches no weight"
         why_not = why_not_once(step) or _why_columns_act(learner, behind)
     else:
-        kind, how = ONCE, _EACH_ROW
+        kind, how = Kind.STATELESS, _EACH_ROW
         why_not = why_not_once(step)
-    return (BY_FOLD, why_not) if why_not else (kind, how)
+    return (Kind.PER_FOLD, why_not) if why_not else (kind, how)
 
 
-def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[str, str]:
-    """Return as ``decide``; ``ALIKE`` holds only if each training set agrees with all rows."""
+def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[Kind, str]:
+    """Return as ``decide``; of ``ONCE_IF_EQUAL``, the rows show whether it holds."""
     kind, why_not = type(step), why_not_rowwise(step)
     # Behind an imputer on sums, missing values are still there, and another would note them.
     leaves = [leaf for part in behind for _, leaf in leaves_of("", part)]
     notes = kind is SimpleImputer and any(getattr(one, "add_indicator", False) for one in leaves)
     if acts_on_columns(step) and all(map(acts_on_columns, behind)) and not notes:
         if kind is StandardScaler:
-            return ON_SUMS, "the means and scales of each training set follow from them"
+            return Kind.FROM_SUMS, "they give the means and scales of each training set"
         learnt = step.strategy if kind is SimpleImputer else "range"
-        return ON_SUMS, f"the {learnt} of a column is a number for each training set"
+        return Kind.FROM_SUMS, f"the {learnt} of a column is a number for each training set"
     if why_not and acts_on_columns(step) and kind is not SimpleImputer:
         other = next(part for part in behind if not acts_on_columns(part))
-        return BY_FOLD, (
+        return Kind.PER_FOLD, (
             f"its numbers differ between folds, and {type(other).__name__} behind it works on them"
         )
     if why_not and kind is SimpleImputer:
@@ -253,12 +240,12 @@ def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[st
             if behind and fills_categories(step, behind[0])
             else ""
         )
-        return ALIKE, f"what it fills in is the same in each training set{or_else}"
+        return Kind.ONCE_IF_EQUAL, f"each training set gives the same value{or_else}"
     if why_not and kind is OneHotEncoder:
         if not behind and not why_not_once(step) and ignores_zero_columns(learner):
-            return ONCE, "a category that no training row has gets no coefficient"
-        return ALIKE, "each training set has the same categories"
-    return (BY_FOLD, why_not) if why_not else (ONCE, _EACH_ROW)
+            return Kind.FITTED_ONCE, "a category that no training row has gets no coefficient"
+        return Kind.ONCE_IF_EQUAL, "each training set has the same categories"
+    return (Kind.PER_FOLD, why_not) if why_not else (Kind.STATELESS, _EACH_ROW)
 
 
 def acts_on_columns(step: Any) -> bool:
@@ -324,7 +311,7 @@ def _why_not_trained(step: Any, behind: Sequence[Any]) -> str:
 
 
 def _why_not_compiled(
-    step: Any, models: str, learner: CompiledEstimator, behind: Sequence[Any]
+    step: Any, models: ModelsFrom, learner: CompiledEstimator, behind: Sequence[Any]
 ) -> str:
     """Return why a kernel cannot run a scaler, or an imputer by means, a clause."""
     is_scaler, can_stand = type(step) is StandardScaler, not behind
@@ -333,12 +320,12 @@ def _why_not_compiled(
             return "its add_indicator looks at all rows"
         if not _fills_nan(step):
             return f"it takes {step.missing_values!r} for a missing value, and not NaN"
-        runs_behind = models == BY_PARTIAL_FIT and all(map(_only_runs, behind))
+        runs_behind = models is ModelsFrom.PARTIAL_FIT and all(map(_only_runs, behind))
         can_stand = runs_behind or [type(part) for part in behind] in ([], [StandardScaler])
     if not can_stand:
         changing = "scales change" if is_scaler else "means change"
         return f"its {changing} with the rows seen, and a later step would be done once"
-    if models == BY_PARTIAL_FIT:
+    if models is ModelsFrom.PARTIAL_FIT:
         return "its means run in the kernels alone, and other steps run in Python"
     if learner.settles_on_rows:
         rows = "scaled rows" if is_scaler else "rows"
@@ -450,7 +437,7 @@ class DividedPipeline(NamedTuple):
 
     pipeline: Pipeline
     before: Pipeline
-    kinds: dict[str, str]
+    kinds: dict[str, Kind]
     last: Any
     prefix: str
     is_compiled: bool
@@ -475,7 +462,7 @@ def split(estimator: Any) -> DividedPipeline | str:
         return ""
     if not isinstance(estimator.steps[-1][1], CompiledEstimator):
         return split_in_python(estimator)
-    by_kernel = _split(estimator, BY_KERNEL)
+    by_kernel = _split(estimator, ModelsFrom.KERNEL)
     if isinstance(by_kernel, DividedPipeline):
         return by_kernel
     in_python = split_in_python(estimator, by_kernel)
@@ -492,10 +479,10 @@ def split_in_python(pipeline: Pipeline, why_python: str = "") -> DividedPipeline
     last = pipeline.steps[-1][1]
     if is_incremental(pipeline) or not hasattr(last, "partial_fit") or not is_incremental(last):
         return ""
-    return _split(pipeline, BY_PARTIAL_FIT, why_python)
+    return _split(pipeline, ModelsFrom.PARTIAL_FIT, why_python)
 
 
-def _split(pipeline: Pipeline, models: str, why_python: str = "") -> DividedPipeline | str:
+def _split(pipeline: Pipeline, models: ModelsFrom, why_python: str = "") -> DividedPipeline | str:
     *before, (name, last) = pipeline.steps
     decisions = decisions_for(pipeline, models)
     if why := why_not_ahead(decisions, models, last):
@@ -504,7 +491,7 @@ def _split(pipeline: Pipeline, models: str, why_python: str = "") -> DividedPipe
     steps.steps, steps.memory = before, None
     kinds = {one.path: one.kind for one in decisions}
     return DividedPipeline(
-        pipeline, steps, kinds, last, f"{name}__", models == BY_KERNEL, why_python
+        pipeline, steps, kinds, last, f"{name}__", models is ModelsFrom.KERNEL, why_python
     )
 
 

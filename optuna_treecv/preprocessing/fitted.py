@@ -45,6 +45,7 @@ from optuna_treecv.preprocessing.decisions import ignores_zero_columns
 from optuna_treecv.preprocessing.parts import adds_columns
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import is_running_imputer
+from optuna_treecv.preprocessing.parts import Kind
 from optuna_treecv.preprocessing.parts import leaves_of
 from optuna_treecv.preprocessing.parts import naming_step
 from optuna_treecv.preprocessing.parts import NotAheadError
@@ -425,7 +426,7 @@ class Table:
     def __init__(
         self,
         steps: Pipeline,
-        kinds: Mapping[str, str],
+        kinds: Mapping[str, Kind],
         X: Any,
         y: Any,
         cuts: Sequence[Cut],

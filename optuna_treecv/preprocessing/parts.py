@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextlib import nullcontext
 from contextlib import suppress
+from enum import Enum
 from functools import partial
 from textwrap import shorten
 from typing import Any
@@ -22,20 +23,27 @@ from sklearn.utils import _safe_indexing
 
 from optuna_treecv.rows.checks import naming_entries
 
-# How a transformer is treated.
-ONCE = "once"
-ALIKE = "once, as in each fold"
-ON_SUMS = "on sums"
-COMPILED = "running, compiled"
-PYTHON = "running, in Python"
-BY_FOLD = "by fold"
 
-# How the models behind the steps are made.
-BY_KERNEL = "by a kernel, which may run steps too"
-BY_PARTIAL_FIT = "by partial_fit, behind steps that are done once or run in Python"
-IN_ROW = "by partial_fit, as all steps before them are, one after the other"
-FROM_SUMS = "from sums over rows"
-BY_FIT = "by fit, on the training rows of each fold"
+class Kind(Enum):
+    """How a transformer before a model is evaluated."""
+
+    STATELESS = "stateless"
+    FITTED_ONCE = "fitted once"
+    ONCE_IF_EQUAL = "fitted once if equal in each fold"
+    FROM_SUMS = "fitted per fold from sums"
+    COMPILED = "incremental, compiled"
+    INCREMENTAL = "incremental"
+    PER_FOLD = "refitted per fold"
+
+
+class ModelsFrom(Enum):
+    """How the models behind the transformers are trained, which decides their kinds."""
+
+    KERNEL = "by a kernel, which may run transformers too"
+    PARTIAL_FIT = "by partial_fit, behind transformers that are fitted once or incremental"
+    PARTIAL_FIT_IN_ORDER = "by partial_fit, as all steps before them, one after the other"
+    SUMS = "from sums over rows"
+    FIT = "by fit, on the training rows of each fold"
 
 
 def fills_categories(imputer: Any, encoder: Any) -> bool:

@@ -30,17 +30,14 @@ from sklearn.utils.validation import _num_samples
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv.numerics.spread import is_rounding
-from optuna_treecv.preprocessing.parts import ALIKE
-from optuna_treecv.preprocessing.parts import COMPILED
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import fills_categories
 from optuna_treecv.preprocessing.parts import is_running_imputer
+from optuna_treecv.preprocessing.parts import Kind
 from optuna_treecv.preprocessing.parts import leaves_of
 from optuna_treecv.preprocessing.parts import NotAheadError
-from optuna_treecv.preprocessing.parts import ON_SUMS
 from optuna_treecv.preprocessing.parts import parts_of
 from optuna_treecv.preprocessing.parts import path_to
-from optuna_treecv.preprocessing.parts import PYTHON
 from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import naming_entries
@@ -408,7 +405,7 @@ def _missing(imputer: SimpleImputer, X: Any) -> np.ndarray:
     return np.asarray(indicator.fit_transform(X))
 
 
-def with_placeholders(path: str, step: Any, kinds: Mapping[str, str]) -> Any:
+def with_placeholders(path: str, step: Any, kinds: Mapping[str, Kind]) -> Any:
     """Return a step, not fitted, with a placeholder for each running step.
 
     Parameters
@@ -431,11 +428,13 @@ def with_placeholders(path: str, step: Any, kinds: Mapping[str, str]) -> Any:
         setattr(copied, COMPOSED[type(step)], parts)
         return copied
     kind = kinds.get(path)
-    if kind in (ALIKE, ON_SUMS):
-        return TablePlaceholder(step, kind == ON_SUMS)
-    if type(step) is SimpleImputer and (kind == COMPILED or not step.keep_empty_features):
+    if kind in (Kind.ONCE_IF_EQUAL, Kind.FROM_SUMS):
+        return TablePlaceholder(step, kind is Kind.FROM_SUMS)
+    if type(step) is SimpleImputer and (kind is Kind.COMPILED or not step.keep_empty_features):
         return ImputerPlaceholder(step)
-    return Placeholder(step, kind == PYTHON) if kind in (COMPILED, PYTHON) else step
+    if kind in (Kind.COMPILED, Kind.INCREMENTAL):
+        return Placeholder(step, kind is Kind.INCREMENTAL)
+    return step
 
 
 def _with_words(parts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

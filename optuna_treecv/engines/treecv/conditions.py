@@ -33,17 +33,14 @@ from optuna_treecv.estimators.incremental import refused_setting
 from optuna_treecv.estimators.incremental import trained_parts
 from optuna_treecv.estimators.incremental import why_fit_differs
 from optuna_treecv.preprocessing.decisions import compiled_part
-from optuna_treecv.preprocessing.decisions import decisions_for
 from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import has_branches
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.preprocessing.decisions import split_in_python
 from optuna_treecv.preprocessing.decisions import why_rows_age
 from optuna_treecv.preprocessing.fitted import FittedSteps
-from optuna_treecv.preprocessing.parts import ALIKE
-from optuna_treecv.preprocessing.parts import COMPILED
-from optuna_treecv.preprocessing.parts import IN_ROW
-from optuna_treecv.preprocessing.parts import ONCE
+from optuna_treecv.preprocessing.parts import Kind
+from optuna_treecv.preprocessing.parts import leaves_of
 from optuna_treecv.preprocessing.placeholders import with_placeholders
 from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.checks import is_integer
@@ -122,12 +119,11 @@ def why_not_in_time(request: Request) -> str:
             "it in the order of time"
         )
     if isinstance(estimator, Pipeline):
-        for step in decisions_for(estimator, IN_ROW):
-            if step.kind not in (ONCE, ALIKE):
-                return (
-                    f"a chain fits {name_of(step.step)} to the rows up to each time, and fit to "
-                    "all training rows before the model"
-                )
+        for _, step in leaves_of("", Pipeline(estimator.steps[:-1])):
+            return (
+                f"a chain fits {name_of(step)} to the rows up to each time, and fit to all "
+                "training rows before the model"
+            )
     return ""
 
 
@@ -265,7 +261,7 @@ def _why_in_memory(request: Request, n_epochs: int) -> str:
     if n_epochs > 1:
         return "several epochs read rows again in any order"
     parts, X = split(request.estimator), request.data.X
-    if not isinstance(parts, str) and not {*parts.kinds.values()} <= {COMPILED}:
+    if not isinstance(parts, str) and not {*parts.kinds.values()} <= {Kind.COMPILED}:
         return "its steps are done for all rows at once"
     are_numbers = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
     if compiled_part(request.estimator) is None and not are_numbers:

@@ -73,9 +73,7 @@ from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import why_fit_differs
 from optuna_treecv.preprocessing.decisions import compiled_part
-from optuna_treecv.preprocessing.parts import BY_KERNEL
-from optuna_treecv.preprocessing.parts import BY_PARTIAL_FIT
-from optuna_treecv.preprocessing.parts import IN_ROW
+from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
@@ -131,18 +129,18 @@ class TrainedPlan(Plan):
         estimator = request.estimator
         front = self.front = front_of(request)
         n_epochs = n_epochs_of(request, self.name)
-        preprocessing = IN_ROW
+        trained = ModelsFrom.PARTIAL_FIT_IN_ORDER
         self.layout, self.steps_name = layout_for(estimator), b""
         if not isinstance(front, str):
             self.layout, self.steps_name = front.layout, front.name
-            preprocessing = BY_KERNEL if front.steps.is_compiled else BY_PARTIAL_FIT
+            trained = ModelsFrom.KERNEL if front.steps.is_compiled else ModelsFrom.PARTIAL_FIT
         self.reason = _why(request)
         self.capabilities = Capabilities(
             free_parameters=free_parameters_of(request),
             is_incremental=True,
             n_epochs=n_epochs,
             needs_memory=_why_in_memory(request, n_epochs),
-            preprocessing=preprocessing,
+            preprocessing=trained,
         )
         self.capabilities = replace(self.capabilities, **capabilities)
 
