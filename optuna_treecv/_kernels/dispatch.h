@@ -31,6 +31,8 @@
 /* Code that a loop seldom runs is marked `seldom` and stays a function: the loop is faster, and compiles sooner. */
 #if defined(__GNUC__)
 #define INLINED inline __attribute__((always_inline))
+// What several files use, Cython declares inline, which contradicts it.
+#pragma GCC diagnostic ignored "-Wattributes"
 #define SELDOM __attribute__((noinline))
 #define PREFETCH(address) __builtin_prefetch(address)
 #define PREFETCH_FAR(address) __builtin_prefetch(address, 0, 2) /* into the second-level cache */

@@ -519,10 +519,9 @@ class CrossValidation:
 
         def make() -> PreparedRows:
             began, data = perf_counter(), self.data
-            if transform is not None and not data.is_remote:  # there, all steps run
-                data = data.with_rows(transform(data.X))
-            begins = repeat.cut.begins() if data.is_remote else None
-            rows = data.prepare(layout, repeat.cut.order, begins)
+            if transform is not None:
+                data = data.transformed(transform)
+            rows = data.prepare(layout, repeat.cut.order, repeat.cut.begins)
             if self.shared.cache is not None and are_named:
                 # Digesting the rows is part of preparing them.
                 self.names_of(layout, rows, repeat.number, name or b"")

@@ -208,11 +208,7 @@ class Request:
         ``fit`` reads more rows into memory than ``max_memory`` allows.
         """
         data = self.data
-        if data.is_remote:
-            raise ValueError(
-                f"refit must be False for {name_of(candidate)}, whose fit needs all rows in the "
-                "memory of this process, which they are not."
-            )
+        data.require_local(f"fit of {name_of(candidate)}", "; use refit=False instead")
         if data.is_large:
             warn_caller(
                 f"max_memory does not limit the final fit: fit of {name_of(candidate)} takes all "

@@ -3,6 +3,7 @@
 The prepared order is that of the tree, so kernels read memory forwards.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -317,9 +318,11 @@ class Data:
         self.__dict__.update(state)
         self._stamp = stamp_of(_numbers_of(self.X))  # mapped rows become an array in memory
 
-    def with_rows(self, X: Any) -> "Data":
-        """Return data of other rows with the same targets and weights."""
-        data = Data(X, room=self.room)
+    def transformed(self, transform: Callable[[Any], Any]) -> "Data":
+        """Return data of transformed rows; remote rows are transformed as they are trained on."""
+        if self.is_remote:
+            return self
+        data = Data(transform(self.X), room=self.room)
         data.y, data.y_given, data._classes = self.y, self.y_given, self._classes
         data._codes = self._codes
         data.weights, data.score_weights = self.weights, self.score_weights
@@ -343,8 +346,16 @@ class Data:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the rows lie elsewhere."""
+        """Whether the rows are remote."""
         return isinstance(self.X, RemoteRows)
+
+    def require_local(self, purpose: str, instead: str = "") -> None:
+        """Raise a ValueError if the rows are remote."""
+        if self.is_remote:
+            raise ValueError(
+                f"X must be in the memory of this process for {purpose}, got "
+                f"{type(self.X).__name__}{instead}."
+            )
 
     def without_X(self) -> "Data":
         """Return the same data without the rows."""
@@ -367,15 +378,15 @@ class Data:
         return self.prepare(layout, order)
 
     def _place(
-        self, layout: RowLayout, order: np.ndarray, begins: np.ndarray | None
+        self, layout: RowLayout, order: np.ndarray, begins: Callable[[], np.ndarray] | None
     ) -> tuple[RemoteBlocks, PreparedRows]:
-        """Return blocks of the rows in ``order`` where they lie, and the first row as given."""
+        """Return remote blocks of the rows in ``order``, and the first row as given."""
         assert begins is not None
         if layout.target == "class":
             self.classes()  # those of all rows
         zero = np.zeros(1, np.uint32)
         first = self.some(zero).prepare_with(layout, self.X[:1], zero)
-        bounds = block_bounds(begins, self.n_rows, self.X.n_blocks)
+        bounds = block_bounds(begins(), self.n_rows, self.X.n_blocks)
 
         bare = self.without_X()  # so that blocks go as soon as the rows do
 
@@ -387,12 +398,12 @@ class Data:
         return self.X.place(order, bounds, prepare, name), first
 
     def prepare(
-        self, layout: RowLayout, order: np.ndarray, begins: np.ndarray | None = None
+        self, layout: RowLayout, order: np.ndarray, begins: Callable[[], np.ndarray] | None = None
     ) -> PreparedRows:
         """Return the rows in ``order``, in the layout that a learner needs.
 
-        Rows that lie elsewhere stay there, in blocks of about equal size. ``begins`` are the first
-        rows of folds, and the number of rows.
+        Remote rows stay where they are, in blocks of about equal size. ``begins`` returns the
+        first rows of folds, and the number of rows.
         """
         classes, file, first = None, None, None
         y = targets = None

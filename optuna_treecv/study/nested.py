@@ -244,11 +244,7 @@ def _check_folds(run: Run) -> None:
     request = run.request
     cut = request.cross_validation.repeats[0].cut
     tested = request.cross_validation.tested(run.method_name)
-    if request.data.is_remote:
-        raise ValueError(
-            "X must be in the memory of this process for nested cross-validation, got "
-            f"{type(request.data.X).__name__}."
-        )
+    request.data.require_local("nested cross-validation")
     if request.is_pooled:
         raise ValueError(
             "scoring must be a score of each fold for nested cross-validation, got the pooled "

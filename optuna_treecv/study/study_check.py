@@ -257,13 +257,14 @@ def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report:
     if isinstance(pruner, optuna.pruners.NopPruner):
         return None
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
-    is_growing = run.plan.capabilities.early_reports == "trees"
+    early = run.plan.capabilities.early_reports
     searched = {name.rpartition("__")[2] for name in run.request.cross_validation.search.ends}
-    if is_growing and searched and not is_paired:  # a function may make others that do not grow
+    if (
+        early == "trees" and searched and not is_paired
+    ):  # a function may make others that do not grow
         return "trees"
     in_one_pass = run.plan.n_epochs <= 1 and "n_epochs" not in searched
-    in_one_pass &= not run.request.data.is_remote
-    if run.plan.name == "treecv" and in_one_pass and run.request.has_row_scores:
+    if early == "rows" and in_one_pass and run.request.has_row_scores:
         return "blocks" if is_paired else "progressive"
     return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
 

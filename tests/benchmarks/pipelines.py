@@ -164,7 +164,7 @@ def beside(runs: int) -> None:
                     with patch("optuna_treecv.preprocessing.fitted._MOST_DENSE", most):
                         front = FittedSteps(split(make_pipeline(before, estimator)), X)
                     layout = front.layout_for(make_pipeline(before, estimator))
-                    rows = Data(X, y).with_rows(front.transform(X)).prepare(layout, order)
+                    rows = Data(X, y).transformed(front.transform).prepare(layout, order)
                     learners = [estimator.make_learner(rows, 0, front) for _ in range(n_lanes)]
                     trainer: Any = learners[0] if n_lanes == 1 else Lanes(learners)
                     plan, out = Partition(n_rows, 10), np.empty((n_lanes * n_rows, 1))
