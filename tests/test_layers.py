@@ -29,6 +29,7 @@ BELOW = {
     "preprocessing",
     "rows",
     "scoring",
+    "types",
 }
 # The folders (and files outside of folders) that each one may import besides itself. Each engine
 # is a folder of its own, which imports no other one.
@@ -55,12 +56,13 @@ ALLOWED = {
     "core": BELOW - {"core", "plans"} | {"dask"},
     "moved": set(),
     "caching": {"estimators", "rows", "scoring", "storage", "_kernels"},
-    "scoring": {"estimators", "rows"},
+    "scoring": {"estimators", "rows", "types"},
     "preprocessing": {"estimators", "numerics", "rows", "_kernels"},
     "estimators": {"numerics", "rows", "_kernels"},
     "numerics": {"rows"},
     "rows": {"_kernels"},
     "storage": set(),
+    "types": set(),
     "_kernels": set(),
 }
 # The folders and files that may import a library.

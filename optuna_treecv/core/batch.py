@@ -8,8 +8,6 @@ from datetime import datetime
 from datetime import UTC
 from time import perf_counter
 
-import numpy as np
-
 from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.caching.keys import Key
@@ -22,6 +20,7 @@ from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.run import Precomputed
 from optuna_treecv.core.run import Run
+from optuna_treecv.types import Array
 
 
 def evaluate_batch(runs: Iterable[Run], are_leased: bool = False) -> bool:
@@ -107,7 +106,7 @@ def _take(run: Run, repeat: Repeat, one: Precomputed, event: Event) -> None:
 
 def _lent(
     run: Run, repeat: Repeat, one: Precomputed, since: datetime
-) -> Iterator[tuple[Key, np.ndarray, float]]:
+) -> Iterator[tuple[Key, Array, float]]:
     """Yield what other processes wait for; its negative count says that no trial has counted.
 
     The first trial that is recorded in the store counts the row updates.

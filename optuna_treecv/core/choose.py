@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -46,15 +45,19 @@ from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import scores_rows
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Features
+from optuna_treecv.types import Opaque
 
 
 def request_for(
     cross_validation: CrossValidation,
-    estimator: Any,
+    estimator: Estimator,
     n_epochs: int | None = None,
     *,
     searched: Collection[str] = (),
-    **wants: Any,
+    **wants: Opaque,
 ) -> Request:
     """Return a request; the rows are divided for it if they were not.
 
@@ -289,7 +292,7 @@ def check_scores_rows(request: Request) -> None:
 
 def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) -> None:
     """Refuse a scorer of scikit-learn whose positive label is none of two classes."""
-    score: Any = getattr(scorer, "score", None)
+    score: Opaque = getattr(scorer, "score", None)
     function = getattr(score, "_score_func", None)
     if function is None or request.classes is None or len(request.classes) != 2:
         return
@@ -365,7 +368,9 @@ def _why_too_small(metric: Metric, request: Request) -> str:
     return ""
 
 
-def _remedies(scoring: Scorer, estimator: Any, n_rows: int, codes: np.ndarray | None) -> list[str]:
+def _remedies(
+    scoring: Scorer, estimator: Estimator, n_rows: int, codes: Array | None
+) -> list[str]:
     """Return the scoring that does not depend on the folds, and the largest number of folds."""
     remedies = [f"scoring=pooled({scoring.name!r})"] if scoring.is_registered else []
     if is_classifier(estimator):
@@ -384,7 +389,7 @@ def _remedies(scoring: Scorer, estimator: Any, n_rows: int, codes: np.ndarray | 
     return remedies or ["a loss"]
 
 
-def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | None:
+def baseline(metric: Metric, estimator: Estimator, data: Data) -> tuple[float, str] | None:
     """Return the score of a constant prediction on all rows, and in words what is predicted.
 
     None if there is no such score: for estimators without targets, for "hinge", for scorers that
@@ -426,7 +431,7 @@ def baseline(metric: Metric, estimator: Any, data: Data) -> tuple[float, str] | 
     return (score, what) if np.isfinite(score) else None
 
 
-def _loss_of_classes(loss: Loss, dummy: Any, data: Data) -> float:
+def _loss_of_classes(loss: Loss, dummy: Estimator, data: Data) -> float:
     """Return the loss on all rows from their weights by class, which takes few milliseconds."""
     codes, every = data.codes(), np.arange(len(data.classes()))
     fitted, tested = (
@@ -438,7 +443,7 @@ def _loss_of_classes(loss: Loss, dummy: Any, data: Data) -> float:
     return float(np.average(losses, weights=tested))
 
 
-def _score(scoring: Loss | Scorer, dummy: Any, data: Data) -> float:
+def _score(scoring: Loss | Scorer, dummy: Estimator, data: Data) -> float:
     nothing, weights = np.zeros((data.n_rows, 1)), data.score_weights
     dummy.fit(nothing, data.y, sample_weight=data.weights)
     if isinstance(scoring, Scorer):
@@ -454,7 +459,7 @@ _MOST_SCALES = 100
 _SAMPLE, _RUN = 10_000, 50
 
 
-def why_scales_mislead(estimator: Any, X: Any) -> str:
+def why_scales_mislead(estimator: Estimator, X: Features) -> str:
     """Return what is wrong with the scales of dense columns for a learner without steps before it.
 
     The ranges are those of a sample of the rows. Sparse rows and texts are not looked at.
@@ -485,7 +490,7 @@ def why_scales_mislead(estimator: Any, X: Any) -> str:
     )
 
 
-def why_not_finite(estimator: Any, mean: float, n_diverged: int) -> str:
+def why_not_finite(estimator: Estimator, mean: float, n_diverged: int) -> str:
     """Return the reason of a mean score that is not finite, a sentence; "" if it is finite."""
     if np.isfinite(mean):
         return ""
@@ -496,7 +501,7 @@ def why_not_finite(estimator: Any, mean: float, n_diverged: int) -> str:
     return f"the mean score is {mean}; CVResult.test_score shows which folds have no finite score."
 
 
-def has_fewer_of_a_class(cut: Cut, n: int, codes: np.ndarray) -> bool:
+def has_fewer_of_a_class(cut: Cut, n: int, codes: Array) -> bool:
     """Return whether some chunk tests fewer than ``n`` rows of some class.
 
     Parameters

@@ -12,8 +12,8 @@ from functools import cached_property
 import sys
 from threading import Lock
 from time import perf_counter
-from typing import Any
 from typing import Literal
+from typing import Self
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -57,6 +57,12 @@ from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.metrics import Scoring
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Features
+from optuna_treecv.types import Opaque
+from optuna_treecv.types import ParameterValue
+from optuna_treecv.types import Targets
 
 T = TypeVar("T")
 
@@ -80,8 +86,8 @@ class Search:
         Whether fits go on where a fold has failed, to raise ``FoldsFailed`` in the end.
     """
 
-    ends: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    ends: Mapping[str, tuple[ParameterValue, ...]] = field(default_factory=dict)
+    grid: Mapping[str, tuple[ParameterValue, ...]] = field(default_factory=dict)
     keep_outputs: Literal["auto", "all", False] = False
     tries_all_folds: bool = False
 
@@ -113,16 +119,16 @@ class _Found:
     undivided: Settings | None
     repeats: list[Repeat] = field(default_factory=list)
     seconds: float = 0.0
-    facts: dict[Hashable, Any] = field(default_factory=dict)
+    facts: dict[Hashable, Opaque] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
     name_of_metadata: list[bytes | None] = field(default_factory=list)
     metadata: Metadata | None = None
     prepared: dict[RowLayout, PreparedRows] = field(default_factory=dict)
-    further: MutableMapping[Any, PreparedRows] = field(default_factory=WeakValueDictionary)
-    last: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)
+    further: MutableMapping[Hashable, PreparedRows] = field(default_factory=WeakValueDictionary)
+    last: dict[str, tuple[Hashable, Opaque]] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Prepared rows are larger than what they are made from, so they are made again. Metadata
         # is compared by identity, which pickling does not keep for all objects.
         found = self.undivided, self.repeats, self.seconds, self.facts, self.topics
@@ -159,7 +165,7 @@ class CrossValidation:
     settings: Settings
     search: Search
     asks_for_passes: bool
-    groups: np.ndarray | None
+    groups: Array | None
     shared: SharedBetweenRuns
     unused: UnusedWarnings
     steps: Steps
@@ -171,15 +177,15 @@ class CrossValidation:
     @classmethod
     def of(
         cls,
-        X: Any,
-        y: Any,
+        X: Features,
+        y: Targets,
         settings: Settings,
-        estimator: Any = None,
+        estimator: Estimator = None,
         cache: AnyCache | None = None,
         with_others: bool = False,
         search: Search = Search(),
         topics: set[str] | None = None,
-    ) -> "CrossValidation":
+    ) -> Self:
         """Return a cross-validation of rows as given.
 
         Parameters
@@ -236,7 +242,7 @@ class CrossValidation:
             cross_validation.divide_for(estimator)
         return cross_validation
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Opaque]) -> None:
         if "_found" not in state:  # of a version before this one was frozen
             is_divided = bool(state["repeats"])
             state["_found"] = _Found(
@@ -251,11 +257,11 @@ class CrossValidation:
             state["search"] = Search(*(state[name] for name in names))
         self.__dict__.update(state)
 
-    def with_report(self, report: Report) -> "CrossValidation":
+    def with_report(self, report: Report) -> Self:
         """Return the same with this kind of reports."""
         return self._copy([one.cut for one in self.repeats], replace(self.settings, report=report))
 
-    def trying_all_folds(self) -> "CrossValidation":
+    def trying_all_folds(self) -> Self:
         """Return the same, in which fits go on where a fold has failed."""
         return replace(self, search=replace(self.search, tries_all_folds=True))
 
@@ -274,7 +280,7 @@ class CrossValidation:
         """The number of columns of y."""
         return count_targets(self.data.y)
 
-    def metadata_for(self, estimator: Any) -> Metadata:
+    def metadata_for(self, estimator: Estimator) -> Metadata:
         """Return what an estimator and its scores get besides X and y.
 
         It is the same for all estimators of an evaluation. The rows must have been cut.
@@ -324,7 +330,7 @@ class CrossValidation:
                 kept[kind] = name, make()
             return kept[kind][1]
 
-    def divide_for(self, estimator: Any) -> None:
+    def divide_for(self, estimator: Estimator) -> None:
         """Divide the rows, unless that is done, for estimators of the given kind."""
         found = self._found
         with found.lock:
@@ -336,7 +342,7 @@ class CrossValidation:
             found.undivided = None  # cv and groups are not needed again
             found.seconds += perf_counter() - began
 
-    def divided_as(self, cuts: Sequence[Cut]) -> "CrossValidation":
+    def divided_as(self, cuts: Sequence[Cut]) -> Self:
         """Return a cross-validation that divides the same rows in another way, in the same order.
 
         Prepared rows and the cache are shared. Nothing is reported, and no outputs are kept.
@@ -348,7 +354,7 @@ class CrossValidation:
             steps=Steps(self.data.X, self.data.y, self.shared.memory),
         )
 
-    def _copy(self, cuts: Sequence[Cut], settings: Settings, **others: Any) -> "CrossValidation":
+    def _copy(self, cuts: Sequence[Cut], settings: Settings, **others: Opaque) -> Self:
         """Return a cross-validation of the same rows, prepared once for both."""
         found = replace(self._found, facts={}, further=WeakValueDictionary())
         other = replace(self, settings=settings, _found=found, **others)
@@ -392,7 +398,7 @@ class CrossValidation:
         return all(one.cut.n_tested == one.cut.n_folds for one in self.repeats)
 
     @cached_property
-    def output_type(self) -> np.dtype[Any]:
+    def output_type(self) -> np.dtype[np.float32 | np.float64]:
         """The type of predicted numbers that outlive their evaluation.
 
         float32 rounds too much where numbers are far from 0 beside their spread, as times are.
@@ -432,7 +438,7 @@ class CrossValidation:
 
         return self.fact(("fewest trained", of_classes), count)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return what is evaluated, in words and numbers."""
         return {
             "cv": self._cv_in_words,
@@ -484,7 +490,7 @@ class CrossValidation:
             parts += [encode(cut.n_folds), *map(encode, cut.arrays())]
         return digest(*parts).hex()[:16]
 
-    def _content(self, y: Any) -> bytes | None:
+    def _content(self, y: Targets) -> bytes | None:
         """Return the digest of all rows as given with some form of y; X is read once."""
         of_X = self.fact("digest of X", lambda: data_digest(self.data.X))
         of_y = data_digest(y)
@@ -494,7 +500,7 @@ class CrossValidation:
         self,
         layout: RowLayout,
         repeat: Repeat | None = None,
-        transform: Callable[[Any], Any] | None = None,
+        transform: Callable[[Features], Features] | None = None,
         name: bytes | None = b"",
         are_named: bool = False,
     ) -> PreparedRows:
@@ -575,7 +581,7 @@ class CrossValidation:
 Task = CrossValidation
 
 
-def on_cluster(X: Any, y: Any) -> tuple[Any, Any]:
+def on_cluster(X: Features, y: Targets) -> tuple[Features, Targets]:
     """Return rows of Dask as they lie on a cluster, if there is a current client of one."""
     distributed = sys.modules.get("distributed")
     if distributed is None or not is_dask(X):

@@ -16,11 +16,8 @@ from copy import copy
 from dataclasses import dataclass
 from operator import add
 from types import MappingProxyType
-from typing import Any
 from typing import Literal
 from typing import NamedTuple
-
-import numpy as np
 
 from optuna_treecv.caching.caches import AnyCache
 from optuna_treecv.caching.caches import ArrayThenCount
@@ -30,11 +27,15 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.request import sizes_of_scores
+from optuna_treecv.core.result import Curve
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Opaque
 
 
 class RowProgress(NamedTuple):
@@ -117,9 +118,9 @@ class TestedFolds(NamedTuple):
     n_needed: int
     predictions: TestedRows | None = None
     scores: FoldScores | None = None
-    called: Callable[[Node], Mapping[int, np.ndarray]] | None = None
-    pooled: np.ndarray | None = None
-    record: ArrayThenCount | np.ndarray | None = None
+    called: Callable[[Node], Mapping[int, Array]] | None = None
+    pooled: Array | None = None
+    record: ArrayThenCount | Array | None = None
     seconds: float | None = None
     n_uncounted: int = 0
 
@@ -137,9 +138,9 @@ class FoldModels(NamedTuple):
     """
 
     candidate: int
-    total: np.ndarray
+    total: Array
     n_models: int
-    as_estimator: Callable[[np.ndarray], Any]
+    as_estimator: Callable[[Array], Estimator]
 
 
 class Failed(Exception):
@@ -192,7 +193,7 @@ class ResultSpec(NamedTuple):
 
     key: Key
     cache: AnyCache
-    read: Callable[[np.ndarray], TestedFolds] | None = None
+    read: Callable[[Array], TestedFolds] | None = None
     is_optional: bool = False
 
 
@@ -221,7 +222,7 @@ class Results(NamedTuple):
     group: bytes = b""
     specs: Mapping[int, ResultSpec] = MappingProxyType({})
     n_bytes: int = 0
-    bound: Any = None
+    bound: Opaque = None
 
 
 class Watch:
@@ -237,7 +238,7 @@ class Watch:
 
     takes_rows = False
 
-    def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
+    def losers(self, step: int, scores: Sequence[RowScores], rows: "slice[int]") -> list[int]:
         """Return the numbers of the candidates that are pruned by their scores on some rows."""
         return []
 
@@ -287,7 +288,7 @@ class Sink:
 
     cost: Cost
     comes_again: bool
-    set_curve: Callable[[Any], None]
+    set_curve: Callable[[Curve], None]
     take: Callable[[TestedFolds], None]
 
 
@@ -314,7 +315,7 @@ class Work(NamedTuple):
     repeat: Repeat
     folds: Sequence[int]
     watch: Watch | None
-    bound: Sequence[Any]
+    bound: Sequence[Opaque]
 
 
 @dataclass(frozen=True)
@@ -380,8 +381,8 @@ class Capabilities:
     preprocessing: ModelsFrom = ModelsFrom.FIT
     settings: tuple[str, ...] = ()
     readings: str = ""
-    with_size: Callable[[Any, int], Any] | None = None
-    fold_models: "Callable[[Any, Sequence[Candidate], Repeat], list[np.ndarray]] | None" = None
+    with_size: Callable[[Estimator, int], Estimator] | None = None
+    fold_models: "Callable[[Opaque, Sequence[Candidate], Repeat], list[Array]] | None" = None
 
 
 class Declined(NamedTuple):
@@ -482,10 +483,10 @@ class Plan(ABC):
         """
 
     @abstractmethod
-    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the out-of-fold predictions in the order of the rows as given."""
 
-    def fit(self, candidate: Candidate) -> Any:
+    def fit(self, candidate: Candidate) -> Estimator:
         """Return the estimator fitted on all rows."""
         return self.request.fit_on_all_rows(candidate)
 
@@ -513,7 +514,7 @@ class Engine:
     plan: Callable[[Request], Plan | Declined]
     methods: tuple[str, ...]
     rows: Literal["local", "remote", "any"] = "local"
-    nests_by: Callable[[Any], str] | None = None
+    nests_by: Callable[[Estimator], str] | None = None
 
 
 def results_of(request: Request, repeat: Repeat, kept: KeptScores) -> Results:

@@ -5,6 +5,8 @@ from html import escape
 
 import numpy as np
 
+from optuna_treecv.types import Array
+
 # The most folds that are drawn one by one; of more, so many quantiles are.
 _MOST_FOLDS = 200
 _WIDTH, _HEIGHT = 480, 28
@@ -24,7 +26,7 @@ def as_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
     return f"<div><strong>{escape(title)}</strong>{above}<table>{cells}</table></div>"
 
 
-def strip_of(scores: np.ndarray, mean: float, error: float | None) -> str:
+def strip_of(scores: Array, mean: float, error: float | None) -> str:
     """Return a picture of the scores of folds: a tick for each, the mean, and a standard error.
 
     Parameters

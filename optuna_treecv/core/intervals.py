@@ -10,7 +10,6 @@ from functools import lru_cache
 from math import isfinite
 from math import log
 from math import sqrt
-from typing import Any
 from typing import Literal
 
 import numpy as np
@@ -20,7 +19,10 @@ from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.tested import Tested
 from optuna_treecv.rows.checks import is_float64
+from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import range_of
+from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.types import Array
 
 #: The methods of ``CVResult.interval``.
 METHODS = ("bayle", "nadeau_bengio", "hoeffding")
@@ -35,6 +37,7 @@ _MOST_SHARE = 0.05
 _UNSTABLE = 2 / 3
 
 IntervalMethod = Literal["bayle", "nadeau_bengio", "hoeffding"]
+Bounds = tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -111,20 +114,20 @@ class Scores:
     """
 
     name: str
-    metric: Any
-    by_fold: np.ndarray
-    spreads: np.ndarray | None
+    metric: Loss | Scorer
+    by_fold: Array
+    spreads: Array | None
     tested: Tested
 
 
-def check_level(level: Any) -> float:
+def check_level(level: float) -> float:
     """Return ``level`` as a float between 0 and 1."""
     if not is_float64(level) or not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level!r}.")
     return float(level)
 
 
-def interval_of(scores: Scores, method: str, level: Any, loss_range: Any = None) -> Interval:
+def interval_of(scores: Scores, method: str, level: float, loss_range: Bounds = None) -> Interval:
     """Return the interval around a mean.
 
     Parameters
@@ -194,7 +197,7 @@ def row_error(scores: Scores) -> float:
     return sqrt(float(sums.mean())) / n_folds if np.all(sums >= 0) else float("nan")
 
 
-def fold_error(by_fold: np.ndarray, n_folds: int, overlap: float | None = None) -> float:
+def fold_error(by_fold: Array, n_folds: int, overlap: float | None = None) -> float:
     r"""Return the standard error of a mean over folds, as if these were independent.
 
     Repeats have the same rows, so they do not count as further folds. Nor do further splits with
@@ -218,9 +221,7 @@ def fold_error(by_fold: np.ndarray, n_folds: int, overlap: float | None = None) 
     return deviation / sqrt(n_folds)
 
 
-def nadeau_bengio(
-    by_fold: np.ndarray, test_share: float, n_trained: int, level: float
-) -> Interval:
+def nadeau_bengio(by_fold: Array, test_share: float, n_trained: int, level: float) -> Interval:
     """Return the interval for the expected risk around the mean of fold scores."""
     error = fold_error(by_fold, by_fold.size, test_share)
     half = float(stats.t.ppf((1 + level) / 2, by_fold.size - 1)) * error
@@ -247,7 +248,7 @@ def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
     return nadeau_bengio(scores.by_fold, tested.test_share, tested.n_trained, level)
 
 
-def _hoeffding(scores: Scores, level: float, loss_range: Any) -> float:
+def _hoeffding(scores: Scores, level: float, loss_range: Bounds) -> float:
     r"""Return :math:`b \sqrt{\ln(2 / \delta) / (2 m)}` for m rows with scores in a range b.
 
     The interval is the mean plus and minus this.
@@ -274,7 +275,7 @@ def _hoeffding(scores: Scores, level: float, loss_range: Any) -> float:
     return half
 
 
-def _checked_range(loss_range: Any, scores: Scores) -> tuple[float, float]:
+def _checked_range(loss_range: Bounds, scores: Scores) -> tuple[float, float]:
     if loss_range is None:
         row_range: tuple[float, float] | None = getattr(scores.metric, "row_range", None)
         if row_range is None:
@@ -428,7 +429,7 @@ def student_quantile(level: float, degrees: int) -> float:
 
 
 def difference_by_rows(
-    mean: float, one: np.ndarray, other: np.ndarray, shares: np.ndarray, level: Any, note: str = ""
+    mean: float, one: Array, other: Array, shares: Array, level: float, note: str = ""
 ) -> PairedDifference:
     r"""Return a difference with the standard error over rows.
 
@@ -460,7 +461,7 @@ def difference_by_rows(
 
 
 def difference_by_folds(
-    one: np.ndarray, other: np.ndarray, n_folds: int, level: Any, overlap: float | None = None
+    one: Array, other: Array, n_folds: int, level: float, overlap: float | None = None
 ) -> PairedDifference:
     r"""Return a difference with the standard error over folds, and Student's interval.
 

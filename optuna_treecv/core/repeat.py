@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples
@@ -29,6 +29,9 @@ from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import one_pass
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Features
 
 #: The most parts that are reported, or shared out among threads.
 MAX_BLOCKS = 32
@@ -66,7 +69,7 @@ class Repeat(NamedTuple):
     parts: list[Node]
 
 
-def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Any) -> list[Cut]:
+def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Estimator) -> list[Cut]:
     """Return how the rows are divided for estimators of the given kind, one cut for each repeat.
 
     Raises
@@ -128,7 +131,7 @@ def _repeat(number: int, cut: Cut, settings: Settings, reports_of: int | None) -
     return Repeat(number, cut, plan, key, blocks, parts)
 
 
-def numbers_of_groups(groups: Any, n_rows: int) -> np.ndarray:
+def numbers_of_groups(groups: ArrayLike, n_rows: int) -> Array:
     """Return the number of the group of each row."""
     check_array_kind("groups", groups)
     with naming("groups"):
@@ -151,7 +154,7 @@ def can_stratify(data: Data, settings: Settings) -> bool:
     )
 
 
-def _codes(data: Data, settings: Settings, cv_in_words: str, estimator: Any) -> np.ndarray | None:
+def _codes(data: Data, settings: Settings, cv_in_words: str, estimator: Estimator) -> Array | None:
     """Return the class of each row if the folds are to be stratified."""
     cv, stratify, can_be = settings.cv, settings.stratify, can_stratify(data, settings)
     if stratify is True and not can_be:
@@ -185,7 +188,7 @@ def _codes(data: Data, settings: Settings, cv_in_words: str, estimator: Any) -> 
     return codes
 
 
-def _why_order_misleads(X: Any) -> str:
+def _why_order_misleads(X: Features) -> str:
     """Return why folds should not be shuffled: the rows are in the order of time."""
     if not hasattr(X, "iloc"):
         return ""

@@ -10,10 +10,10 @@ from dataclasses import field
 from dataclasses import replace
 from functools import cached_property
 from functools import partial
-from typing import Any
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.base import is_classifier
@@ -46,11 +46,14 @@ from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Opaque
 
 T = TypeVar("T")
 
 #: An estimator of any library, whose free parameters have the values under evaluation.
-Candidate = Any
+Candidate = Estimator
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +87,7 @@ class Request:
     """
 
     cross_validation: CrossValidation
-    estimator: Any
+    estimator: Estimator
     metadata: Metadata
     given_epochs: int | None
     asks_for_passes: bool
@@ -94,7 +97,7 @@ class Request:
     wants_rows: bool = False
     wants_average: str = ""
     first_optimized: int = 0
-    _found: dict[str, Any] = field(default_factory=dict, init=False)
+    _found: dict[str, Opaque] = field(default_factory=dict, init=False)
 
     @property
     def settings(self) -> Settings:
@@ -105,7 +108,7 @@ class Request:
         return self.cross_validation.data
 
     @cached_property
-    def classes(self) -> np.ndarray | None:
+    def classes(self) -> Array | None:
         """The sorted classes for a classifier; None for others and for several columns."""
         has_one_column = self.data.y is None or self.data.y.ndim == 1
         return self.data.classes() if is_classifier(self.estimator) and has_one_column else None
@@ -192,16 +195,16 @@ class Request:
         item_size = self.cross_validation.output_type.itemsize
         return item_size * sum(each[method] for method in self.kept_responses)
 
-    def as_kept(self, response: np.ndarray, method: str) -> np.ndarray:
+    def as_kept(self, response: Array, method: str) -> Array:
         """Return a response in few bytes."""
-        kind: Any = self.cross_validation.output_type
+        kind: DTypeLike = self.cross_validation.output_type
         if self.classes is not None:
             is_code = method == "predict"
             kind = np.min_scalar_type(-len(self.classes)) if is_code else np.float32
         with np.errstate(over="ignore", invalid="ignore"):
             return response.astype(kind)
 
-    def fit_on_all_rows(self, candidate: Any) -> Any:
+    def fit_on_all_rows(self, candidate: Candidate) -> Estimator:
         """Return a clone of a candidate, fitted on all rows as they were given.
 
         The seeds that it lacks are those of the cross-validation while it is fitted. Warn before
@@ -238,22 +241,20 @@ class FoldScorer:
     """
 
     request: Request
-    estimator: Any
+    estimator: Estimator
 
-    def of_folds(
-        self, rows: TestedRows, called: Mapping[int, np.ndarray] | None = None
-    ) -> FoldScores:
+    def of_folds(self, rows: TestedRows, called: Mapping[int, Array] | None = None) -> FoldScores:
         """Return the scores of folds; ``called`` has those that do not follow from predictions."""
         request = self.request
         metrics, classes = request.scoring.metrics, request.classes
         return scores_of_folds(metrics, rows, self.estimator, classes, called)
 
-    def of_rows(self, rows: TestedRows) -> np.ndarray:
+    def of_rows(self, rows: TestedRows) -> Array:
         """Return the scores of rows by the first optimised metric, (n_rows,) of float64."""
         request = self.request
         return scores_of_rows(request.scoring.first, rows, self.estimator, request.classes)
 
-    def of_all(self, rows: TestedRows) -> np.ndarray:
+    def of_all(self, rows: TestedRows) -> Array:
         """Return the pooled scores of the rows of a repeat and their errors, (n_metrics, 2)."""
         metrics = self.request.scoring.metrics
         scores = np.full((len(metrics), 2), np.nan)
@@ -269,7 +270,9 @@ def name_of_folds(request: Request, repeat: Repeat) -> bytes:
     return request.cross_validation.fact(("folds", repeat.number), name)
 
 
-def kept_scores(request: Request, repeat: Repeat, engine: str, parts: Sequence[Any]) -> KeptScores:
+def kept_scores(
+    request: Request, repeat: Repeat, engine: str, parts: Sequence[object]
+) -> KeptScores:
     """Return where an engine stores the scores of an estimator's ``parts``, without its point."""
     cross_validation = request.cross_validation
     cache, data = cross_validation.shared.cache, cross_validation.data_name()

@@ -3,7 +3,6 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field
-from typing import Any
 import warnings
 
 import numpy as np
@@ -21,6 +20,8 @@ from optuna_treecv.core.intervals import PairedDifference
 from optuna_treecv.core.intervals import row_error
 from optuna_treecv.core.intervals import Scores
 from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,16 +44,14 @@ class Curve:
         set, for ``n_estimators="best"``, for trees that are cut, and where scores were kept.
     """
 
-    n_trees: np.ndarray
-    mean: np.ndarray
-    std_error: np.ndarray
+    n_trees: Array
+    mean: Array
+    std_error: Array
     best: int
     oob_score: float | None = None
 
     @classmethod
-    def of(
-        cls, scores: np.ndarray, n_trees: np.ndarray, sign: float, patience: int | None
-    ) -> "Curve":
+    def of(cls, scores: Array, n_trees: Array, sign: float, patience: int | None) -> "Curve":
         """Return the curve of some folds, which ends where more trees bring no better mean.
 
         Parameters
@@ -141,7 +140,7 @@ class Score:
         Whether lower or higher values are better.
     """
 
-    test_score: np.ndarray
+    test_score: Array
     mean: float
     std: float | None
     direction: str
@@ -266,11 +265,11 @@ class CVResult:
         ``oob_score``. None for other estimators, and if an earlier evaluation gave the scores.
     """
 
-    test_score: np.ndarray
+    test_score: Array
     mean: float
     std: float | None
     scores: dict[str, Score]
-    row_losses: np.ndarray | None
+    row_losses: Array | None
     method: str
     why: str
     n_folds: int
@@ -282,7 +281,7 @@ class CVResult:
     diverged_folds: int
     _name: str = field(repr=False)  # of the first optimised score
     curve: Curve | None = None
-    _kfold_estimator: Any = field(default=None, repr=False)  # or the error why there is none
+    _kfold_estimator: Estimator = field(default=None, repr=False)  # or the error why there is none
 
     @property
     def std_error(self) -> float | None:
@@ -441,7 +440,7 @@ class CVResult:
             self.test_score, other.test_score, ours.tested.n_folds, level, overlap
         )
 
-    def kfold_estimator(self) -> Any:
+    def kfold_estimator(self) -> Estimator:
         """Return the average of the models of all folds, as a fitted estimator.
 
         Its ``coef_`` and ``intercept_`` are the means of those of the fold models. Where the last
@@ -532,7 +531,7 @@ def _spread(std: float | None, std_error: float | None) -> str:
     )
 
 
-def mean_and_std(scores: np.ndarray) -> tuple[float, float | None]:
+def mean_and_std(scores: Array) -> tuple[float, float | None]:
     """Return mean and standard deviation of scores; the latter is None if a score is infinite.
 
     Both are NaN of no scores: the evaluation was left before the first one was known.

@@ -12,9 +12,9 @@ from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field
 import inspect
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn import config_context
 from sklearn import get_config
 from sklearn.pipeline import Pipeline
@@ -34,6 +34,10 @@ from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.incremental import takes_weights
 from optuna_treecv.rows.checks import check_weights
 from optuna_treecv.rows.folds import Cut
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Features
+from optuna_treecv.types import Opaque
 
 _WEIGHTS = "sample_weight"
 
@@ -52,9 +56,9 @@ class Metadata:
         Whether scikit-learn's metadata routing is enabled.
     """
 
-    weights: np.ndarray | None = None
-    score_weights: np.ndarray | None = None
-    others: Mapping[str, Any] = field(default_factory=dict)
+    weights: Array | None = None
+    score_weights: Array | None = None
+    others: Mapping[str, object] = field(default_factory=dict)
     is_routed: bool = False
 
     @property
@@ -87,13 +91,13 @@ class Metadata:
                 return None
         return digest(*parts)
 
-    def to_fit(self, estimator: Any) -> dict[str, Any]:
+    def to_fit(self, estimator: Estimator) -> dict[str, object]:
         """Return the arguments of an estimator's ``fit`` besides X and y, for all rows."""
         if self.weights is None:
             return dict(self.others)
         return {**self.others, _name_of_weights(estimator, self.is_routed): self.weights}
 
-    def why_not_further(self, estimator: Any) -> str:
+    def why_not_further(self, estimator: Estimator) -> str:
         """Return why an estimator can be fitted, but not trained further, with this; else ""."""
         if self.others:
             return f"partial_fit is not given {', '.join(map(repr, self.others))} of params"
@@ -105,7 +109,7 @@ class Metadata:
             return "the tree gives weights to the last step of a Pipeline alone"
         return ""
 
-    def why_not_by_sums(self, estimator: Any) -> str:
+    def why_not_by_sums(self, estimator: Estimator) -> str:
         """Return why models do not follow from sums over weighted rows, a clause; else ""."""
         if self.others:
             return f"fit gets {', '.join(map(repr, self.others))} of params"
@@ -115,7 +119,7 @@ class Metadata:
             return "weights are routed to other steps than the last one"
         return ""
 
-    def check_fit(self, estimator: Any, searched: Collection[str] = ()) -> None:
+    def check_fit(self, estimator: Estimator, searched: Collection[str] = ()) -> None:
         """Refuse arguments that an estimator's ``fit`` does not take.
 
         Parameters
@@ -180,7 +184,7 @@ class Metadata:
         )
 
 
-def fold_without_rows(cut: Cut, counts: np.ndarray) -> int | None:
+def fold_without_rows(cut: Cut, counts: Array) -> int | None:
     """Return the number of a fold whose chunk counts no row; None if each counts some."""
     return None if np.all(counts) else cut.number(int(np.argmin(counts)))
 
@@ -196,7 +200,9 @@ class MetadataArguments:
     n_rows : int
     """
 
-    def __init__(self, sample_weight: Any, score_weight: Any, params: Any, n_rows: int) -> None:
+    def __init__(
+        self, sample_weight: object, score_weight: object, params: Opaque, n_rows: int
+    ) -> None:
         if params is not None and not isinstance(params, Mapping):
             raise ValueError(f"params must be None or a dict of arguments of fit, got {params!r}.")
         if params is not None and not all(isinstance(name, str) for name in params):
@@ -208,7 +214,7 @@ class MetadataArguments:
         self._n_rows = n_rows
         self._params = {} if params is None else dict(params)
         self._is_routed = bool(get_config()["enable_metadata_routing"])
-        self._checked: dict[str, np.ndarray] = {}
+        self._checked: dict[str, Array] = {}
         self._weights = self._score_weights = None
         if sample_weight is not None:
             self._weights = check_weights(_WEIGHTS, sample_weight, n_rows)
@@ -218,7 +224,7 @@ class MetadataArguments:
         elif score_weight is not None:
             self._score_weights = check_weights("score_weight", score_weight, n_rows)
 
-    def metadata_for(self, estimator: Any, scorers: Sequence[Any]) -> Metadata:
+    def metadata_for(self, estimator: Estimator, scorers: Sequence[object]) -> Metadata:
         """Return what an estimator and its scores get.
 
         Parameters
@@ -253,7 +259,7 @@ class MetadataArguments:
         others = {name: value for name, value in to_fit.items() if name != weights_name}
         return Metadata(weights, score_weights, others, self._is_routed)
 
-    def _check(self, name: str, value: Any) -> np.ndarray:
+    def _check(self, name: str, value: ArrayLike) -> Array:
         """Return the checked weights among the params, the same array for the same one."""
         param = next((key for key, one in self._params.items() if one is value), name)
         if param not in self._checked:
@@ -262,8 +268,8 @@ class MetadataArguments:
         return self._checked[param]
 
     def _by_requests(
-        self, estimator: Any, scorers: Sequence[Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self, estimator: Estimator, scorers: Sequence[object]
+    ) -> tuple[dict[str, Opaque], dict[str, Opaque]]:
         """Return what ``fit`` and what all scores alike request of the params."""
         of_estimator = MethodMapping().add(caller="fit", callee="fit")
         to_score = MethodMapping().add(caller="fit", callee="score")
@@ -286,13 +292,13 @@ class MetadataArguments:
         return dict(routed["estimator"]["fit"]), first
 
 
-def part_of(params: Mapping[str, Any], X: Any, rows: np.ndarray | None) -> dict[str, Any]:
+def part_of(params: Mapping[str, object], X: Features, rows: Array | None) -> dict[str, object]:
     """Return the arguments of one fit: those with an entry for each row of X are cut.
 
     Others are copied, because a fit may change them: it goes on from ``coef_init`` in place, and
     callbacks count.
     """
-    cut: dict[str, Any] = _check_method_params(X, params, rows)
+    cut: dict[str, object] = _check_method_params(X, params, rows)
     for name, value in params.items():
         if cut[name] is value:
             with suppress(Exception):  # such as for an open file: all fits share it
@@ -300,7 +306,7 @@ def part_of(params: Mapping[str, Any], X: Any, rows: np.ndarray | None) -> dict[
     return cut
 
 
-def _route(argument: str, owner: Any, params: Mapping[str, Any]) -> Any:
+def _route(argument: str, owner: object, params: Mapping[str, object]) -> Opaque:
     """Route params by the requests of an object, or raise an error that names the argument."""
     try:
         with config_context(enable_metadata_routing=True):
@@ -310,7 +316,7 @@ def _route(argument: str, owner: Any, params: Mapping[str, Any]) -> Any:
         raise ValueError(f"{argument} cannot be routed: {message}") from error
 
 
-def _identities(params: Mapping[str, Any]) -> dict[str, int]:
+def _identities(params: Mapping[str, object]) -> dict[str, int]:
     return {name: id(value) for name, value in params.items()}
 
 
@@ -320,7 +326,7 @@ def _given_twice(one: str, other: str) -> ValueError:
     )
 
 
-def _name_of_weights(estimator: Any, is_routed: bool) -> str:
+def _name_of_weights(estimator: Estimator, is_routed: bool) -> str:
     """Return the name under which ``fit`` takes the weights of the rows.
 
     A Pipeline without metadata routing passes them to the step that the name begins with.
@@ -331,7 +337,7 @@ def _name_of_weights(estimator: Any, is_routed: bool) -> str:
     return f"{name}__{_name_of_weights(last, is_routed)}"
 
 
-def _reach_only_the_last_step(estimator: Any, weights: np.ndarray) -> bool:
+def _reach_only_the_last_step(estimator: Estimator, weights: Array) -> bool:
     """Return whether a Pipeline routes weights to its last step and to no other."""
     if not isinstance(estimator, Pipeline):
         return True
@@ -344,7 +350,7 @@ def _reach_only_the_last_step(estimator: Any, weights: np.ndarray) -> bool:
     )
 
 
-def _owner(estimator: Any, name: str, searched: Collection[str]) -> Any:
+def _owner(estimator: Estimator, name: str, searched: Collection[str]) -> Estimator:
     """Return the estimator whose ``fit`` gets the argument of this name, itself or a step.
 
     None if a search sets the step.
@@ -363,7 +369,7 @@ def _owner(estimator: Any, name: str, searched: Collection[str]) -> Any:
     return estimator
 
 
-def _takes(estimator: Any, name: str) -> bool:
+def _takes(estimator: Estimator, name: str) -> bool:
     """Return whether an estimator's ``fit`` has an argument of this name, or takes any."""
     try:
         parameters = inspect.signature(estimator.fit).parameters
@@ -375,7 +381,7 @@ def _takes(estimator: Any, name: str) -> bool:
     return name in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
-def _advice(estimator: Any) -> str:
+def _advice(estimator: Estimator) -> str:
     """Return how the weights of a Pipeline are named."""
     if not isinstance(estimator, Pipeline):
         return ""

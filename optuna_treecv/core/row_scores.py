@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 from copy import copy
-from typing import Any
 
 import numpy as np
 
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
+from optuna_treecv.types import Array
 
 #: The number of steps in one pass over the rows.
 STEPS_PER_PASS = 16
@@ -49,15 +49,15 @@ class RowScores:
     """
 
     def __init__(
-        self, n_rows: int, has_weights: bool, ends: Collection[int] = (), dtype: Any = np.float64
+        self, n_rows: int, has_weights: bool, ends: Collection[int] = (), dtype: type = np.float64
     ) -> None:
         self.n_rows = 0
         # Half of a step's rows are rounded up, as in ``tail``.
         self.marks = sorted({*ends, *((end + 1) // 2 for end in ends)})
-        self._values = np.empty(n_rows, dtype)
+        self._values: Array = np.empty(n_rows, dtype)
         self._weights = np.empty(n_rows) if has_weights else None
 
-    def add(self, values: np.ndarray, weights: np.ndarray | None) -> None:
+    def add(self, values: Array, weights: Array | None) -> None:
         """Take note of the scores of further rows."""
         part = slice(self.n_rows, self.n_rows + len(values))
         self._values[part] = values
@@ -66,12 +66,12 @@ class RowScores:
         self.n_rows = part.stop
 
     @property
-    def values(self) -> np.ndarray:
+    def values(self) -> Array:
         """The scores of the rows so far, (n_rows,)."""
         return self._values[: self.n_rows]
 
     @property
-    def weights(self) -> np.ndarray | None:
+    def weights(self) -> Array | None:
         """The weights of the rows so far."""
         return None if self._weights is None else self._weights[: self.n_rows]
 
@@ -87,11 +87,11 @@ class RowScores:
         return first
 
     @property
-    def tail(self) -> slice:
+    def tail(self) -> "slice[int]":
         """The second half of the rows so far."""
         return slice((self.n_rows + 1) // 2, self.n_rows)
 
-    def mean(self, rows: slice) -> float:
+    def mean(self, rows: "slice[int]") -> float:
         """Return the mean score of some rows; NaN if none of them has a weight."""
         values = self.values[rows]
         if self._weights is None:

@@ -20,7 +20,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from time import perf_counter
-from typing import Any
 from typing import TypeVar
 
 import numpy as np
@@ -58,6 +57,8 @@ from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.scores import are_known
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import unknown_spreads
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
 
 T = TypeVar("T")
 
@@ -133,7 +134,7 @@ class Run:
         Requests early scores while several candidates are evaluated together.
     """
 
-    def __init__(self, plan: Plan, estimator: Any) -> None:
+    def __init__(self, plan: Plan, estimator: Estimator) -> None:
         self.plan, self.reason = plan, plan.reason
         self.request = plan.request
         self.estimator = estimator
@@ -155,7 +156,7 @@ class Run:
         self._costs: list[Cost] = []
         self._models: list[FoldModels] = []
 
-    def like(self, estimator: Any) -> "Run":
+    def like(self, estimator: Estimator) -> "Run":
         """Return a run of another candidate of the same plan; its free parameters are checked."""
         self.plan.check(estimator)
         return Run(self.plan, estimator)
@@ -491,7 +492,7 @@ class Run:
             "report='folds' or 'mean' would be right."
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return what was evaluated, in words and numbers."""
         results = self.results(self.plan.repeats[0])
         return {
@@ -502,7 +503,7 @@ class Run:
             "learner": described(self.estimator),
         }
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return what is equal for all estimators that can be compared with this one."""
         cross_validation, scoring = self.request.cross_validation, self.request.scoring
         facts = {
@@ -547,7 +548,7 @@ class Run:
             _kfold_estimator=self._average() if self._models and self.book.is_complete else None,
         )
 
-    def _average(self) -> Any:
+    def _average(self) -> Estimator | ValueError:
         """Return the estimator with the mean of the models of all folds, or an error."""
         total = sum((one.total for one in self._models), np.zeros(()))
         mean = total / sum(one.n_models for one in self._models)
@@ -560,7 +561,7 @@ class Run:
 
     # Other uses of the folds.
 
-    def predict(self, response_method: str, argument: str = "response_method") -> np.ndarray:
+    def predict(self, response_method: str, argument: str = "response_method") -> Array:
         """Return the out-of-fold predictions, in the order of the rows as given.
 
         Parameters
@@ -593,7 +594,7 @@ class Run:
         with _explained(reason):
             return self.plan.fallback.predict(self.estimator, repeat, response_method)
 
-    def fit(self) -> Any:
+    def fit(self) -> Estimator:
         """Return the estimator fitted on all rows, with its parameters as given."""
         return self.plan.fit(self.estimator)
 
@@ -609,7 +610,7 @@ class FoldsFailed(Exception):
         Of those that could not be fitted, by their numbers.
     """
 
-    def __init__(self, scores: np.ndarray, errors: Mapping[int, Exception]) -> None:
+    def __init__(self, scores: Array, errors: Mapping[int, Exception]) -> None:
         first = f", the first one with: {next(iter(errors.values()))!r}" if errors else ""
         n_undefined = int(np.isnan(scores).any(axis=0).sum()) - len(errors)
         super().__init__(

@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,9 @@ from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import spread_of
 from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Opaque
 
 # The most rows of several folds that are scored at once, so that scoring takes little memory.
 _ROWS_PER_PIECE = 2**16
@@ -59,7 +61,7 @@ class Scorebook:
         known.
     """
 
-    def __init__(self, request: Request, estimator: Any) -> None:
+    def __init__(self, request: Request, estimator: Estimator) -> None:
         cross_validation = request.cross_validation
         self.scorer = FoldScorer(request, estimator)
         self._request = request
@@ -67,8 +69,8 @@ class Scorebook:
         n_metrics, n_folds = len(request.scoring.metrics), cross_validation.n_folds
         n_scores = len(repeats) * n_folds
         self.scores = np.full((n_metrics, n_scores), np.nan)
-        self._diverged: np.ndarray | None = None  # made when the first fold has diverged
-        self.spreads: np.ndarray | None = None
+        self._diverged: Array | None = None  # made when the first fold has diverged
+        self.spreads: Array | None = None
         if not cross_validation.tests_single_rows:
             self.spreads = np.full((n_metrics, SPREAD_SIZE, n_scores), np.nan)
         self.pooled = np.full((n_metrics, len(repeats), 2), np.nan)
@@ -84,12 +86,10 @@ class Scorebook:
                 self._losses[:] = 0
                 self._n_tests = np.zeros(cut.n_rows, np.int32)
         # Of each repeat, pieces of folds that are scored, but not revealed.
-        self._hidden: list[list[tuple[Node, np.ndarray, np.ndarray | None]]] = [
-            [] for _ in repeats
-        ]
-        self._part: list[tuple[np.ndarray, np.ndarray | None]] = []
+        self._hidden: list[list[tuple[Node, Array, Array | None]]] = [[] for _ in repeats]
+        self._part: list[tuple[Array, Array | None]] = []
         self._predictions: list[TestedRows] = []  # of the repeat, where scores are pooled
-        self.responses: list[dict[str, np.ndarray]] = [{} for _ in repeats]
+        self.responses: list[dict[str, Array]] = [{} for _ in repeats]
 
     @property
     def n_bytes(self) -> int:
@@ -121,7 +121,7 @@ class Scorebook:
         self._part = []
 
     @property
-    def part_rows(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+    def part_rows(self) -> tuple[Array, Array | None] | None:
         if len(self._part) < 2:
             return self._part[0] if self._part else None
         weights = [weights for _, weights in self._part if weights is not None]
@@ -215,7 +215,7 @@ class Scorebook:
             if self._losses is not None:
                 self._add_losses(repeat, piece, scores)
 
-    def _add_losses(self, repeat: Repeat, folds: Node, losses: np.ndarray) -> None:
+    def _add_losses(self, repeat: Repeat, folds: Node, losses: Array) -> None:
         """Add the scores of the rows of some folds."""
         assert self._losses is not None
         numbers = repeat.cut.tested_from(*folds)
@@ -225,7 +225,7 @@ class Scorebook:
             np.add.at(self._losses, numbers, losses.astype(np.float32))
             np.add.at(self._n_tests, numbers, 1)
 
-    def row_losses(self) -> np.ndarray | None:
+    def row_losses(self) -> Array | None:
         """Return the mean score of each row, float32, if these are kept; NaN if never tested.
 
         They take 4 bytes per row, and 4 more where rows are tested several times.
@@ -240,7 +240,7 @@ class Scorebook:
         """Whether all folds are revealed."""
         return self.n_scored == self.scores.shape[1]
 
-    def fold_scores(self, number: int) -> np.ndarray:
+    def fold_scores(self, number: int) -> Array:
         """Return the scores of all folds, repeat after repeat; NaN where there is none (yet).
 
         Parameters
@@ -250,7 +250,7 @@ class Scorebook:
         """
         return self._by_number(self.scores[number, : self.n_scored])
 
-    def _by_number(self, scored: np.ndarray) -> np.ndarray:
+    def _by_number(self, scored: Array) -> Array:
         """Return numbers of the first chunks by fold, repeat after repeat."""
         cross_validation = self._request.cross_validation
         n_folds = cross_validation.n_folds
@@ -287,7 +287,7 @@ class Scorebook:
         return Score(scores, mean, std, metric.direction, behind)
 
     def _scores_behind(
-        self, number: int, metric: Loss | Scorer, scores: np.ndarray, method: str
+        self, number: int, metric: Loss | Scorer, scores: Array, method: str
     ) -> Scores:
         """Return the scores of folds by a metric, and what is known of the rows behind them."""
         tested = self._request.cross_validation.tested(method)
@@ -300,7 +300,7 @@ class Scorebook:
         by_fold = scores.reshape(-1, tested.n_folds)
         return Scores(self._request.scoring.names[number], metric, by_fold, spreads, tested)
 
-    def responses_of_all(self) -> dict[str, np.ndarray]:
+    def responses_of_all(self) -> dict[str, Array]:
         """Return the responses to the tested rows, repeat after repeat, in the order of the tree.
 
         Those of ``Request.kept_responses`` that are known of all repeats; none where a fold has
@@ -319,7 +319,7 @@ def one_after_another(folds: Sequence[TestedRows]) -> TestedRows:
     if len(folds) == 1:
         return folds[0]
 
-    def together(parts: Sequence[Any]) -> Any:
+    def together(parts: Sequence[Opaque]) -> Opaque:
         return None if parts[0] is None else np.concatenate(parts)
 
     begins = None
@@ -338,7 +338,7 @@ def one_after_another(folds: Sequence[TestedRows]) -> TestedRows:
     )
 
 
-def pack(scores: FoldScores, pooled: np.ndarray, n_needed: int) -> np.ndarray:
+def pack(scores: FoldScores, pooled: Array, n_needed: int) -> Array:
     """Return the scores of a repeat as bytes.
 
     Parameters
@@ -354,7 +354,7 @@ def pack(scores: FoldScores, pooled: np.ndarray, n_needed: int) -> np.ndarray:
     return np.concatenate([np.ravel(part) for part in parts], dtype=np.float64).view(np.uint8)
 
 
-def unpack(request: Request, repeat: Repeat, memory: np.ndarray) -> TestedFolds:
+def unpack(request: Request, repeat: Repeat, memory: Array) -> TestedFolds:
     """Return the folds whose scores are in an array."""
     sizes = sizes_of_scores(request, repeat)
     parts = np.split(memory.view(np.float64), np.cumsum(sizes[:-1]))

@@ -19,15 +19,16 @@ import os
 from os import PathLike
 import re
 import sys
-from typing import Any
 from typing import get_args
 from typing import Literal
+from typing import ParamSpec
 from typing import TypedDict
 from typing import TypeVar
 import warnings
 
 from joblib import effective_n_jobs
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from optuna_treecv.estimators.base import MOST_EPOCHS
@@ -38,8 +39,10 @@ from optuna_treecv.rows.row_file import Room
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scoring
+from optuna_treecv.types import Splitter
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Report = Literal["auto", "folds", "mean", "progressive", "blocks", "trees"] | None
 MethodName = Literal[
@@ -70,8 +73,8 @@ OF_ENGINES = ("n_estimators", "truncate")
 class Arguments(TypedDict, total=False):
     """The arguments of a cross-validation, see ``Settings``; the last three are for trials."""
 
-    cv: Any
-    groups: Any
+    cv: Splitter
+    groups: ArrayLike | None
     stratify: Literal["auto"] | bool
     shuffle: bool
     order: Literal["fixed", "random"]
@@ -80,11 +83,11 @@ class Arguments(TypedDict, total=False):
     n_epochs: int | None
     n_estimators: Literal["best"] | None
     truncate: bool
-    scoring: Any
-    sample_weight: Any
-    score_weight: Any
-    params: Mapping[str, Any] | None
-    random_state: Any
+    scoring: object
+    sample_weight: ArrayLike | None
+    score_weight: ArrayLike | None
+    params: Mapping[str, object] | None
+    random_state: int | np.random.RandomState | None
     n_jobs: int | None
     row_losses: bool
     max_memory: int | str | None
@@ -247,8 +250,8 @@ class Settings:
         Whether scores are reported after each part of the folds.
     """
 
-    cv: Any = 10
-    groups: Any = None
+    cv: Splitter = 10
+    groups: ArrayLike | None = None
     stratify: Literal["auto"] | bool = "auto"
     shuffle: bool = True
     order: Literal["fixed", "random"] = "fixed"
@@ -257,13 +260,13 @@ class Settings:
     n_epochs: int | None = None
     n_estimators: Literal["best"] | None = None
     truncate: bool = False
-    scoring: Any = None
+    scoring: object = None
     optimize: str | list[str] | None = None
     pooled: bool = False
-    sample_weight: Any = None
-    score_weight: Any = "same"
-    params: Mapping[str, Any] | None = None
-    random_state: Any = 0
+    sample_weight: ArrayLike | None = None
+    score_weight: ArrayLike | None = "same"
+    params: Mapping[str, object] | None = None
+    random_state: int | np.random.RandomState | None = 0
     n_jobs: int | None = 1
     row_losses: bool = False
     max_memory: int | str | None = None
@@ -307,7 +310,7 @@ class Settings:
         if self.report is not None and self.report != "auto" and self.why_no_report is not None:
             raise ValueError(f"report must be None where {self.why_no_report}")
 
-    def _set(self, name: str, value: Any) -> None:
+    def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the instance is frozen
 
     @property
@@ -333,7 +336,7 @@ class Settings:
         return is_integer(self.cv) or isinstance(self.cv, float | np.floating)
 
 
-def takes_settings(*left_out: str) -> Callable[[F], F]:
+def takes_settings(*left_out: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Give a function the arguments of ``Settings`` in place of its ``**settings``.
 
     Its signature lists them, its docstring explains them where it has the line ``**settings``, and
@@ -350,12 +353,12 @@ def takes_settings(*left_out: str) -> Callable[[F], F]:
         if name not in left_out
     }
 
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
         *of_function, _ = signature(function).parameters.values()
         whole = Signature([*of_function, *of_settings.values()])
 
         @wraps(function)
-        def checked(*args: Any, **kwargs: Any) -> Any:
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
             unknown = kwargs.keys() - whole.parameters.keys()
             if unknown:
                 raise TypeError(
@@ -369,31 +372,31 @@ def takes_settings(*left_out: str) -> Callable[[F], F]:
         docs = "".join(texts[name] for name in of_settings)
         checked.__doc__ = f"{getdoc(function)}\n".replace("**settings\n", docs, 1)
         checked.__signature__ = whole  # type: ignore[attr-defined]
-        return checked  # type: ignore[return-value]
+        return checked
 
     return decorate
 
 
-def check_verbose(verbose: Any) -> None:
+def check_verbose(verbose: int) -> None:
     """Refuse what is neither a count nor a bool."""
     if not (isinstance(verbose, bool) or is_integer(verbose)) or verbose < 0:
         raise ValueError(f"verbose must be 0 or a positive integer, got {verbose!r}.")
 
 
-def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Refuse a value that is none of the choices; an array, which has no hash, is none."""
     if not isinstance(value, Hashable) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
-def check_integer(name: str, value: Any, most: int) -> int:
+def check_integer(name: str, value: int, most: int) -> int:
     """Return an argument from 1 to ``most`` as an int."""
     if not is_integer(value) or not 1 <= value <= most:
         raise ValueError(f"{name} must be an integer of 1 to {most}, got {value!r}.")
     return int(value)
 
 
-def check_room(max_memory: Any, spill_dir: Any) -> Room:
+def check_room(max_memory: int | str | None, spill_dir: str | PathLike[str] | None) -> Room:
     """Return what ``max_memory`` and ``spill_dir`` mean."""
     n_bytes = max_memory
     if isinstance(max_memory, str):
@@ -421,7 +424,7 @@ def check_room(max_memory: Any, spill_dir: Any) -> Room:
     return Room(n_bytes, os.path.abspath(spill_dir))
 
 
-def count_threads(n_jobs: Any) -> int:
+def count_threads(n_jobs: int | None) -> int:
     """Return the number of threads that ``n_jobs`` asks for, as joblib counts them."""
     if n_jobs is not None and not (is_integer(n_jobs) and n_jobs != 0):
         raise ValueError(
@@ -430,7 +433,7 @@ def count_threads(n_jobs: Any) -> int:
     return effective_n_jobs(None if n_jobs is None else int(n_jobs))
 
 
-def draw_seed(random_state: Any) -> int:
+def draw_seed(random_state: int | np.random.RandomState | None) -> int:
     """Return the seed behind a ``random_state``; None and RandomState instances draw one."""
     if is_integer(random_state):
         if not 0 <= random_state < 2**64:
@@ -443,7 +446,7 @@ def draw_seed(random_state: Any) -> int:
     return int(generator.randint(np.iinfo(np.int32).max))
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Return whether a value is a real number; bools are none."""
     return isinstance(value, Real) and not isinstance(value, bool)
 

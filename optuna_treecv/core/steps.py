@@ -4,15 +4,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Hashable
 from threading import Lock
-from typing import Any
 from typing import TypeVar
-
-import numpy as np
 
 from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.caching.keys import token
 from optuna_treecv.preprocessing.parts import NotAheadError
 from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.types import Array
+from optuna_treecv.types import Features
+from optuna_treecv.types import Opaque
 
 T = TypeVar("T")
 
@@ -32,14 +32,14 @@ class Steps:
         Where rows after steps are kept; None: only those asked for last are.
     """
 
-    def __init__(self, X: Any, y: np.ndarray | None, cache: ModelCache | None) -> None:
+    def __init__(self, X: Features, y: Array | None, cache: ModelCache | None) -> None:
         self.X, self.y, self._cache = X, y, cache
         self._name = token()
         self._last_rows: tuple[Hashable, PreparedRows] | None = None
-        self._fitted: OrderedDict[bytes, Any] = OrderedDict()
+        self._fitted: OrderedDict[bytes, Opaque] = OrderedDict()
         self._fitting = Lock()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Steps, (self.X, self.y, self._cache)  # steps and rows are made again
 
     def rows(self, name: Hashable, make: Callable[[], PreparedRows]) -> PreparedRows:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from functools import partial
-from typing import Any
 from typing import Literal
 
 import numpy as np
 
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.types import Array
+from optuna_treecv.types import Targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +36,10 @@ class Tested:
     """
 
     cuts: Sequence[Cut]
-    targets: Any
-    score_weights: np.ndarray | None
+    targets: Targets
+    score_weights: Array | None
     method: str
-    groups: np.ndarray | None
+    groups: Array | None
 
     @property
     def n_folds(self) -> int:
@@ -86,7 +87,7 @@ class Tested:
         is_purged = partial(_is_purged, self.cuts[0].n_rows)
         return self.goes_forward or self._all_splits(is_purged)
 
-    def _all_splits(self, holds: Callable[[np.ndarray, np.ndarray], bool]) -> bool:
+    def _all_splits(self, holds: Callable[[Array, Array], bool]) -> bool:
         """Return whether there are several splits, and ``holds(train, test)`` of each of them."""
         cut = self.cuts[0]
         if isinstance(cut, Folds) or cut.n_folds == 1:
@@ -95,12 +96,12 @@ class Tested:
         return all(holds(cut.split(one).train_rows(), cut.test_rows(one)) for one in chunks)
 
     @cached_property
-    def rows(self) -> np.ndarray:
+    def rows(self) -> Array:
         """The rows that are tested, fold after fold along the tree and repeat after repeat."""
         return np.concatenate([cut.tested_from(0, cut.n_folds) for cut in self.cuts])
 
     @cached_property
-    def test_shares(self) -> np.ndarray:
+    def test_shares(self) -> Array:
         """The share of each test of a row in the mean, of the shape of ``rows``."""
         shares = []
         for cut in self.cuts:
@@ -115,13 +116,13 @@ class Tested:
         return np.concatenate(shares)
 
     @cached_property
-    def shares(self) -> np.ndarray:
+    def shares(self) -> Array:
         """The share of each row's score in the mean, shape (n_rows,); 0 if it is never tested."""
         shares = np.zeros(self.cuts[0].n_rows)
         np.add.at(shares, self.rows, self.test_shares)
         return shares
 
-    def units(self) -> tuple[np.ndarray, Literal["rows", "groups"]]:
+    def units(self) -> tuple[Array, Literal["rows", "groups"]]:
         """Return what a bootstrap draws, a number for each test of a row, and its name.
 
         They are independent of each other: rows, or the groups of rows that were given.
@@ -130,7 +131,7 @@ class Tested:
             return self.groups[self.rows], "groups"
         return self.rows, "rows"
 
-    def pieces(self, n_strata: int, n_pieces: int) -> np.ndarray | None:
+    def pieces(self, n_strata: int, n_pieces: int) -> Array | None:
         """Return the number of a piece of consecutive rows for each test of a row.
 
         Each of ``n_strata`` runs of consecutive folds is cut into ``n_pieces`` pieces. None if
@@ -179,7 +180,7 @@ class Tested:
         return ""
 
 
-def _is_purged(n_rows: int, train: np.ndarray, test: np.ndarray) -> bool:
+def _is_purged(n_rows: int, train: Array, test: Array) -> bool:
     """Return whether runs of test rows have no training row before, or none after them."""
     is_tested, is_trained = np.zeros(n_rows + 2, bool), np.zeros(n_rows + 2, bool)
     is_tested[test + 1] = is_trained[train + 1] = True
@@ -189,5 +190,5 @@ def _is_purged(n_rows: int, train: np.ndarray, test: np.ndarray) -> bool:
     return are_runs and not (is_trained[before].any() and is_trained[after].any())
 
 
-def _are_equal(one: Any, other: Any) -> bool:
+def _are_equal(one: Targets, other: Targets) -> bool:
     return one is other or np.array_equal(one, other)

@@ -9,6 +9,7 @@ from math import isinf
 from pathlib import Path
 import re
 from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 from scipy import sparse
@@ -23,7 +24,7 @@ _LIMIT, _USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.c
 _MACHINE = Path("/proc/meminfo")
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Return whether a value is an integer of Python or NumPy; bools and durations are none."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 

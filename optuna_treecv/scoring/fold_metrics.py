@@ -33,9 +33,9 @@ from sklearn.exceptions import UndefinedMetricWarning
 
 from optuna_treecv.scoring.metrics import fold_sizes
 from optuna_treecv.scoring.metrics import mean_over_targets
+from optuna_treecv.types import Array
 
-Array = np.ndarray
-Weights = np.ndarray | None
+Weights = Array | None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scorers import StandIn
 from optuna_treecv.scoring.scorers import undefined
+from optuna_treecv.types import Array
 
 
 @dataclass(eq=False)
@@ -49,22 +50,22 @@ class TestedRows:
 
     __test__ = False  # for pytest
 
-    outputs: np.ndarray
-    respond: Callable[[np.ndarray, str], np.ndarray]
-    targets: np.ndarray | None
-    weights: np.ndarray | None
-    begins: np.ndarray | None
+    outputs: Array
+    respond: Callable[[Array, str], Array]
+    targets: Array | None
+    weights: Array | None
+    begins: Array | None
     methods: Collection[str] | None = None
-    _responses: dict[str, np.ndarray] = field(default_factory=dict, init=False)
+    _responses: dict[str, Array] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(
         cls,
         rows: Any,
         part: Any,
-        outputs: np.ndarray,
-        respond: Callable[[np.ndarray, str], np.ndarray],
-        begins: np.ndarray | None,
+        outputs: Array,
+        respond: Callable[[Array, str], Array],
+        begins: Array | None,
         methods: Collection[str] | None = None,
     ) -> "TestedRows":
         """Return the numbers ``part`` of prepared rows, with their targets and weights."""
@@ -86,7 +87,7 @@ class TestedRows:
     def n_folds(self) -> int:
         return len(self) if self.begins is None else len(self.begins)
 
-    def all_begins(self) -> np.ndarray:
+    def all_begins(self) -> Array:
         """Return the first row of each fold."""
         return np.arange(len(self)) if self.begins is None else self.begins
 
@@ -105,23 +106,23 @@ class TestedRows:
             self.methods,
         )
 
-    def response(self, method: str) -> np.ndarray:
+    def response(self, method: str) -> Array:
         if method not in self._responses:
             with np.errstate(all="ignore"):
                 self._responses[method] = self.respond(self.outputs, method)
         return self._responses[method]
 
-    def in_folds(self, rows: np.ndarray) -> np.ndarray:
+    def in_folds(self, rows: Array) -> Array:
         """Return in which folds any of these rows, (n_rows,) of bool, is."""
         return rows if self.begins is None else np.logical_or.reduceat(rows, self.begins)
 
-    def diverged(self) -> np.ndarray:
+    def diverged(self) -> Array:
         """Return which folds have outputs that are not finite, (n_folds,)."""
         if self.are_finite:
             return np.zeros(self.n_folds, bool)
-        return self.in_folds(~np.isfinite(self.outputs).all(axis=1))
+        return self.in_folds(~np.all(np.isfinite(self.outputs), axis=1))
 
-    def rows_of(self, folds: np.ndarray) -> np.ndarray:
+    def rows_of(self, folds: Array) -> Array:
         """Return which rows are in the given folds, (n_folds,) of bool."""
         if self.begins is None:
             return folds
@@ -151,9 +152,9 @@ class FoldScores(NamedTuple):
         metric is not known.
     """
 
-    scores: np.ndarray
-    diverged: np.ndarray
-    spreads: np.ndarray | None
+    scores: Array
+    diverged: Array
+    spreads: Array | None
 
     def part(self, begin: int, n_folds: int) -> "FoldScores":
         """Return the scores of some of the folds, the first of which is number ``begin``."""
@@ -185,8 +186,8 @@ def by_scorer(
     scorer: Scorer,
     rows: TestedRows,
     estimator: Any,
-    classes: np.ndarray | None,
-    known: np.ndarray | None = None,
+    classes: Array | None,
+    known: Array | None = None,
 ) -> FoldScores:
     """Return the score of each fold by a scorer.
 
@@ -230,9 +231,7 @@ def by_scorer(
     return FoldScores(scores, diverged, spread)
 
 
-def _spread(
-    metric: Loss | Scorer, each: np.ndarray, scores: np.ndarray, rows: TestedRows
-) -> np.ndarray | None:
+def _spread(metric: Loss | Scorer, each: Array, scores: Array, rows: TestedRows) -> Array | None:
     """Return the spread of the scores of rows within folds; None where each row is a fold."""
     if rows.begins is None:
         return None
@@ -241,9 +240,7 @@ def _spread(
     return spread_of(each, scores, rows.weights, rows.begins)
 
 
-def spread_of(
-    values: np.ndarray, means: np.ndarray, weights: np.ndarray | None, begins: np.ndarray
-) -> np.ndarray:
+def spread_of(values: Array, means: Array, weights: Array | None, begins: Array) -> Array:
     r"""Return the sums by which the variance of a mean over all folds is estimated.
 
     For a fold with mean :math:`r` of values :math:`\ell_i`, and shares :math:`f_i = w_i / \sum w`
@@ -278,7 +275,7 @@ def spread_of(
     return spread
 
 
-def spread_of_counts(means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def spread_of_counts(means: Array, sizes: Array) -> Array:
     """Return the sums of ``spread_of`` from means of values 0 or 1 with equal weights.
 
     Parameters
@@ -293,12 +290,12 @@ def spread_of_counts(means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return spread
 
 
-def unknown_spreads(n_metrics: int, n_folds: int) -> np.ndarray:
+def unknown_spreads(n_metrics: int, n_folds: int) -> Array:
     """Return spreads of which none is known yet."""
     return np.full((n_metrics, SPREAD_SIZE, n_folds), np.nan)
 
 
-def in_full(spreads: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+def in_full(spreads: Array | None, shape: tuple[int, ...]) -> Array:
     """Return the spreads of ``FoldScores`` as numbers, also where each fold is a single row.
 
     Parameters
@@ -329,8 +326,8 @@ def scores_of_folds(
     metrics: Sequence[Metric],
     rows: TestedRows,
     estimator: Any,
-    classes: np.ndarray | None,
-    called: Mapping[int, np.ndarray] | None = None,
+    classes: Array | None,
+    called: Mapping[int, Array] | None = None,
 ) -> FoldScores:
     """Return the scores of folds.
 
@@ -368,9 +365,9 @@ def scores_of_called(
     scorer: Scorer,
     rows: TestedRows,
     estimator: Any,
-    classes: np.ndarray | None,
-    folds: np.ndarray | None = None,
-) -> np.ndarray:
+    classes: Array | None,
+    folds: Array | None = None,
+) -> Array:
     """Return the scores of folds, (n_folds,), by a scorer that is called for each of them.
 
     With ``folds``, (n_folds,) of bool, only those of some folds are computed.
@@ -384,7 +381,7 @@ def scores_of_called(
     return scores
 
 
-def are_known(metrics: Sequence[Metric], scores: np.ndarray) -> bool:
+def are_known(metrics: Sequence[Metric], scores: Array) -> bool:
     """Return whether no score of folds is NaN, but for those of pooled metrics.
 
     Parameters
@@ -399,7 +396,7 @@ def are_known(metrics: Sequence[Metric], scores: np.ndarray) -> bool:
     )
 
 
-def scores_rows(metric: Metric, classes: np.ndarray | None) -> bool:
+def scores_rows(metric: Metric, classes: Array | None) -> bool:
     """Return whether a metric is a mean over rows whose scores are known row by row."""
     if isinstance(metric, Scorer):
         formula = fold_metric(metric, classes)
@@ -408,8 +405,8 @@ def scores_rows(metric: Metric, classes: np.ndarray | None) -> bool:
 
 
 def scores_of_rows(
-    metric: Metric, rows: TestedRows, estimator: Any, classes: np.ndarray | None
-) -> np.ndarray:
+    metric: Metric, rows: TestedRows, estimator: Any, classes: Array | None
+) -> Array:
     """Return the score of each row, (n_rows,) of float64.
 
     Parameters
@@ -438,7 +435,7 @@ def scores_of_rows(
 
 #: The scores by the names of metrics, with several targets the mean over them. The arguments are
 #: those of ``scores_from_squares``.
-_FROM_SQUARES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
+_FROM_SQUARES: dict[str, Callable[[Array, Array, Array], Array]] = {
     "squared_error": lambda errors, totals, weights: (errors / weights).mean(axis=-1),
     "neg_mean_squared_error": lambda errors, totals, weights: -(errors / weights).mean(axis=-1),
     "neg_root_mean_squared_error": lambda errors, totals, weights: (
@@ -454,8 +451,8 @@ def follows_from_squares(metrics: Sequence[Metric]) -> bool:
 
 
 def scores_from_squares(
-    metrics: Sequence[Metric], errors: np.ndarray, totals: np.ndarray, weights: np.ndarray
-) -> np.ndarray | None:
+    metrics: Sequence[Metric], errors: Array, totals: Array, weights: Array
+) -> Array | None:
     """Return the scores, (n_points, n_metrics, n_folds); None where these sums do not define them.
 
     Parameters
@@ -484,7 +481,7 @@ _MOST_GROUPS = 50
 
 
 def pooled_score(
-    metric: Pooled, rows: TestedRows, estimator: Any, classes: np.ndarray | None
+    metric: Pooled, rows: TestedRows, estimator: Any, classes: Array | None
 ) -> tuple[float, float]:
     r"""Return a score over all rows, and its standard error, which is NaN where it is unknown.
 
@@ -557,5 +554,5 @@ def _jackknife(score: Any, rows: TestedRows) -> float:
     return float(np.sqrt((n_groups - 1) * np.var(replicates)))
 
 
-def _length(parts: np.ndarray) -> float:
+def _length(parts: Array) -> float:
     return float(np.sqrt(np.sum(np.square(parts))))

@@ -32,12 +32,13 @@ from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import is_number
 from optuna_treecv.study.records import facts_of_trial
+from optuna_treecv.types import Array
 
 #: Which direction of a parameter makes a model simpler: see ``select``.
 Simpler = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, Any]], float]
 
 #: Trials and their outputs, one for each, in the order of ``Tested.rows``.
-Found = tuple[list[FrozenTrial], list[np.ndarray]]
+Found = tuple[list[FrozenTrial], list[Array]]
 
 #: (params of a trial) -> the values that they mean.
 ValuesOf = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -117,9 +118,9 @@ class Contest(NamedTuple):
     """
 
     trials: list[FrozenTrial]
-    folds_of: Callable[[Sequence[FrozenTrial]], Mapping[int, np.ndarray]]
-    rows: Mapping[int, np.ndarray]
-    shares: np.ndarray | None
+    folds_of: Callable[[Sequence[FrozenTrial]], Mapping[int, Array]]
+    rows: Mapping[int, Array]
+    shares: Array | None
     metric: str
     n_folds: int
     n_trained: int

@@ -32,6 +32,7 @@ from optuna_treecv.estimators.base import name_of
 from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import in_order
+from optuna_treecv.types import Array
 
 #: The most members.
 MOST_MEMBERS = 1000
@@ -92,7 +93,7 @@ class Candidates:
         The number of members, of which some may be the same.
     """
 
-    def __init__(self, run: Run, tested: Tested, responses: list[np.ndarray], size: int) -> None:
+    def __init__(self, run: Run, tested: Tested, responses: list[Array], size: int) -> None:
         self._run, self._tested, self._size = run, tested, size
         self._responses = np.stack(responses)
         self._are_rows = scores_rows(metric_of(run), run.request.classes)
@@ -103,7 +104,7 @@ class Candidates:
             )
         self._alone = self.losses(self._responses)
 
-    def losses(self, responses: np.ndarray) -> Losses:
+    def losses(self, responses: Array) -> Losses:
         """Return the losses of outputs, (n_outputs, n_tests, ...): of rows, or else of folds."""
         run, tested = self._run, self._tested
         if self._are_rows:
@@ -111,7 +112,7 @@ class Candidates:
         shares = np.full(tested.n_folds, 1 / tested.n_folds)
         return Losses(losses_of_folds(run, responses, tested) * shares, shares, "folds")
 
-    def select(self, draw: np.ndarray | None = None) -> tuple[list[int], np.ndarray]:
+    def select(self, draw: Array | None = None) -> tuple[list[int], Array]:
         """Return the members that are best on a draw of the units, and their mean output.
 
         Fewer than ``size`` are taken where these are better.
@@ -199,7 +200,7 @@ def ensemble_of(
     return ensemble
 
 
-def voting(members: dict[str, Any], weights: list[int], classes: np.ndarray | None) -> Any:
+def voting(members: dict[str, Any], weights: list[int], classes: Array | None) -> Any:
     """Return fitted estimators as one of scikit-learn that averages them.
 
     Parameters

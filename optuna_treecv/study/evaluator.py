@@ -73,6 +73,9 @@ from optuna_treecv.study.study_check import is_one_pass
 from optuna_treecv.study.study_check import report_for
 from optuna_treecv.study.study_check import StudyCheck
 from optuna_treecv.study.study_check import warn_if_mixed
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Features
+from optuna_treecv.types import Targets
 
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
 # The cost of a trial, whatever the number of its scores.
@@ -542,9 +545,9 @@ def _record_in_store(
 
 
 def checked_arguments(
-    estimator: Any,
-    X: Any,
-    y: Any = None,
+    estimator: Estimator,
+    X: Features,
+    y: Targets = None,
     *,
     param_distributions: Mapping[str, Any] | Literal["auto"] | None = None,
     param_grid: Mapping[str, Collection[Any]]

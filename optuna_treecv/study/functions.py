@@ -23,13 +23,16 @@ from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.evaluator import checked_arguments
 from optuna_treecv.study.honest import honest_of
 from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Features
+from optuna_treecv.types import Targets
 
 
 @takes_settings()
 def treecv_objective(
-    estimator: Any,
-    X: Any,
-    y: Any = None,
+    estimator: Estimator,
+    X: Features,
+    y: Targets = None,
     *,
     param_distributions: Mapping[str, Any] | Literal["auto"] | None = None,
     param_grid: Mapping[str, Collection[Any]]

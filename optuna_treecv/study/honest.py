@@ -34,6 +34,7 @@ from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import in_order
 from optuna_treecv.study.choice import order_of
 from optuna_treecv.study.choice import RULES
+from optuna_treecv.types import Array
 
 #: With fewer units the bootstrap says little about how far the best of several is too good.
 FEWEST_UNITS, FEWEST_FOLDS = 50, 5
@@ -58,7 +59,7 @@ _SEED = 0
 
 #: Takes the means of candidates, (n_draws, n_candidates), smaller ones being better, and the
 #: draws, (n_draws, n_units), and returns the candidates that are chosen, (n_draws,).
-Rule = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Rule = Callable[[Array, Array], Array]
 
 #: The choice, the known trials that might have been chosen, the numbers of the others, the losses
 #: of the known ones, and the function that computes the corrected mean loss. It refers neither to
@@ -169,12 +170,12 @@ def mean_elsewhere(losses: Losses, choose: Rule, chosen: int) -> float:
     return float(np.clip(mean, means.min(), means.max()))
 
 
-def choose_best(means: np.ndarray, draws: np.ndarray) -> np.ndarray:
+def choose_best(means: Array, draws: Array) -> Array:
     """Choose the candidates with the smallest means."""
     return means.argmin(axis=1)
 
 
-def choose_simplest(losses: Losses, ranks: np.ndarray) -> Rule:
+def choose_simplest(losses: Losses, ranks: Array) -> Rule:
     """Return the rule that takes the simplest candidate within a standard error of the best one.
 
     Parameters
@@ -184,7 +185,7 @@ def choose_simplest(losses: Losses, ranks: np.ndarray) -> Rule:
         The place of each candidate among all, the simplest one first.
     """
 
-    def choose(means: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    def choose(means: Array, draws: Array) -> Array:
         chosen = np.empty(len(draws), np.intp)
         for number, (of_draw, draw) in enumerate(zip(means, draws, strict=True)):
             best = of_draw.argmin()

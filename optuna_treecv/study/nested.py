@@ -32,6 +32,7 @@ from optuna_treecv.crossval.evaluate import runs_for
 from optuna_treecv.rows.folds import FoldPairs
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.study.choice import Contest
+from optuna_treecv.types import Array
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ class Nested(HasInterval):
     """
 
     mean: float
-    test_score: np.ndarray
+    test_score: Array
     interval: Interval | None
     wins: Mapping[int, int]
     params: Sequence[Mapping[str, Any]]
@@ -216,7 +217,7 @@ def _key(trial: FrozenTrial) -> str:
 
 def _nested(
     contest: Contest,
-    scores: np.ndarray,
+    scores: Array,
     wins: Mapping[int, int],
     params: list[dict[str, Any]],
     n_candidates: int,
@@ -262,7 +263,7 @@ def _check_folds(run: Run) -> None:
         )
 
 
-def _by_pairs(cross_validation: CrossValidation, scores: np.ndarray) -> np.ndarray:
+def _by_pairs(cross_validation: CrossValidation, scores: Array) -> Array:
     """Return the scores of a cross_validation of pairs by the numbers of folds, (n_repeats, k, k).
 
     In row i and column j it is that of the model without the folds i and j on fold j.

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 from typing import Literal
 
-import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from sklearn.ensemble import VotingClassifier
@@ -35,6 +34,7 @@ from optuna_treecv.study.nested import nested_score
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import check_given
 from optuna_treecv.study.space import Space
+from optuna_treecv.types import Array
 
 
 class TreeCVObjective:
@@ -353,7 +353,7 @@ class TreeCVObjective:
         method: Literal[
             "predict", "decision_function", "predict_proba", "score_samples"
         ] = "predict",
-    ) -> np.ndarray:
+    ) -> Array:
         """Return the out-of-fold predictions of a study's best trial, or of another one.
 
         Each row is predicted by the model that was trained without its fold. Folds and orders of

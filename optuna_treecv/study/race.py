@@ -39,6 +39,7 @@ from optuna_treecv.study.racing import Early
 from optuna_treecv.study.racing import HUGE
 from optuna_treecv.study.racing import loses
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.types import Array
 
 # The most trials of a study whose losses are held.
 _MOST_HELD = 2
@@ -87,7 +88,7 @@ class RaceLosses:
         self._sign = 1.0 if metric.direction == "minimize" else -1.0
         self.width = 2 * (self._high - self._low)
 
-    def of(self, scores: np.ndarray) -> np.ndarray:
+    def of(self, scores: Array) -> Array:
         """Return scores as losses, 1 byte per row where they are 0 or 1, else 4 bytes."""
         if scores.dtype == np.int8 and self._is_count:
             return scores if self._sign > 0 else -scores
@@ -97,14 +98,14 @@ class RaceLosses:
         return (self._sign * within).astype(np.float32)
 
 
-def differences_of(losses: np.ndarray, best: np.ndarray) -> np.ndarray:
+def differences_of(losses: Array, best: Array) -> Array:
     """Return by how much losses are larger than the best ones."""
     if losses.dtype == np.int8:  # -1, 0 or 1
         return losses - best
     return np.subtract(losses, best, dtype=np.float64)
 
 
-def sums_of(differences: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+def sums_of(differences: Array, weights: Array | None) -> Array:
     """Return the sums of differences, of their squares, and of the weights."""
     if differences.dtype == np.int8 and weights is None:
         n_worse, n_others = np.count_nonzero(differences == 1), np.count_nonzero(differences)
@@ -117,7 +118,7 @@ def sums_of(differences: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 
 def compared(
     n_rows: int,
-    sums: np.ndarray,
+    sums: Array,
     width: float | None,
     largest_weight: float = 1.0,
     n_looks: int = 1,
@@ -166,13 +167,13 @@ class Incumbent:
 
     number: int
     value: float
-    rows: np.ndarray | None
-    of_nested: np.ndarray | Callable[[], np.ndarray] | None = None
-    folds: np.ndarray | None = None
+    rows: Array | None
+    of_nested: Array | Callable[[], Array] | None = None
+    folds: Array | None = None
     _lock: Lock = field(default_factory=Lock, init=False)
 
     @property
-    def nested(self) -> np.ndarray:
+    def nested(self) -> Array:
         """The losses of all rows by the models of 16 folds, which are computed when needed."""
         with self._lock:
             if callable(self.of_nested):
@@ -214,9 +215,9 @@ class Race(Watch):
     def __post_init__(self) -> None:
         self.takes_rows = self.losses is not None
         self._first_pass: RowScores | None = None
-        self._nested: np.ndarray | None = None
-        self._folds: np.ndarray | None = None
-        self._parts: list[np.ndarray] = []
+        self._nested: Array | None = None
+        self._folds: Array | None = None
+        self._parts: list[Array] = []
         self._sums = {0: np.zeros(3)}  # over the first rows, by their number
         self._n_rows = 0
         self._grown = 0, 0.0  # the trees at the last report, and its value
@@ -309,14 +310,14 @@ class Race(Watch):
             assert best is not None
             others.append(best[rows])
 
-        def has_lost(one: np.ndarray, other: np.ndarray) -> bool:
+        def has_lost(one: Array, other: Array) -> bool:
             sums = sums_of(differences_of(one, other), weights)
             comparison = compared(len(one), sums, width, largest, _LOOKS)
             return comparison is not None and loses(self.pruner, step, comparison)
 
         return [n for n, one in enumerate(losses) if any(has_lost(one, other) for other in others)]
 
-    def _add(self, losses: np.ndarray, weights: np.ndarray | None) -> None:
+    def _add(self, losses: Array, weights: Array | None) -> None:
         """Add the differences of further rows to the sums over all rows so far."""
         assert self.best is not None and self.best.rows is not None
         end = self._n_rows + len(losses)
@@ -438,15 +439,13 @@ def _incumbent_of(trial: FrozenTrial, run: Run, losses: RaceLosses | None) -> In
     return Incumbent(trial.number, trial.value, rows, lambda: losses_of(next(early).scores.values))
 
 
-def _fold_losses(run: Run) -> np.ndarray:
+def _fold_losses(run: Run) -> Array:
     """Return the losses of the folds so far, along the tree."""
     sign = 1.0 if run.request.scoring.first.direction == "minimize" else -1.0
     return sign * run.book.scores[run.request.scoring.optimized[0], : run.book.n_scored]
 
 
-def _part_losses(
-    run: Run, losses: RaceLosses | None
-) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _part_losses(run: Run, losses: RaceLosses | None) -> tuple[Array | None, Array | None]:
     """Return the losses and the weights of the rows of a run's last part, if they are known."""
     if losses is None or run.book.part_rows is None:
         return None, None

@@ -21,6 +21,7 @@ from scipy.special import stdtr
 from optuna_treecv.core.row_scores import LAST_STEP
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import is_number
+from optuna_treecv.types import Array
 
 Early = Literal["last", "mean", "next"] | None
 
@@ -359,7 +360,7 @@ def loses(pruner: RacingPruner, step: int, comparison: Comparison, margin: float
 
 def early_and_final(
     study: optuna.Study, trial: FrozenTrial, step: int, early: Early
-) -> tuple[float, np.ndarray, np.ndarray]:
+) -> tuple[float, Array, Array]:
     """Return the early loss of a running trial, and the early and final ones of completed trials.
 
     Parameters
@@ -384,7 +385,7 @@ def early_and_final(
     return float(values[-1]), values[:-1], final
 
 
-def _extrapolated(values: np.ndarray, gains: np.ndarray, final: np.ndarray) -> np.ndarray:
+def _extrapolated(values: Array, gains: Array, final: Array) -> Array:
     """Return the losses that are foretold where each trial goes on as the completed ones did.
 
     These gained a multiple of their last gain, by least squares over them, until their end.
@@ -409,7 +410,7 @@ def is_spared(seed: int, number: int) -> bool:
     return bool(np.random.default_rng([seed, number]).random() < _SPARED)
 
 
-def chance_to_win(early: np.ndarray, final: np.ndarray, current: float, rank: int = 1) -> float:
+def chance_to_win(early: Array, final: Array, current: float, rank: int = 1) -> float:
     """Return the chance that a trial ends with a smaller loss than the completed one of a rank.
 
     Final losses are predicted from early ones by local linear regression (Cleveland 1979) over the
@@ -463,7 +464,7 @@ def chance_to_win(early: np.ndarray, final: np.ndarray, current: float, rank: in
     return float(stdtr(n - 2, -foretold / sqrt(residual * (1 + (1 + leverage) / n))))
 
 
-def _effective(weights: np.ndarray) -> float:
+def _effective(weights: Array) -> float:
     """Return the number of trials of equal weight that carry as much information."""
     return float(weights.sum() ** 2 / (weights @ weights))
 

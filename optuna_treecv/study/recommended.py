@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from optuna_treecv.core.settings import is_number
 from optuna_treecv.estimators.base import name_of
+from optuna_treecv.types import Estimator
 
 
 def _log(low: float, high: float) -> BaseDistribution:
@@ -101,7 +102,7 @@ TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
 ]
 
 
-def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
+def recommended_space(estimator: Estimator) -> dict[str, BaseDistribution]:
     """Return the recommended distributions of an estimator's parameters.
 
     Those of a Pipeline are the ones of its last step. A parameter that has another value than its
@@ -130,7 +131,7 @@ def recommended_space(estimator: Any) -> dict[str, BaseDistribution]:
     return {prefix + name: space[name] for name in names_to_search}
 
 
-def _find_last_step(estimator: Any) -> tuple[str, Any, dict[str, BaseDistribution] | None]:
+def _find_last_step(estimator: Estimator) -> tuple[str, Any, dict[str, BaseDistribution] | None]:
     """Return the prefix of the last step's parameters, the step, and its recommended space."""
     prefix, last = "", estimator
     while isinstance(last, Pipeline):
@@ -142,7 +143,7 @@ def _find_last_step(estimator: Any) -> tuple[str, Any, dict[str, BaseDistributio
     return prefix, last, next(spaces, None)
 
 
-def suggest_parameter(estimator: Any) -> str:
+def suggest_parameter(estimator: Estimator) -> str:
     """Return the name of a parameter that could be searched, for error messages."""
     prefix, last, space = _find_last_step(estimator)
     params = last.get_params()

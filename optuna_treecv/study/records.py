@@ -18,6 +18,7 @@ from optuna_treecv.core.result import CVResult
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import read_named_scores
+from optuna_treecv.types import Array
 
 #: The user attribute of a study that says what its trials evaluate.
 STUDY_ATTRIBUTE = "treecv_evaluation"
@@ -35,7 +36,7 @@ MOST_BYTES = 2**28
 _MOST_READ_BYTES = 2**28
 
 _Name = tuple[int, datetime | None]
-_Outputs = Mapping[str, np.ndarray]
+_Outputs = Mapping[str, Array]
 _NO_OUTPUTS: _Outputs = MappingProxyType({})
 
 
@@ -85,8 +86,8 @@ class Held(NamedTuple):
     """
 
     value: float
-    folds: np.ndarray
-    rows: np.ndarray | None = None
+    folds: Array
+    rows: Array | None = None
     outputs: _Outputs = _NO_OUTPUTS
 
     @property
@@ -148,7 +149,7 @@ class KnownScores:
         with self._lock:
             return self._held.get((trial.number, trial.datetime_start))
 
-    def folds_of(self, trials: Sequence[FrozenTrial], n_splits: int) -> dict[int, np.ndarray]:
+    def folds_of(self, trials: Sequence[FrozenTrial], n_splits: int) -> dict[int, Array]:
         """Return the ``n_splits`` fold scores of each trial of which all are known.
 
         Of the store they are at most 256 MiB, of the first ones.
@@ -162,30 +163,28 @@ class KnownScores:
         }
         return known | {number: scores for number, _, scores in self._read(runs, n_splits)}
 
-    def rows_of(self, trials: Sequence[FrozenTrial]) -> dict[int, np.ndarray]:
+    def rows_of(self, trials: Sequence[FrozenTrial]) -> dict[int, Array]:
         """Return the scores of the rows of trials, which no store keeps."""
         held = {trial.number: self.find(trial) for trial in trials}
         return {n: one.rows for n, one in held.items() if one is not None and one.rows is not None}
 
     def stored(
         self, trials: Sequence[FrozenTrial], n_splits: int
-    ) -> Mapping[int, Mapping[str, np.ndarray]]:
+    ) -> Mapping[int, Mapping[str, Array]]:
         """Return the fold scores in the store by the number of the trial and the score's name."""
         runs = {run: trial.number for trial in trials for run in runs_of_trial(trial.user_attrs)}
-        of_trials: dict[int, dict[str, np.ndarray]] = defaultdict(dict)
+        of_trials: dict[int, dict[str, Array]] = defaultdict(dict)
         for number, name, scores in self._read(runs, n_splits):
             of_trials[number][name] = scores
         return of_trials
 
-    def _read(
-        self, numbers: Mapping[str, int], n_splits: int
-    ) -> list[tuple[int, str, np.ndarray]]:
+    def _read(self, numbers: Mapping[str, int], n_splits: int) -> list[tuple[int, str, Array]]:
         """Return the number, the score's name and the scores of runs that are stored in full."""
         if self._database is None or not numbers:
             return []
         runs = list(numbers)
         read = partial(read_named_scores, store=self._database, runs=runs, n_scores=n_splits)
-        nothing: list[tuple[str, str, np.ndarray]] = []
+        nothing: list[tuple[str, str, Array]] = []
         rows = self._database.attempt(read, nothing, without="the fold scores of other trials")
         return [(numbers[run], name, scores) for run, name, scores in rows]
 

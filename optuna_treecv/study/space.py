@@ -40,6 +40,7 @@ from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.study.recommended import recommended_space
 from optuna_treecv.study.recommended import suggest_parameter
+from optuna_treecv.types import Estimator
 
 #: A grid: the values of each parameter, or their codes (``Axis``).
 Grid = dict[str, list[Any]]
@@ -259,7 +260,7 @@ class Space:
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: Estimator,
         axes: dict[str, Axis] | None = None,
         grids: list[Grid] | None = None,
         suggest: Callable[[Any], Mapping[str, Any]] | None = None,
@@ -380,7 +381,7 @@ def _is_point_of(grid: Grid, values: Mapping[str, Any]) -> bool:
     return all(values[name] in codes for name, codes in grid.items())
 
 
-def as_space(estimator: Any, param_distributions: Any, param_grid: Any) -> Space:
+def as_space(estimator: Estimator, param_distributions: Any, param_grid: Any) -> Space:
     """Return the space of ``treecv_objective``; refuse what does not fit the estimator."""
     if isinstance(estimator, Space):
         return estimator
@@ -420,7 +421,7 @@ _EXPECTED = (
 )
 
 
-def _axes_of(distributions: Any, estimator: Any) -> dict[str, Axis]:
+def _axes_of(distributions: Any, estimator: Estimator) -> dict[str, Axis]:
     """Return the axes of ``param_distributions``."""
     if distributions is not None and not isinstance(distributions, Mapping):
         raise ValueError(
@@ -472,7 +473,7 @@ def _from_scipy(name: str, frozen: Any) -> BaseDistribution:
     )
 
 
-def _full_grids(param_grid: Any, estimator: Any) -> list[Grid]:
+def _full_grids(param_grid: Any, estimator: Estimator) -> list[Grid]:
     """Return ``param_grid`` as grids of the same parameters."""
     is_list = isinstance(param_grid, Sequence) and param_grid and not isinstance(param_grid, str)
     grids: list[Grid] = []
@@ -532,7 +533,9 @@ def codes_of(values: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, A
     return {name: _naming(name, axis.code_of, values[name]) for name, axis in axes.items()}
 
 
-def _check_known(argument: str, estimator: Any, lists: Mapping[str, Collection[Any]]) -> None:
+def _check_known(
+    argument: str, estimator: Estimator, lists: Mapping[str, Collection[Any]]
+) -> None:
     """Refuse names that are neither those of an estimator's parameters nor "n_epochs".
 
     ``lists`` are the values of each parameter, among which may be inner estimators with other
@@ -572,7 +575,7 @@ def check_given(
             raise ValueError(f"{argument} must hold {names} and nothing else, got {name!r} too.")
 
 
-def _with_values(estimator: Any, values: Mapping[str, Any]) -> Any:
+def _with_values(estimator: Estimator, values: Mapping[str, Any]) -> Any:
     """Return a copy of an estimator with copies of values, of which some may be estimators.
 
     Steps of a Pipeline that no value reaches are not copied, since naming, comparing and copying

@@ -49,6 +49,7 @@ from optuna_treecv.scoring.metrics import with_pooled
 from optuna_treecv.scoring.scores import are_known
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.types import Array
 
 
 def plan_fits(request: Request) -> Plan | Declined:
@@ -104,7 +105,7 @@ class FitPlan(Plan):
         (fits,), (sink,) = work.bound, work.sinks
         yield from fits.events(list(work.folds), sink)
 
-    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the responses of the fits of the folds."""
         return responses_of_fits(self.request, candidate, repeat, method)
 
@@ -164,7 +165,7 @@ class _Fits:
         n_rows = len(self._cut.test_rows(chunk)) if self._width else 0
         return len(self._metrics), (n_rows, self._width)
 
-    def _read(self, chunk: int, memory: np.ndarray) -> TestedFolds:
+    def _read(self, chunk: int, memory: Array) -> TestedFolds:
         return self._event(chunk, FoldResult.of(memory.view(np.float64), *self._sizes(chunk)))
 
     def _event(self, chunk: int, fitted: FoldResult) -> TestedFolds:
@@ -183,7 +184,7 @@ class _Fits:
             seconds=fitted.seconds,
         )
 
-    def _predictions(self, chunk: int, responses: np.ndarray) -> TestedRows:
+    def _predictions(self, chunk: int, responses: Array) -> TestedRows:
         """Return the test rows of a fold in the order of the tree, with the responses to them."""
         request, fold_task = self._request, self._fold_task
         rows = self._cut.tested_from(chunk, chunk + 1)
@@ -193,7 +194,7 @@ class _Fits:
         outputs = responses[along_tree(self._cut, chunk)]
         return TestedRows(outputs, self._respond, targets, weights, begins)
 
-    def _respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
+    def _respond(self, outputs: Array, method: str) -> Array:
         """Return the columns of one response."""
         columns = outputs[:, self._columns[method]]
         return columns[:, 0] if columns.shape[1] == 1 else columns

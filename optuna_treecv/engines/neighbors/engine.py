@@ -59,12 +59,16 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.scoring.metrics import response_of
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Features
+from optuna_treecv.types import Targets
 
 #: Two arrays of shape (n_rows, n_neighbors). At k - 1, the first one has how many of the first k
 #: neighbours are chosen among more rows at the same distance, 0 where all of these have the same
 #: target; and the second one, whether sums over the first k depend on the order among equal
 #: distances.
-Choices = tuple[np.ndarray, np.ndarray]
+Choices = tuple[Array, Array]
 
 # The bytes of the neighbours of all folds that are held, and kept; and of fitted training rows.
 _MOST_BYTES = 2**27
@@ -99,7 +103,7 @@ def plan_neighbors(request: Request) -> Plan | Declined:
     return NeighborsPlan(request, parts)
 
 
-def _divide(estimator: Any) -> Parts | str:
+def _divide(estimator: Estimator) -> Parts | str:
     """Return the parts of an estimator, or why it is not for this engine.
 
     Its transformers may be any, and are fitted per fold.
@@ -156,7 +160,7 @@ class NeighborsPlan(JointPlan):
         """Return the targets in prepared order; the rows stay as they were given."""
         target = "number" if self.request.classes is None else "class"
 
-        def numbers(X: Any) -> np.ndarray:
+        def numbers(X: Features) -> Array:
             return np.arange(self.request.data.n_rows, dtype=np.float64)[:, None]
 
         layout, name = RowLayout(target=target), b"numbers of rows"
@@ -195,25 +199,25 @@ class Lists(NamedTuple):
         The rows as given.
     """
 
-    n_known: np.ndarray
-    are_single: np.ndarray
-    share: np.ndarray
-    product: np.ndarray
-    distances: np.ndarray
-    neighbors: np.ndarray
+    n_known: Array
+    are_single: Array
+    share: Array
+    product: Array
+    distances: Array
+    neighbors: Array
 
     @classmethod
-    def of(cls, memory: np.ndarray) -> "Lists":
+    def of(cls, memory: Array) -> "Lists":
         """Return the parts of an array (n_rows, 4 + 2 (n_neighbors + 1))."""
         half = (memory.shape[1] + _HEAD) // 2
         share, product, distances, neighbors = np.split(memory[:, 2:], [1, 2, half - 2], axis=1)
         return cls(memory[:, 0], memory[:, 1], share, product, distances, neighbors)
 
-    def typed_distances(self) -> np.ndarray:
+    def typed_distances(self) -> Array:
         """Return the distances in the type of scikit-learn's."""
         return self.distances.astype(np.float32) if self.are_single.any() else self.distances
 
-    def ties(self) -> np.ndarray:
+    def ties(self) -> Array:
         """Return which distances equal the next one, (n_rows, n_neighbors); also if not finite."""
         further = self.distances[:, 1:]
         with np.errstate(invalid="ignore"):
@@ -249,7 +253,7 @@ class NeighborFolds(Family):
         self._cut, self._classes, self._seed = repeat.cut, rows.classes, plan.seed(repeat)
         # Whether all training sets of single test rows are the same rows but one.
         self._leaves_out = not any(map(why_not_rowwise, parts.steps))
-        y: Any = request.data.y
+        y: Targets = request.data.y
         # Class codes, or numbers of the type that was given, in the order of the rows as given.
         self._y = y if rows.classes is None else as_codes(y, rows.classes)
         self._models: dict[int, tuple[Any, Any]] = {}
@@ -276,7 +280,7 @@ class NeighborFolds(Family):
     def _values(self, last: Any) -> dict[str, Any]:
         return {name: getattr(last, name) for name in self.parameters}
 
-    def _bind(self, estimators: Sequence[Any]) -> None:
+    def _bind(self, estimators: Sequence[Estimator]) -> None:
         self._points = [self._values(one) for one in estimators]
         numbers = [one["n_neighbors"] for one in self._points]
         # Of wrong numbers scikit-learn itself says so.
@@ -306,7 +310,7 @@ class NeighborFolds(Family):
         return last, np.asarray(X) if isinstance(X, list) else X
 
     @classmethod
-    def why_not(cls, estimator: Any, facts: Facts | None = None) -> str:
+    def why_not(cls, estimator: Estimator, facts: Facts | None = None) -> str:
         """Return why neighbours are not searched for once, a clause."""
         if callable(estimator.weights):
             return "weights is a function"
@@ -314,7 +318,7 @@ class NeighborFolds(Family):
             return "X holds distances"
         return "p is infinite" if estimator.p == np.inf else ""
 
-    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+    def response(self, outputs: Array, method: str) -> Array:
         """Return the columns of a response; "predict" of classifiers gives class codes."""
         columns = outputs[:, self._columns[method]]
         if method == "predict" and self._classes is not None:
@@ -335,7 +339,7 @@ class NeighborFolds(Family):
         memory, size = None, width * int(bounds[-1])
         if 8 * size <= _MOST_BYTES:
 
-            def fill(array: np.ndarray) -> None:
+            def fill(array: Array) -> None:
                 for first, last in groups:
                     part = slice(width * bounds[first], width * bounds[last])
                     array[part] = search(first, last).ravel()
@@ -357,17 +361,17 @@ class NeighborFolds(Family):
             self._models.clear()
             yield slice(first, last), outputs
 
-    def _search(self, first: int, last: int) -> np.ndarray:
+    def _search(self, first: int, last: int) -> Array:
         """Return the neighbours of the test rows of some chunks, as ``Lists`` has them."""
         return np.concatenate(list(in_order(self._n_jobs, self._search_chunk, range(first, last))))
 
-    def _search_chunk(self, chunk: int) -> np.ndarray:
+    def _search_chunk(self, chunk: int) -> Array:
         train, places = self._cut.split(chunk).train_rows(), along_tree(self._cut, chunk)
         size, (model, X) = self._most_known(len(train)), self._model(chunk)
         distances, indices = nearest_in_any_order(model, X, size + 1)
         return self._listed(model, size, distances[places], train[indices[places]])
 
-    def _search_all(self, first: int, last: int) -> np.ndarray:
+    def _search_all(self, first: int, last: int) -> Array:
         """Return the neighbours of single rows among all others."""
         size = self._most_known(self._cut.n_rows - 1)
         if -1 not in self._models:
@@ -387,9 +391,7 @@ class NeighborFolds(Family):
             Lists.of(rows).product[:] = _EPS * max(1, row_norms(X, squared=True).max())
         return rows
 
-    def _listed(
-        self, model: Any, size: int, distances: np.ndarray, neighbors: np.ndarray
-    ) -> np.ndarray:
+    def _listed(self, model: Any, size: int, distances: Array, neighbors: Array) -> Array:
         """Return the neighbours that are known of some rows, as ``Lists`` has them."""
         rows = np.zeros((len(distances), _HEAD + 2 * (self._most + 1)))
         lists = Lists.of(rows)
@@ -420,7 +422,7 @@ class NeighborFolds(Family):
             self._models[chunk] = model, X
         return model, X
 
-    def _unknown(self, lists: Lists) -> np.ndarray:
+    def _unknown(self, lists: Lists) -> Array:
         """Return which rows have more neighbours than are known, (n_points, n_rows).
 
         Rounding may also be too large for the inverse of a distance.
@@ -430,7 +432,7 @@ class NeighborFolds(Family):
         sizes = self._sizes[:, None]
         return (sizes < 1) | (sizes > lists.n_known) | (are_weighted[:, None] & is_rounded)
 
-    def _choices(self, lists: Lists, values: np.ndarray) -> Choices:
+    def _choices(self, lists: Lists, values: Array) -> Choices:
         """Return where scikit-learn's choice among equal distances matters."""
         n_chosen = np.zeros(lists.distances.shape, int)
         is_ordered = np.zeros(n_chosen.shape, bool)
@@ -453,8 +455,8 @@ class NeighborFolds(Family):
         return n_chosen, is_ordered
 
     def _votes(
-        self, values: np.ndarray, distances: np.ndarray, numbers: Sequence[int], choices: Choices
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, values: Array, distances: Array, numbers: Sequence[int], choices: Choices
+    ) -> tuple[Array, Array]:
         """Return what points say of rows by their nearest neighbours.
 
         Parameters
@@ -490,8 +492,8 @@ class NeighborFolds(Family):
         return outputs, doubts
 
     def _means(
-        self, values: np.ndarray, weights: np.ndarray | None, sizes: list[int], choices: Choices
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        self, values: Array, weights: Array | None, sizes: list[int], choices: Choices
+    ) -> Iterator[tuple[Array, Array]]:
         """Yield mean targets, summed in scikit-learn's order, and doubts for each size."""
         n_chosen, is_ordered = choices
         values = values.reshape(*values.shape[:2], -1)
@@ -511,8 +513,8 @@ class NeighborFolds(Family):
                 yield values[:, :size].mean(axis=1), doubts
 
     def _of_classes(
-        self, codes: np.ndarray, weights: np.ndarray | None, sizes: list[int], choices: Choices
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        self, codes: Array, weights: Array | None, sizes: list[int], choices: Choices
+    ) -> Iterator[tuple[Array, Array]]:
         """Yield classes or their probabilities, and doubts for each size."""
         assert self._classes is not None
         votes = np.zeros((len(self._classes), len(codes)))
@@ -541,7 +543,7 @@ class NeighborFolds(Family):
                 doubts[rows] |= np.count_nonzero(votes[:, rows] >= least, axis=0) != 1
             yield outputs, doubts
 
-    def _ask(self, chunk: int, lists: Lists, outputs: np.ndarray, doubts: np.ndarray) -> None:
+    def _ask(self, chunk: int, lists: Lists, outputs: Array, doubts: Array) -> None:
         """Let the estimator itself answer for the rows of a chunk that are in doubt."""
         places = along_tree(self._cut, chunk)
         are_new = (self._sizes > lists.n_known[0]) | (self._sizes < 1)
@@ -583,11 +585,11 @@ class NeighborFolds(Family):
                 model.set_params(**self._points[number])
                 outputs[number, rows] = self._answer(model, take_rows(X, at))
 
-    def _fit_and_answer(self, chunk: int) -> np.ndarray:
+    def _fit_and_answer(self, chunk: int) -> Array:
         """Return what the only point says of a chunk."""
         return self._answer(*self._fit(chunk, self._points[0]))[along_tree(self._cut, chunk)]
 
-    def _answer(self, model: Any, X: Any) -> np.ndarray:
+    def _answer(self, model: Any, X: Features) -> Array:
         """Return what a fitted estimator says of rows, (n_rows, width)."""
         outputs = np.zeros((X.shape[0], self._width))
         for method, columns in self._columns.items():
@@ -603,7 +605,7 @@ class NeighborFolds(Family):
         return outputs
 
 
-def _inverses(distances: np.ndarray) -> np.ndarray:
+def _inverses(distances: Array) -> Array:
     """Return the weights "distance"; beside neighbours at distance 0, all others have none."""
     with np.errstate(divide="ignore"):
         weights = 1 / distances
@@ -611,7 +613,7 @@ def _inverses(distances: np.ndarray) -> np.ndarray:
     return np.where(are_infinite.any(axis=1, keepdims=True), are_infinite, weights)
 
 
-def _are_multiples(values: np.ndarray, n_bits: float) -> bool:
+def _are_multiples(values: Array, n_bits: float) -> bool:
     """Return whether values have no more than ``n_bits`` binary digits behind the point."""
     scaled = np.ldexp(np.asarray(values, np.float64), int(min(n_bits // 1, 512)))
     return np.array_equal(scaled, np.rint(scaled))

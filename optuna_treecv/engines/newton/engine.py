@@ -66,6 +66,8 @@ from optuna_treecv.plans.joint import SumsPlan
 from optuna_treecv.plans.joint import table_of
 from optuna_treecv.preprocessing.fitted import Table
 from optuna_treecv.rows.layout import SparseRows
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
 
 # Each fold and value has an inverse Hessian, but in leave-one-out.
 _MOST_FOLDS = 1000
@@ -101,7 +103,7 @@ class GLMFolds(Family):
     #: How large the loss is as a share of the estimator's.
     loss_share = 1.0
 
-    def _bind(self, estimators: Sequence[Any]) -> None:
+    def _bind(self, estimators: Sequence[Estimator]) -> None:
         self._estimators = estimators
         self._loss = self._make_loss()
         self._intercept_scaling = self.intercept_scaling(estimators[0])
@@ -109,7 +111,7 @@ class GLMFolds(Family):
         self._precision = np.float32 if estimators[0].tol >= _LEAST_TOL else np.float64
 
     @staticmethod
-    def intercept_scaling(estimator: Any) -> float:
+    def intercept_scaling(estimator: Estimator) -> float:
         """Return by what the intercept is divided before it is penalised; infinity if it is not.
 
         liblinear penalises it.
@@ -123,7 +125,7 @@ class GLMFolds(Family):
     def _make_loss(self) -> PredictorLoss:
         """Return the loss."""
 
-    def _strengths(self, totals: np.ndarray) -> np.ndarray:
+    def _strengths(self, totals: Array) -> Array:
         """Return the penalties of 1/2 |coef|^2 (n_points, n_sets) beside a sum of losses.
 
         ``totals`` (n_sets,) are the sums of weights of the training sets.
@@ -134,7 +136,7 @@ class GLMFolds(Family):
         return np.outer(of_points, np.ones_like(totals))
 
     @classmethod
-    def why_not(cls, estimator: Any, facts: Facts) -> str:
+    def why_not(cls, estimator: Estimator, facts: Facts) -> str:
         """Return why the folds of an estimator are not solved together, a clause."""
         if getattr(estimator, "warm_start", False):
             return "warm_start is True"
@@ -148,12 +150,14 @@ class GLMFolds(Family):
         return "" if cls.may_be_wide(estimator, facts) else _why_wide(facts)
 
     @classmethod
-    def may_be_wide(cls, estimator: Any, facts: Facts) -> bool:
+    def may_be_wide(cls, estimator: Estimator, facts: Facts) -> bool:
         """Return whether there may be more columns than a Hessian has."""
         return False
 
     @classmethod
-    def why_not_left_out(cls, estimator: Any, scaler: StandardScaler | None, facts: Facts) -> str:
+    def why_not_left_out(
+        cls, estimator: Estimator, scaler: StandardScaler | None, facts: Facts
+    ) -> str:
         """Return why the model of all rows does not tell those of all rows but one, a clause."""
         if isinstance(getattr(estimator, "class_weight", None), str):
             return "class_weight='balanced' weighs all rows anew for each row that is left out"
@@ -186,7 +190,7 @@ class GLMFolds(Family):
         else:
             yield from self._solved(chunks, keep, most_rows)
 
-    def _left_out(self, n_rows: int) -> np.ndarray:
+    def _left_out(self, n_rows: int) -> Array:
         """Return what the models of all rows but one say of it, (n_points, n_rows, n_outputs)."""
         no_folds = Chunks(n_rows, np.array([n_rows]))
         sets = Sets.of(no_folds)
@@ -217,8 +221,8 @@ class GLMFolds(Family):
         return outputs
 
     def _changes(
-        self, columns: Spread, totals: np.ndarray, objective: Objective
-    ) -> Callable[[RowNumbers, np.ndarray], np.ndarray] | None:
+        self, columns: Spread, totals: Array, objective: Objective
+    ) -> Callable[[RowNumbers, Array], Array] | None:
         """Return a function that tells how penalties grow without each row, as ``LeftOut`` has it.
 
         A StandardScaler learns a smaller variance without a row far from the mean, and a sum over
@@ -231,7 +235,7 @@ class GLMFolds(Family):
         at = (columns.mean[0] - objective.centre) / objective.scale
         spread = deviations(columns)[0] / objective.scale
 
-        def changes(some: RowNumbers, X: np.ndarray) -> np.ndarray:
+        def changes(some: RowNumbers, X: Array) -> Array:
             parts = np.ones_like(X)
             if has_scales:
                 squares = np.square((X[:, :d] - at) / spread)
@@ -243,7 +247,7 @@ class GLMFolds(Family):
 
         return changes
 
-    def _constants(self, columns: Spread) -> np.ndarray:
+    def _constants(self, columns: Spread) -> Array:
         """Return the numbers of columns without a coefficient, NaN for other columns."""
         is_left_out = columns.low == columns.high
         if not self._estimators[0].fit_intercept:
@@ -263,7 +267,7 @@ class GLMFolds(Family):
             ]
             yield slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
 
-    def solved(self, chunks: Chunks, keep: Keep) -> tuple[np.ndarray, Objective]:
+    def solved(self, chunks: Chunks, keep: Keep) -> tuple[Array, Objective]:
         """Return the models of all folds, (n_points, n_chunks, n_outputs, width).
 
         Also return what they minimise, or one of several.
@@ -276,7 +280,7 @@ class GLMFolds(Family):
         solved = []
         for number, objective in enumerate(objectives):
 
-            def keep_of_class(name: str, *what: Any, number: int = number) -> np.ndarray:
+            def keep_of_class(name: str, *what: Any, number: int = number) -> Array:
                 return keep(f"{name}, class {number}", *what)
 
             solved.append(solve(objective, penalties, constants, keep_of_class))
@@ -307,9 +311,7 @@ class GLMFolds(Family):
                 )
         return slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
 
-    def _penalties(
-        self, columns: Spread, totals: np.ndarray, objective: Objective
-    ) -> LanePenalties:
+    def _penalties(self, columns: Spread, totals: Array, objective: Objective) -> LanePenalties:
         """Return the penalties of each point and training set, and last of all rows."""
         strengths = self._strengths(totals)[:, :, None]
         of_columns = strengths * np.square(self._moves(columns)[1] / objective.scale)
@@ -323,7 +325,7 @@ class GLMFolds(Family):
         of_sums = len(objective.targets) / n**2 if n > 1 else 0.0
         return LanePenalties(of_columns, of_intercepts, np.tile(is_free, n), of_sums)
 
-    def _moves(self, columns: Spread) -> tuple[np.ndarray, np.ndarray]:
+    def _moves(self, columns: Spread) -> tuple[Array, Array]:
         """Return what steps subtract from columns in each set, and by what they divide them."""
         if (maps := self._rows.maps) is not None:
             # What the set of all rows has does not matter: its models are where others begin.
@@ -335,9 +337,7 @@ class GLMFolds(Family):
             scale = deviations(columns) if self._scaler.with_std else scale
         return centre, scale
 
-    def _intercepts(
-        self, columns: Spread, objective: Objective
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _intercepts(self, columns: Spread, objective: Objective) -> tuple[Array, Array, Array]:
         """Return what intercepts are in each training set, (n_chunks + 1, width).
 
         They are sums over the coefficients of centred columns. Columns of one number are like
@@ -351,7 +351,7 @@ class GLMFolds(Family):
         squares = self._intercept_scaling**2 + np.square(numbers).sum(axis=1)
         return intercepts, numbers, squares
 
-    def _share_intercepts(self, models: np.ndarray, columns: Spread, objective: Objective) -> None:
+    def _share_intercepts(self, models: Array, columns: Spread, objective: Objective) -> None:
         """Give columns of one number their parts in penalised intercepts."""
         intercepts, numbers, squares = (one[:-1] for one in self._intercepts(columns, objective))
         shares = numbers * objective.scale / squares[:, None]
@@ -378,12 +378,12 @@ class GLMFolds(Family):
             objectives.append(Objective(*what, self._precision, code))
         return objectives
 
-    def _class_weights(self, chunks: Chunks, classes: np.ndarray) -> np.ndarray | None:
+    def _class_weights(self, chunks: Chunks, classes: Array) -> Array | None:
         """Return the weights of classes (n_chunks + 1, n_classes) in the training sets."""
         class_weight = getattr(self._estimators[0], "class_weight", None)
         if class_weight is None and self._rows.weights is None:
             return None
-        of_classes: np.ndarray | None = None
+        of_classes: Array | None = None
         if isinstance(class_weight, dict):
             of_classes = np.tile(
                 weights_of_classes(class_weight, classes), (chunks.n_chunks + 1, 1)
@@ -440,7 +440,7 @@ class LogisticFolds(GLMFolds):
         is_plain &= facts.n_features > _MOST_COLUMNS
         return is_plain and (facts.n_trained >= _FEW_ROWS or facts.is_asked)
 
-    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+    def response(self, outputs: Array, method: str) -> Array:
         """Return class codes, decision values or probabilities."""
         if method != "predict_proba":
             return decisions_of(outputs, method)
@@ -473,7 +473,7 @@ class TweedieFolds(GLMFolds):
         return Tweedie(power)
 
     @classmethod
-    def why_not(cls, estimator: Any, facts: Facts) -> str:
+    def why_not(cls, estimator: Estimator, facts: Facts) -> str:
         """Return the reasons of powers and links too."""
         if facts.n_outputs > 1:
             return "there are several targets"
@@ -488,7 +488,7 @@ class TweedieFolds(GLMFolds):
                 return "its loss is not convex for a power outside of 1 to 2"
         return super().why_not(estimator, facts)
 
-    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+    def response(self, outputs: Array, method: str) -> Array:
         """Return the expected targets."""
         return outputs[:, 0] if _power(self._estimators[0]) == 0 else np.exp(outputs[:, 0])
 
@@ -504,7 +504,7 @@ class LinearSVMFolds(GLMFolds):
         return SquaredDistance(getattr(self._estimators[0], "epsilon", None))
 
     @classmethod
-    def why_not(cls, estimator: Any, facts: Facts) -> str:
+    def why_not(cls, estimator: Estimator, facts: Facts) -> str:
         """Return the reasons of both too."""
         if not str(estimator.loss).startswith("squared"):
             return f"loss={estimator.loss!r} has no derivative"
@@ -521,13 +521,15 @@ class LinearSVMFolds(GLMFolds):
         return super().why_not(estimator, replace(facts, n_outputs=1))
 
     @classmethod
-    def why_not_left_out(cls, estimator: Any, scaler: StandardScaler | None, facts: Facts) -> str:
+    def why_not_left_out(
+        cls, estimator: Estimator, scaler: StandardScaler | None, facts: Facts
+    ) -> str:
         """Return the reason of squared losses with a margin too."""
         if getattr(estimator, "epsilon", 1) > 0:
             return "its loss has no second derivative everywhere"
         return super().why_not_left_out(estimator, scaler, facts)
 
-    def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
+    def response(self, outputs: Array, method: str) -> Array:
         """Return class codes, decision values or numbers."""
         return outputs[:, 0] if self._rows.classes is None else decisions_of(outputs, method)
 
@@ -552,7 +554,7 @@ def _why_few_rows(facts: Facts) -> str:
     return f"there are fewer than {n_each} rows for each of {n_coefficients} coefficients"
 
 
-def _power(estimator: Any) -> float:
+def _power(estimator: Estimator) -> float:
     """Return the power of the variance of a distribution as a function of its mean."""
     powers = {PoissonRegressor: 1.0, GammaRegressor: 2.0}
     return powers[type(estimator)] if type(estimator) in powers else float(estimator.power)
@@ -618,9 +620,7 @@ class NewtonPlan(SumsPlan):
         )
 
 
-def fold_models(
-    plan: NewtonPlan, candidates: Sequence[Candidate], repeat: Repeat
-) -> list[np.ndarray]:
+def fold_models(plan: NewtonPlan, candidates: Sequence[Candidate], repeat: Repeat) -> list[Array]:
     """Return the models of each fold."""
     family = plan.bind(repeat, plan.rows(repeat), candidates)
     assert isinstance(family, GLMFolds)

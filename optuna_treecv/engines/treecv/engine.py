@@ -77,6 +77,8 @@ from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
 
 
 def plan_tree(request: Request) -> Plan | Declined:
@@ -89,7 +91,7 @@ def plan_tree(request: Request) -> Plan | Declined:
     return TreePlan(request)
 
 
-def _is_linear(estimator: Any) -> bool:
+def _is_linear(estimator: Estimator) -> bool:
     """Return whether the models are linear, so that they have an average."""
     kind = type(estimator)
     from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
@@ -198,7 +200,7 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
     plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
     learner = training.learner
     assert isinstance(learner, ModelTrainer)
-    sums: dict[Node, np.ndarray] = {}
+    sums: dict[Node, Array] = {}
 
     def test(node: Node, state: Any, start: int, stop: int) -> int:
         if stop < plan.rows(node)[1]:
@@ -207,7 +209,7 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
             assert leaves.outputs is not None
             n_updates, sums[node] = learner.walk_summing(plan, node, state, leaves.outputs.array)
         else:
-            total: list[np.ndarray] = []
+            total: list[Array] = []
             n_updates = walk_to_leaves(plan, learner, leaves.test_leaf, node, state, total)
             sums[node] = total[0]
         return n_updates
@@ -221,7 +223,7 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
         yield block, n_updates
 
 
-def _average(candidate: Candidate, learner: ModelTrainer, mean: np.ndarray) -> Any:
+def _average(candidate: Candidate, learner: ModelTrainer, mean: Array) -> Any:
     """Return the fitted estimator with the mean of the models of all folds.
 
     Blum, Kalai & Langford (1999) use a fold model drawn at random for each prediction, the k-fold
@@ -268,7 +270,7 @@ class Lane:
             yield RowProgress(candidate, NESTED_STEP, self.nested, has_lost)
 
 
-def _room(plan: Partition, lanes: Lanes, n_models: int) -> tuple[np.ndarray, list[ArrayThenCount]]:
+def _room(plan: Partition, lanes: Lanes, n_models: int) -> tuple[Array, list[ArrayThenCount]]:
     """Return room for the outputs of all learners, and for those of each with their count."""
     shape = plan.n_rows, lanes.n_outputs
     whole, each = ArrayThenCount.side_by_side(
@@ -377,7 +379,7 @@ class EarlyLanes:
         self._lanes = Lanes(self.learners, COUNT_BYTES)
         self._members = list(range(len(self.learners)))  # the learners on the lanes
         self._alive = set(self._members)
-        self._states: dict[Node, np.ndarray] = {}
+        self._states: dict[Node, Array] = {}
         ends = steps_of_spine(self.plan)
         scores = partial(empty_scores, self.metric, max(ends), self.learners[0].rows, ends)
         self.lanes = [Lane(scores()) for _ in self.learners]
@@ -458,7 +460,7 @@ class EarlyLanes:
         return beside_the_spine(plan, self._states, nodes[0], FIRST_LEAF) + rest
 
     def _add(
-        self, scores: Sequence[RowScores], out: np.ndarray, rows: Rows, begin: int, end: int
+        self, scores: Sequence[RowScores], out: Array, rows: Rows, begin: int, end: int
     ) -> None:
         """Score the rows begin to end - 1 among ``rows`` by each learner that has not lost."""
         for number, outputs in zip(self._members, out, strict=True):
@@ -472,8 +474,8 @@ class EarlyLanes:
             self.lanes[number].n_updates += n_rows
 
     def _drop(
-        self, step: int, scores: Sequence[RowScores], rows: slice, states: list[np.ndarray]
-    ) -> list[np.ndarray]:
+        self, step: int, scores: Sequence[RowScores], rows: slice, states: list[Array]
+    ) -> list[Array]:
         """Ask who has lost; return the states without these if the others fill few lanes."""
         if self.watch is None:
             return states
@@ -498,7 +500,7 @@ def _models_at(
     nodes: list[Node],
     plan: Partition,
     learner: Learner | Lanes,
-    out: np.ndarray,
+    out: Array,
     n_jobs: int,
     pending: list[Pending] | None,
 ) -> tuple[dict[Node, Any], int]:
@@ -520,7 +522,7 @@ def _models_at(
 def walk_lanes(
     plan: Partition,
     lanes: Lanes,
-    out: np.ndarray,
+    out: Array,
     nodes: list[Node],
     n_jobs: int,
     pending: list[Pending] | None = None,
@@ -540,8 +542,8 @@ def empty_scores(
 
 
 def scored(
-    learner: Learner, metric: Metric, estimator: Any, outputs: np.ndarray, rows: Rows
-) -> tuple[np.ndarray, np.ndarray | None]:
+    learner: Learner, metric: Metric, estimator: Estimator, outputs: Array, rows: Rows
+) -> tuple[Array, Array | None]:
     """Return the scores of tested rows, and their weights.
 
     Parameters

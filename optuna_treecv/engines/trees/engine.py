@@ -48,6 +48,7 @@ from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.types import Array
 
 
 def plan_trees(request: Request, are_together: bool = True) -> Plan | Declined:
@@ -143,7 +144,7 @@ class ForestPlan(Plan):
         first = int(rows.bounds[0])
 
         @cache
-        def of_all(method: str) -> np.ndarray:
+        def of_all(method: str) -> Array:
             return respond(forest, forest.ends(limits)[1], method)
 
         tested = TestedRows.of(
@@ -155,7 +156,7 @@ class ForestPlan(Plan):
         )
         yield TestedFolds(0, repeat.plan.root, n_needed, tested)
 
-    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the responses of the trees of the folds."""
         rows, _ = self.rows(candidate, repeat)
         forest, _ = self.forest_for(candidate, repeat, rows)
@@ -173,11 +174,11 @@ class ForestPlan(Plan):
             fitted.feature_names_in_ = names
         return fitted
 
-    def agreement(self, candidate: Candidate) -> np.ndarray:
+    def agreement(self, candidate: Candidate) -> Array:
         """Return by depth the share of rows in nodes of the folds and of the tree of all rows."""
         return self.forest_of(candidate).agreement(Limits.of(candidate))
 
-    def pruning_path(self, candidate: Candidate) -> tuple[np.ndarray, np.ndarray]:
+    def pruning_path(self, candidate: Candidate) -> tuple[Array, Array]:
         """Return the penalties at which the tree of all rows changes, and its leaves then."""
         tree = self.forest_of(candidate).tree(0, Limits.of(candidate))
         alphas, _, n_leaves = weakest_links(tree.nodes)
@@ -290,7 +291,7 @@ def _mild_limits(limits: Limits, searched: Mapping[str, Any], kept_forest: Trees
     return Limits(most, 2, 0.0 if min(decreases) < decrease else decrease)
 
 
-def respond(forest: Trees, leaves: np.ndarray, method: str) -> np.ndarray:
+def respond(forest: Trees, leaves: Array, method: str) -> Array:
     """Return the response of the rows of all folds; "predict" gives class codes."""
     if method == "predict":
         says = forest.codes[leaves] if forest.n_classes else forest.values(leaves)
