@@ -59,7 +59,7 @@ ALLOWED = {
     "scoring": {"estimators", "rows", "types"},
     "preprocessing": {"estimators", "numerics", "rows", "_kernels"},
     "estimators": {"numerics", "rows", "_kernels"},
-    "numerics": {"rows"},
+    "numerics": {"rows", "types"},
     "rows": {"_kernels"},
     "storage": set(),
     "types": set(),

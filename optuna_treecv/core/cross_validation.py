@@ -61,7 +61,7 @@ from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
 from optuna_treecv.types import Opaque
-from optuna_treecv.types import ParameterValue
+from optuna_treecv.types import ParamValue
 from optuna_treecv.types import Targets
 
 T = TypeVar("T")
@@ -86,8 +86,8 @@ class Search:
         Whether fits go on where a fold has failed, to raise ``FoldsFailed`` in the end.
     """
 
-    ends: Mapping[str, tuple[ParameterValue, ...]] = field(default_factory=dict)
-    grid: Mapping[str, tuple[ParameterValue, ...]] = field(default_factory=dict)
+    ends: Mapping[str, tuple[ParamValue, ...]] = field(default_factory=dict)
+    grid: Mapping[str, tuple[ParamValue, ...]] = field(default_factory=dict)
     keep_outputs: Literal["auto", "all", False] = False
     tries_all_folds: bool = False
 

@@ -24,6 +24,7 @@ from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.types import Array
 
 # The rows that are scored at once.
 _ROWS_AT_ONCE = 2**20
@@ -41,7 +42,7 @@ _COUNTS = stats.poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1)
 _BYTES_AT_ONCE = 2**25
 
 
-def computed_outputs(run: Run, method: str) -> np.ndarray | None:
+def computed_outputs(run: Run, method: str) -> Array | None:
     """Return the outputs of a run, in the order of ``Tested.rows``, where they take no training.
 
     They come from kept results, or from sums, solutions, neighbours or trees that the trials of a
@@ -74,9 +75,7 @@ def sign_of(run: Run) -> int:
     return 1 if metric_of(run).direction == "minimize" else -1
 
 
-def losses_of_tests(
-    run: Run, responses: Sequence[np.ndarray] | np.ndarray, tested: Tested
-) -> np.ndarray:
+def losses_of_tests(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
     """Return the losses, (n_responses, n_tests), by the first optimised metric.
 
     Smaller ones are better: those of scorers have the other sign.
@@ -102,9 +101,7 @@ def losses_of_tests(
     return losses
 
 
-def losses_of_folds(
-    run: Run, responses: Sequence[np.ndarray] | np.ndarray, tested: Tested
-) -> np.ndarray:
+def losses_of_folds(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
     """Return the same of folds, (n_responses, n_folds), where the metric does not score rows."""
     targets, begins = targets_of(run.request)[tested.rows], tested.cuts[0].begins()
     # The mean of classifiers answers by ``predict_proba``, whatever methods its members have.
@@ -114,14 +111,12 @@ def losses_of_folds(
     return sign_of(run) * np.array([one.scores[0] for one in folds])
 
 
-def _rows(
-    run: Run, response: np.ndarray, targets: np.ndarray, begins: np.ndarray | None = None
-) -> TestedRows:
+def _rows(run: Run, response: Array, targets: Array, begins: Array | None = None) -> TestedRows:
     """Return tests of rows with one response to them; probabilities tell classes too."""
     is_code = response.dtype.kind == "i"
     numbers = response if is_code else response.astype(np.float64, copy=False)
 
-    def respond(_: np.ndarray, method: str) -> np.ndarray:
+    def respond(_: Array, method: str) -> Array:
         are_probabilities = run.request.classes is not None and numbers.ndim == 2
         return numbers.argmax(axis=1) if method == "predict" and are_probabilities else numbers
 
@@ -146,13 +141,13 @@ class Losses(NamedTuple):
         Of blocks, what each quarter adds to a mean less its share of the mean of its stratum.
     """
 
-    parts: np.ndarray
-    shares: np.ndarray
+    parts: Array
+    shares: Array
     by: str
-    quarters: np.ndarray | None = None
+    quarters: Array | None = None
 
 
-def losses_by_units(of_tests: np.ndarray, tested: Tested) -> Losses:
+def losses_by_units(of_tests: Array, tested: Tested) -> Losses:
     """Return losses by units.
 
     Parameters
@@ -173,7 +168,7 @@ def losses_by_units(of_tests: np.ndarray, tested: Tested) -> Losses:
     return Losses(np.array(parts)[:, are_tested], of_units[are_tested], by)
 
 
-def _losses_by_blocks(of_tests: np.ndarray, tested: Tested) -> Losses | None:
+def _losses_by_blocks(of_tests: Array, tested: Tested) -> Losses | None:
     r"""Return losses by blocks of rows that follow each other in time; None if there are too few.
 
     The models of a few consecutive folds differ from those of others, as much as their training
@@ -241,9 +236,7 @@ def correlation_of_blocks(losses: Losses, chosen: int) -> float:
     return correlation
 
 
-def draws_of_units(
-    n_units: int, n_draws: int, seed: int
-) -> Generator[tuple[np.ndarray, np.ndarray]]:
+def draws_of_units(n_units: int, n_draws: int, seed: int) -> Generator[tuple[Array, Array]]:
     """Yield bootstrap draws, some at once: how often each unit is drawn, and which are lacking.
 
     Both are float64 of shape (n_draws, n_units). The numbers are those of Poisson, 1 on average,

@@ -1,14 +1,16 @@
 """Blocks of rows, and the spread of their columns: count, mean, squares about it, and extremes."""
 
 from collections.abc import Iterator
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
+from optuna_treecv.types import Array
+from optuna_treecv.types import Opaque
+
 #: The prepared rows of a training or a test set.
-RowNumbers = slice | np.ndarray
+RowNumbers = slice | Array
 
 #: The rows of one block of float64, so that no copy of all rows is ever widened. With a hundred
 #: columns it fits into a second-level cache.
@@ -37,14 +39,14 @@ class Spread(NamedTuple):
     floating point. Its minimum and maximum are equal.
     """
 
-    n_rows: Any
-    mean: np.ndarray
-    squares: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    n_rows: Opaque
+    mean: Array
+    squares: Array
+    low: Array
+    high: Array
 
 
-def spread_of(block: np.ndarray) -> Spread:
+def spread_of(block: Array) -> Spread:
     """Return the spread of the columns of an array (n_rows, n_columns)."""
     shift = block[0].copy()
     shifted = block - shift
@@ -66,7 +68,7 @@ def merge_spreads(one: Spread, other: Spread) -> Spread:
     return Spread(n_rows, mean, squares, low, high)
 
 
-def scale_of(scaler: StandardScaler, spread: Spread) -> np.ndarray:
+def scale_of(scaler: StandardScaler, spread: Spread) -> Array:
     """Return by what a scaler divides.
 
     Like scikit-learn it does not scale a column that is constant, or whose variance is below the
@@ -77,13 +79,13 @@ def scale_of(scaler: StandardScaler, spread: Spread) -> np.ndarray:
     return np.where(is_constant(spread), 1.0, np.sqrt(spread.squares / spread.n_rows))
 
 
-def is_constant(spread: Spread) -> np.ndarray:
+def is_constant(spread: Spread) -> Array:
     """Return for each column whether a ``StandardScaler`` does not scale it."""
     variance = spread.squares / spread.n_rows
     return (spread.low == spread.high) | is_rounding(variance, spread.n_rows, spread.mean)
 
 
-def is_rounding(variance: np.ndarray, n_rows: int | np.ndarray, mean: np.ndarray) -> np.ndarray:
+def is_rounding(variance: Array, n_rows: int | Array, mean: Array) -> Array:
     """Return whether variances are below the rounding errors of their means."""
     tiny = n_rows * np.finfo(np.float64).eps
     return np.asarray(variance <= tiny * variance + np.square(tiny * mean))

@@ -43,6 +43,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import FoldPairs
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.types import Estimator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,9 +249,9 @@ class Parts(NamedTuple):
         if none is needed.
     """
 
-    steps: tuple[Any, ...]
+    steps: tuple[Estimator, ...]
     scaler: StandardScaler | None
-    last: Any
+    last: Estimator
     family: type[Family]
     prefix: str
     kinds: Mapping[str, Kind]

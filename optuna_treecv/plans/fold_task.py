@@ -74,6 +74,7 @@ from optuna_treecv.scoring.scores import spread_of_counts
 from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
+from optuna_treecv.types import Array
 
 T = TypeVar("T")
 
@@ -105,22 +106,22 @@ class FoldResult(NamedTuple):
         The time of the fit and the score; 0 if they are kept.
     """
 
-    scores: np.ndarray
-    spreads: np.ndarray
-    responses: np.ndarray
+    scores: Array
+    spreads: Array
+    responses: Array
     has_diverged: bool
     n_trained: int
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, numbers: np.ndarray, n_metrics: int, shape: tuple[int, int]) -> "FoldResult":
+    def of(cls, numbers: Array, n_metrics: int, shape: tuple[int, int]) -> "FoldResult":
         """Return the result that has these numbers, with responses of the given shape."""
         ends = np.cumsum([n_metrics, SPREAD_SIZE * n_metrics, 2])
         scores, spreads, (has_diverged, n_trained), responses = np.split(numbers, ends)
         spreads = spreads.reshape(n_metrics, SPREAD_SIZE)
         return cls(scores, spreads, responses.reshape(shape), bool(has_diverged), int(n_trained))
 
-    def numbers(self) -> np.ndarray:
+    def numbers(self) -> Array:
         """Return all but the seconds as an array of float64."""
         facts = [self.has_diverged, self.n_trained]
         return np.concatenate([self.scores, self.spreads.ravel(), facts, self.responses.ravel()])
@@ -164,8 +165,8 @@ class FoldTask:
     X: Any
     y: Any
     metrics: tuple[Metric, ...]
-    score_weights: np.ndarray | None
-    classes: np.ndarray | None
+    score_weights: Array | None
+    classes: Array | None
     beginnings: "Beginnings | None"
     params: Mapping[str, Any]
     is_routed: bool
@@ -210,8 +211,8 @@ class FoldTask:
         return results
 
     def _scored(
-        self, fitted: Any, train: np.ndarray, test: np.ndarray, X: Any, y: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+        self, fitted: Any, train: Array, test: Array, X: Any, y: Any
+    ) -> tuple[Array, Array, Array, bool]:
         """Return the scores, their spreads, the responses, and whether the model has diverged."""
         if fitted is not None:  # some methods depend on an estimator that fit has chosen
             for metric in self.metrics:
@@ -251,9 +252,7 @@ class FoldTask:
         responses = np.hstack([np.empty((len(test), 0)), *columns])
         return scores, spreads[:, :, 0], responses, has_diverged
 
-    def _score(
-        self, metric: Scorer, fitted: Any, X: Any, y: Any, weights: np.ndarray | None
-    ) -> float:
+    def _score(self, metric: Scorer, fitted: Any, X: Any, y: Any, weights: Array | None) -> float:
         """Return a scorer's score."""
         params = {}
         if weights is not None and metric.takes_weights:
@@ -261,7 +260,7 @@ class FoldTask:
         with _explaining(fitted):
             return score_of(metric, fitted, X, y, self.classes, params)
 
-    def respond(self, split: Split, method: str) -> np.ndarray:
+    def respond(self, split: Split, method: str) -> Array:
         """Fit a clone on the training rows and return its response to the test rows."""
         end_with(self.owner)
         fitted, X, _ = self.fitted(b"", split.train_rows(), split.test)
@@ -270,14 +269,14 @@ class FoldTask:
         with _explaining(fitted):
             return _writable_if_asked(partial(self._responded, fitted, method), X)
 
-    def _responded(self, fitted: Any, method: str, X: Any) -> np.ndarray:
+    def _responded(self, fitted: Any, method: str, X: Any) -> Array:
         if method != "predict":
             return _response(fitted, X, method, self.classes)
-        predicted: np.ndarray = without_single_column(fitted.predict(X))
+        predicted: Array = without_single_column(fitted.predict(X))
         in_columns(predicted, method, fitted, self.classes, self.n_targets)
         return predicted
 
-    def fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any, Any]:
+    def fitted(self, name: bytes, train: Array, test: Array) -> tuple[Any, Any, Any]:
         """Return a fitted clone, None if its model is not finite, and the test rows."""
         estimator = clone(self.estimator)
         X, y = self._part(estimator, train)
@@ -295,16 +294,14 @@ class FoldTask:
             return None, test_X, test_y
         return estimator if _is_finite(estimator) else None, test_X, test_y
 
-    def last_fitted(self, name: bytes, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any]:
+    def last_fitted(self, name: bytes, train: Array, test: Array) -> tuple[Any, Any]:
         """Return the last step of a fitted clone, and the test rows after the steps before it."""
         last, X, _ = self.fitted(name, train, test)
         for _, step in steps_before(last):
             X = step.transform(X)
         return last_step(last), X
 
-    def _part(
-        self, estimator: Any, rows: np.ndarray, train: np.ndarray | None = None
-    ) -> tuple[Any, Any]:
+    def _part(self, estimator: Any, rows: Array, train: Array | None = None) -> tuple[Any, Any]:
         """Return some rows, read-only and as an estimator takes them.
 
         ``_safe_split`` takes several times longer for arrays. To test an estimator, it needs the
@@ -318,7 +315,7 @@ class FoldTask:
             X, y = _safe_split(estimator, X, y, rows, train)
         return _protected(X), _protected(y)
 
-    def _fit(self, estimator: Any, X: Any, y: Any, train: np.ndarray) -> None:
+    def _fit(self, estimator: Any, X: Any, y: Any, train: Array) -> None:
         """Fit an estimator on training rows; it gets their part of the further arguments."""
         params = part_of(self.params, self.X, train)
         routing = config_context(enable_metadata_routing=self.is_routed)
@@ -329,7 +326,7 @@ class FoldTask:
         if is_frame and np.shape(X) != shape:
             raise _mutation(estimator)
 
-    def _columns(self, method: str, fitted: Any, X: Any, n_rows: int) -> np.ndarray:
+    def _columns(self, method: str, fitted: Any, X: Any, n_rows: int) -> Array:
         """Return a response for pooled scores, a column for each of its numbers."""
         if fitted is None:
             return np.full((n_rows, n_columns(method, self.classes, self.n_targets)), np.nan)
@@ -340,7 +337,7 @@ class FoldTask:
 
     def _kept_columns(
         self, method: str, fitted: Any, X: Any, answers: Mapping[str, Any], n_rows: int
-    ) -> np.ndarray:
+    ) -> Array:
         """Return a response from which no score follows; NaN if it cannot be had.
 
         Neither an error nor random numbers that are drawn here may change a trial.
@@ -438,7 +435,7 @@ def _in_this_process(max_bytes: int) -> Beginnings:
 
 
 def mean_loss(
-    loss: Loss, fitted: Any, X: Any, y: Any, weights: np.ndarray | None, classes: np.ndarray | None
+    loss: Loss, fitted: Any, X: Any, y: Any, weights: Array | None, classes: Array | None
 ) -> FoldScores:
     """Return the mean loss of a fitted estimator; it has diverged if a response or loss has.
 
@@ -484,7 +481,7 @@ def _writable_if_asked(call: Callable[..., T], *parts: Any) -> T:
     return call(*(None if part is None else part.copy() for part in parts))
 
 
-def _response(fitted: Any, X: Any, method: str, classes: np.ndarray | None) -> np.ndarray:
+def _response(fitted: Any, X: Any, method: str, classes: Array | None) -> Array:
     """Return a response in the form that losses take, with a column for each of all classes."""
     response = np.asarray(getattr(fitted, METHOD_NAMES.get(method, method))(X))
     if method == "predict":

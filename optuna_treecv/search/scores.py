@@ -284,7 +284,7 @@ class Row(NamedTuple):
     stds: np.ndarray
     splits: list[np.ndarray | None]
     seconds: float
-    params: dict[str, Any] = {}  # noqa: RUF012  # never changed
+    params: dict[str, Any]
     trial: Any = None
 
 
@@ -309,7 +309,7 @@ def row_of(result: CVResult, n_splits: int, error_score: Any) -> Row:
         # A pooled score has one value for each repeat.
         has_splits = len(of_splits) == n_splits <= MOST_SPLITS
         splits.append(of_splits if has_splits else None)
-    return Row(np.array(means), np.array(stds), splits, result.seconds)
+    return Row(np.array(means), np.array(stds), splits, result.seconds, {})
 
 
 def earlier_row(
@@ -349,7 +349,7 @@ def earlier_row(
             stds[number] = stored[name].std()
             if number != optimized:
                 means[number] = stored[name].mean()
-    return Row(signs * means, stds, splits, float(facts.get("seconds", np.nan)))
+    return Row(signs * means, stds, splits, float(facts.get("seconds", np.nan)), {})
 
 
 def failed_row(splits: np.ndarray) -> Row:
@@ -361,7 +361,7 @@ def failed_row(splits: np.ndarray) -> Row:
         The signed scores, and ``error_score`` for folds that failed.
     """
     shown = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
-    return Row(splits.mean(axis=1), splits.std(axis=1), shown, 0.0)
+    return Row(splits.mean(axis=1), splits.std(axis=1), shown, 0.0, {})
 
 
 def signed(scores: np.ndarray, sign: Any, error_score: Any) -> np.ndarray:

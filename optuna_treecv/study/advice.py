@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from math import sqrt
-from typing import Any
 
 import numpy as np
 import optuna
@@ -19,6 +17,9 @@ from optuna_treecv.core.settings import is_number
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.records import facts_of_trial
+from optuna_treecv.study.space import Lists
+from optuna_treecv.types import Opaque
+from optuna_treecv.types import ParamValue
 
 # The repeats that are compared, and the fewest trials from which anything follows.
 _REPEATS = (1, 2, 3, 5, 10)
@@ -134,7 +135,7 @@ def advice_of(contest: Contest) -> Advice:
 
 
 def _scale_of(
-    distribution: Any, listed: Collection[Any] | None
+    distribution: Opaque, listed: Collection[ParamValue] | None
 ) -> tuple[Callable[[float], float], float, float, bool] | None:
     """Return how far along its range a number lies, from 0 to 1; both ends; whether it is linear.
 
@@ -158,7 +159,7 @@ def _scale_of(
 
 
 def edges_of(
-    trial: FrozenTrial, lists: Mapping[str, Collection[Any]], others: Sequence[FrozenTrial] = ()
+    trial: FrozenTrial, lists: Lists, others: Sequence[FrozenTrial] = ()
 ) -> dict[str, str]:
     """Return which numbers of a trial lie at the edge of their ranges, and where, as words.
 
@@ -177,7 +178,7 @@ def edges_of(
     others : sequence of FrozenTrial
         Those that the trial was chosen from.
     """
-    of_sampler: dict[str, Collection[Any]] = {
+    of_sampler: dict[str, Collection[ParamValue]] = {
         # Each part is a value, or a list of the values in one of several grids.
         name: [value for part in parts for value in (part if isinstance(part, list) else [part])]
         for name, parts in trial.system_attrs.get("search_space", {}).items()
@@ -207,9 +208,7 @@ def edges_of(
     return edges
 
 
-def warn_of_edges(
-    study: optuna.Study | FrozenTrial, trial: FrozenTrial, lists: Mapping[str, Collection[Any]]
-) -> None:
+def warn_of_edges(study: optuna.Study | FrozenTrial, trial: FrozenTrial, lists: Lists) -> None:
     """Warn of numbers of a trial of a study at the edge of their ranges, see ``edges_of``."""
     others = []
     if isinstance(study, optuna.Study):

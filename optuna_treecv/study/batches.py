@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition
 from time import monotonic
-from typing import Any
 from weakref import WeakKeyDictionary
 from weakref import WeakSet
 
@@ -16,6 +15,7 @@ import optuna
 from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.run import Run
 from optuna_treecv.storage.model_store import Leases
+from optuna_treecv.types import ParamValue
 
 #: The largest batch. One walk has at most 128 lanes, so larger batches save nothing.
 MOST_SIDE_BY_SIDE = 1024
@@ -50,7 +50,7 @@ class Batches:
         self.size = size
         self.leases = leases
         # Jobs that were made before their trials, by their points. They go with their study.
-        self.ahead = WeakKeyDictionary[optuna.Study, dict[tuple[Any, ...], Run]]()
+        self.ahead = WeakKeyDictionary[optuna.Study, dict[tuple[ParamValue, ...], Run]]()
         self._precomputed: WeakSet[Run] = WeakSet()  # whose results may wait for their trials
         self._n_inside = 0
         # The calls worth waiting for: those inside, of which there are never more, and those that

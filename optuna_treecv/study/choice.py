@@ -10,7 +10,6 @@ from dataclasses import replace
 from math import inf
 from math import isfinite
 from math import sqrt
-from typing import Any
 from typing import Literal
 from typing import NamedTuple
 
@@ -32,16 +31,19 @@ from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import is_number
 from optuna_treecv.study.records import facts_of_trial
+from optuna_treecv.study.space import Params
 from optuna_treecv.types import Array
+from optuna_treecv.types import Opaque
+from optuna_treecv.types import ParamValue
 
 #: Which direction of a parameter makes a model simpler: see ``select``.
-Simpler = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, Any]], float]
+Simpler = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, ParamValue]], float]
 
 #: Trials and their outputs, one for each, in the order of ``Tested.rows``.
 Found = tuple[list[FrozenTrial], list[Array]]
 
 #: (params of a trial) -> the values that they mean.
-ValuesOf = Callable[[Mapping[str, Any]], dict[str, Any]]
+ValuesOf = Callable[[Params], dict[str, ParamValue]]
 
 #: The rules of choice that users may name besides a callable.
 RULES = ("best", "one_se")
@@ -179,7 +181,7 @@ class Choice(HasInterval):
     not_distinguishable: list[int]
     n_trials: int
     left_out: list[int]
-    honest: Any = None
+    honest: Opaque = None
 
     @property
     def trial_number(self) -> int:
@@ -187,7 +189,7 @@ class Choice(HasInterval):
         return self.trial.number
 
     @property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> dict[str, ParamValue]:
         """The parameters of the chosen trial."""
         return self.trial.params
 
@@ -237,11 +239,13 @@ class Choice(HasInterval):
         return "\n".join(lines)[:-1] + ")"
 
 
+RuleName = Literal["best", "one_se"]
+
 #: A rule of choice among candidates, the best one first: a candidate or the number of its trial.
-Rule = Literal["best", "one_se"] | Callable[[list[Candidate]], Candidate | int]
+Rule = RuleName | Callable[[list[Candidate]], Candidate | int]
 
 
-def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice:
+def choice_of(contest: Contest, rule: Rule, simpler: Simpler | None, level: float) -> Choice:
     """Choose a trial.
 
     Parameters
@@ -295,7 +299,7 @@ def choice_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Choice
     )
 
 
-def check_rule(rule: Any) -> None:
+def check_rule(rule: Rule) -> None:
     """Refuse a rule that is none."""
     is_known = isinstance(rule, str) and rule in RULES
     if not is_known and (not callable(rule) or isinstance(rule, type)):
@@ -346,7 +350,7 @@ def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
     """
     best = contest.trials[0]
     facts = [facts_of_trial(one.user_attrs) for one in (best, trial)]
-    stds: list[Any] = [one.get("std_test_score") for one in facts]
+    stds: list[Opaque] = [one.get("std_test_score") for one in facts]
     if best.number in contest.rows and trial.number in contest.rows:
         return True
     if contest.n_folds < 2 or not all(map(is_number, stds)):
@@ -373,7 +377,7 @@ def _interval(contest: Contest, trial: FrozenTrial, level: float) -> Interval | 
 
 def order_of(
     trials: Sequence[FrozenTrial],
-    simpler: Any,
+    simpler: Simpler | None,
     searched: Collection[str] = (),
     values_of: ValuesOf = dict,
 ) -> Callable[[FrozenTrial], tuple[float, ...]]:
@@ -409,7 +413,7 @@ def known_direction(searched: Sequence[str]) -> dict[str, str] | None:
     return {searched[0]: _SIMPLER[last]} if last in _SIMPLER else None
 
 
-def _directions(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
+def _directions(simpler: Opaque, searched: Sequence[str]) -> Mapping[str, str]:
     """Return ``simpler``, or what it is by default."""
     if simpler is None:
         if (direction := known_direction(searched)) is not None:
@@ -437,7 +441,7 @@ def _directions(simpler: Any, searched: Sequence[str]) -> Mapping[str, str]:
     return simpler
 
 
-def _chosen(rule: Callable[[list[Candidate]], Any], candidates: list[Candidate]) -> FrozenTrial:
+def _chosen(rule: Callable[[list[Candidate]], object], candidates: list[Candidate]) -> FrozenTrial:
     """Return the trial that a user's rule chooses."""
     answer = rule(list(candidates))
     number = answer.trial.number if isinstance(answer, Candidate) else answer
@@ -457,7 +461,7 @@ def _few(numbers: Sequence[int]) -> str:
     return f"<{', '.join(map(str, numbers[:8]))}, ... {len(numbers) - 8} more>"
 
 
-def complete_trials(study: Any, number: int | None = None) -> list[FrozenTrial]:
+def complete_trials(study: optuna.Study, number: int | None = None) -> list[FrozenTrial]:
     """Return the complete trials with finite values, the best one first.
 
     Of a study of several values, those trials have that of the given number alone.

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable
 from math import nan
-from typing import Any
 
 import numpy as np
 from optuna.trial import FrozenTrial
@@ -33,6 +32,7 @@ from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import in_order
 from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
 
 #: The most members.
 MOST_MEMBERS = 1000
@@ -163,8 +163,8 @@ class Candidates:
 
 
 def ensemble_of(
-    contest: Contest, fit: Callable[[FrozenTrial], Any], size: int, level: float
-) -> Any:
+    contest: Contest, fit: Callable[[FrozenTrial], Estimator], size: int, level: float
+) -> Estimator:
     """Return the ensemble of trials whose out-of-fold predictions are the best together.
 
     Parameters
@@ -200,7 +200,7 @@ def ensemble_of(
     return ensemble
 
 
-def voting(members: dict[str, Any], weights: list[int], classes: Array | None) -> Any:
+def voting(members: dict[str, Estimator], weights: list[int], classes: Array | None) -> Estimator:
     """Return fitted estimators as one of scikit-learn that averages them.
 
     Parameters

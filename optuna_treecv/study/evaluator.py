@@ -1,16 +1,13 @@
 """The evaluator of an objective: runs of candidates, trials while they run, and their scores."""
 
-from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from threading import Lock
 from time import perf_counter
-from typing import Any
 from typing import Literal
 from typing import Unpack
 from uuid import uuid4
@@ -20,8 +17,10 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
+from optuna.trial import BaseTrial
 from optuna.trial import FrozenTrial
 
+from optuna_treecv.caching.caches import AnyCache
 from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.core.cross_validation import CrossValidation
@@ -42,6 +41,7 @@ from optuna_treecv.estimators.incremental import check_effect
 from optuna_treecv.rows.checks import check_bytes
 from optuna_treecv.rows.row_file import heard_by
 from optuna_treecv.storage.database import Database
+from optuna_treecv.storage.database import Given
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
@@ -55,6 +55,8 @@ from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import complete_trials
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import Found
+from optuna_treecv.study.choice import Rule
+from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.race import evaluate_reporting
 from optuna_treecv.study.race import Incumbents
 from optuna_treecv.study.race import Race
@@ -68,13 +70,19 @@ from optuna_treecv.study.records import TRIAL_ATTRIBUTE
 from optuna_treecv.study.space import as_space
 from optuna_treecv.study.space import Candidate
 from optuna_treecv.study.space import check_given
+from optuna_treecv.study.space import Distributions
+from optuna_treecv.study.space import Grids
+from optuna_treecv.study.space import Params
 from optuna_treecv.study.space import Space
 from optuna_treecv.study.study_check import is_one_pass
 from optuna_treecv.study.study_check import report_for
 from optuna_treecv.study.study_check import StudyCheck
 from optuna_treecv.study.study_check import warn_if_mixed
+from optuna_treecv.types import AnyTrial
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
+from optuna_treecv.types import Opaque
+from optuna_treecv.types import ParamValue
 from optuna_treecv.types import Targets
 
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
@@ -181,7 +189,7 @@ class Evaluator:
             for difference in self.study_check.differences(study, self.run_at(None)):
                 raise ValueError(difference)
 
-    def run_at(self, params: Mapping[str, Any] | None) -> Run:
+    def run_at(self, params: Params | None) -> Run:
         """Return the run at given parameters, or of the estimator as given."""
         return run_for(self.cross_validation, *self.space.candidate(params))
 
@@ -200,12 +208,12 @@ class Evaluator:
             estimator = with_size(estimator, best)
         return estimator, n_epochs
 
-    def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def values_of(self, params: Params) -> dict[str, ParamValue]:
         """Return the values that params of a trial stand for."""
         check_given("params", params, self.space.axes)
         return self.space.values_of(params)
 
-    def _run_of_params(self, params: dict[str, Any], n_epochs: int | None) -> Run:
+    def _run_of_params(self, params: dict[str, ParamValue], n_epochs: int | None) -> Run:
         """Return the run at the params of a trial, planned as the last one where that is right."""
         estimator, n_epochs = self.space.at(params, n_epochs)
         if self._planned is not None:
@@ -219,7 +227,7 @@ class Evaluator:
 
     # Trials while they run.
 
-    def evaluate(self, trial: Any) -> CVResult:
+    def evaluate(self, trial: AnyTrial) -> CVResult:
         """Evaluate a trial, and return the whole result."""
         race, listener = None, partial(_write_progress, trial)
         self.study_check.directions(getattr(trial, "study", None), self.directions)
@@ -255,7 +263,7 @@ class Evaluator:
         self.known_scores.note(trial, result, direction, run.book.responses_of_all())
         return result
 
-    def _choose_report(self, trial: Any) -> None:
+    def _choose_report(self, trial: BaseTrial) -> None:
         """Choose, for report="auto", what the pruner of a study needs, in its first trial."""
         with self._report_lock:
             may_report = self.cross_validation.settings.why_no_report is None
@@ -281,14 +289,12 @@ class Evaluator:
             seen.add(point)
             if point not in ahead:
                 params = dict(zip(names, point, strict=True))
-                try:
+                with suppress(Exception):  # that point's own trial will raise it
                     ahead[point] = self._run_of_params(params, n_epochs)
-                except Exception:  # noqa: BLE001  # that point's own trial will raise it
-                    continue
-            if not ahead[point].precomputed:  # otherwise its results are there
+            if point in ahead and not ahead[point].precomputed:  # otherwise its results are there
                 yield ahead[point]
 
-    def _run(self, trial: Any) -> Run:
+    def _run(self, trial: BaseTrial) -> Run:
         """Return the trial's run, which may have been made together with other trials' runs."""
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
         space = self.space
@@ -315,7 +321,7 @@ class Evaluator:
             return None
         return self.incumbents.race(trial, run, pruner, self.run_of)
 
-    def _run_reporting(self, trial: Any, run: Run, race: Race | None) -> None:
+    def _run_reporting(self, trial: AnyTrial, run: Run, race: Race | None) -> None:
         """Evaluate and report; a trial that is pruned is recorded too."""
         if race is not None and run.precomputed:
             race.early = None  # its final score needs no forecast
@@ -342,7 +348,7 @@ class Evaluator:
 
     # Trials that are over.
 
-    def contest(self, study: Any, number: int | None = None) -> Contest:
+    def contest(self, study: optuna.Study, number: int | None = None) -> Contest:
         """Return the trials of a study with what is known of their scores.
 
         ``number`` is that of the value by which trials are compared, of a study of several.
@@ -416,7 +422,10 @@ class Evaluator:
         return found
 
     def trial_and_candidate(
-        self, study: Any, rule: Any = "best", simpler: Any = None
+        self,
+        study: optuna.Study | FrozenTrial,
+        rule: Rule = "best",
+        simpler: Simpler | None = None,
     ) -> tuple[FrozenTrial, Candidate]:
         """Return a given trial, or the one of a study that a rule chooses, and its estimator."""
         check_rule(rule)
@@ -442,7 +451,7 @@ class Evaluator:
         return trial, self._candidate_of(trial, argument)
 
 
-def _decisive(params: Mapping[str, Any], run: Run) -> dict[str, Any]:
+def _decisive(params: Params, run: Run) -> dict[str, ParamValue]:
     """Return the params that decide on the plan of a run, with their types.
 
     Numbers of ``free_parameters`` do not while they are positive and finite. Others decide, such
@@ -464,12 +473,12 @@ def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:
     )
 
 
-def _write_progress(trial: Any, line: str) -> None:
+def _write_progress(trial: BaseTrial, line: str) -> None:
     with suppress(Exception):  # a trial does not fail by it, and a broken storage is noticed later
         trial.set_user_attr(PROGRESS_ATTRIBUTE, line)
 
 
-def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
+def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResult:
     """Write a run to the store, if there is one, and to the trial's user attribute ``treecv``.
 
     It is a single attribute, since each one is a transaction of Optuna's storage, which takes
@@ -483,7 +492,7 @@ def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
     scores["std_error"] = None if result.std is not None else result.std_error
     if run.book.n_scored and len(result.scores) > 1:
         scores |= {f"{SCORE_PREFIX}{name}": one.mean for name, one in result.scores.items()}
-    facts: dict[str, Any] = {  # for display; the store keeps full precision
+    facts: dict[str, Opaque] = {  # for display; the store keeps full precision
         name: float(f"{score:.6g}") for name, score in scores.items() if score is not None
     }
     facts["folds_scored"] = run.book.n_scored
@@ -510,7 +519,7 @@ def record_trial(trial: Any, run: Run, database: Database | None) -> CVResult:
 
 
 def _record_in_store(
-    trial: Any, run: Run, result: CVResult, database: Database
+    trial: AnyTrial, run: Run, result: CVResult, database: Database
 ) -> tuple[str, int] | None:
     """Write a row for each score, the first optimised one first.
 
@@ -549,13 +558,11 @@ def checked_arguments(
     X: Features,
     y: Targets = None,
     *,
-    param_distributions: Mapping[str, Any] | Literal["auto"] | None = None,
-    param_grid: Mapping[str, Collection[Any]]
-    | Sequence[Mapping[str, Collection[Any]]]
-    | None = None,
+    param_distributions: Distributions = None,
+    param_grid: Grids = None,
     batch_size: int = 32,
     cache: Literal["memory"] | ModelCache | None = "memory",
-    store: Any = None,
+    store: Given | None = None,
     store_max_bytes: int = DEFAULT_MAX_BYTES,
     keep_outputs: Literal["auto", "all", False] = "auto",
     **settings: Unpack[Arguments],
@@ -603,7 +610,7 @@ def checked_arguments(
     return space, cross_validation, report, database, batch_size, leases
 
 
-def _make_cache(cache: Any, store: ModelStore | None) -> ModelCache | StoredModelCache | None:
+def _make_cache(cache: str | ModelCache | None, store: ModelStore | None) -> AnyCache | None:
     """Return the cache of models that ``cache`` and ``store`` describe."""
     if cache is None:
         return None

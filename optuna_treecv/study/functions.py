@@ -1,11 +1,7 @@
 """The public functions for studies of Optuna."""
 
-from collections.abc import Collection
-from collections.abc import Mapping
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 from typing import Literal
 from typing import Unpack
 import warnings
@@ -15,6 +11,7 @@ import optuna
 from optuna_treecv.caching.caches import ModelCache
 from optuna_treecv.core.settings import Arguments
 from optuna_treecv.core.settings import takes_settings
+from optuna_treecv.storage.database import Given
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
@@ -23,6 +20,8 @@ from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.evaluator import checked_arguments
 from optuna_treecv.study.honest import honest_of
 from optuna_treecv.study.objective import TreeCVObjective
+from optuna_treecv.study.space import Distributions
+from optuna_treecv.study.space import Grids
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
 from optuna_treecv.types import Targets
@@ -34,13 +33,11 @@ def treecv_objective(
     X: Features,
     y: Targets = None,
     *,
-    param_distributions: Mapping[str, Any] | Literal["auto"] | None = None,
-    param_grid: Mapping[str, Collection[Any]]
-    | Sequence[Mapping[str, Collection[Any]]]
-    | None = None,
+    param_distributions: Distributions = None,
+    param_grid: Grids = None,
     batch_size: int = 32,
     cache: Literal["memory"] | ModelCache | None = "memory",
-    store: Any = None,
+    store: Given | None = None,
     store_max_bytes: int = DEFAULT_MAX_BYTES,
     keep_outputs: Literal["auto", "all", False] = "auto",
     **settings: Unpack[Arguments],

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from itertools import chain
 from itertools import product
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
+
+from optuna_treecv.study.space import Grid
+from optuna_treecv.types import Opaque
+from optuna_treecv.types import ParamValue
 
 # How often points have failed; of the first trials, as far as all of them are over, the point if
 # it failed, else None; and the points that none of these has completed.
@@ -33,7 +36,7 @@ class GridSampler(optuna.samplers.GridSampler):
         The seed of the order in which the points come.
     """
 
-    def __init__(self, grids: Sequence[Mapping[str, list[Any]]], seed: int | None = None) -> None:
+    def __init__(self, grids: Sequence[Grid], seed: int | None = None) -> None:
         self._seen: WeakKeyDictionary[optuna.Study, _Seen] = WeakKeyDictionary()
         if len(grids) == 1:
             super().__init__(grids[0], seed)
@@ -42,20 +45,20 @@ class GridSampler(optuna.samplers.GridSampler):
         super().__init__({}, seed)
         self._param_names = sorted(grids[0])
         # By this, trials are known to be of the same grid; a list of all points would be long.
-        self._search_space = {
-            name: [grid[name] for grid in grids]  # type: ignore[misc]  # lists of values
-            for name in self._param_names
-        }
+        lists: dict[str, Opaque] = {n: [grid[n] for grid in grids] for n in self._param_names}
+        self._search_space = lists
         self._as_text = repr(self._search_space)
         points = (product(*(grid[name] for name in self._param_names)) for grid in grids)
-        self._all_grids = list(dict.fromkeys(chain(*points)))  # codes that differ are not equal
-        self._n_min_trials = len(self._all_grids)
-        self._rng.rng.shuffle(self._all_grids)  # type: ignore[arg-type]  # as Optuna does
+        # Codes that differ are not equal.
+        every: list[Opaque] = list(dict.fromkeys(chain(*points)))
+        self._n_min_trials = len(every)
+        self._rng.rng.shuffle(every)
+        self._all_grids = every
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_seen": None}  # weak references cannot be pickled
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _seen=WeakKeyDictionary())
 
     def after_trial(
@@ -117,6 +120,6 @@ class GridSampler(optuna.samplers.GridSampler):
         is_ours = point is not None and self._same_search_space(trial.system_attrs["search_space"])
         return point if is_ours else None
 
-    def _same_search_space(self, search_space: Mapping[str, Sequence[Any]]) -> bool:
+    def _same_search_space(self, search_space: Mapping[str, Sequence[ParamValue]]) -> bool:
         # As texts, in which 1, 1.0 and True differ.
         return search_space is self._search_space or repr(search_space) == self._as_text

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from optuna.trial import FrozenTrial
@@ -33,8 +32,11 @@ from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import in_order
 from optuna_treecv.study.choice import order_of
+from optuna_treecv.study.choice import RuleName
 from optuna_treecv.study.choice import RULES
+from optuna_treecv.study.choice import Simpler
 from optuna_treecv.types import Array
+from optuna_treecv.types import Opaque
 
 #: With fewer units the bootstrap says little about how far the best of several is too good.
 FEWEST_UNITS, FEWEST_FOLDS = 50, 5
@@ -121,7 +123,7 @@ class Honest(HasInterval):
         """The number of the chosen trial."""
         return self.trial.number
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Opaque]) -> None:
         """Restore a pickle, in which ``n_contenders`` was once ``n_trials``."""
         if "n_trials" in state:
             state = {**state, "n_contenders": state["n_trials"]}
@@ -224,7 +226,9 @@ def near_trials(contest: Contest) -> list[FrozenTrial]:
     return in_order(near)
 
 
-def correction_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Correction:
+def correction_of(
+    contest: Contest, rule: RuleName, simpler: Simpler | None, level: float
+) -> Correction:
     """Return what the corrected score of the trial that a rule chooses follows from.
 
     Parameters
@@ -265,7 +269,7 @@ def correction_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Co
     return choice, known, left_out, losses, compute_mean
 
 
-def honest_of(contest: Contest, rule: Any, simpler: Any, level: float) -> Honest:
+def honest_of(contest: Contest, rule: RuleName, simpler: Simpler | None, level: float) -> Honest:
     """Return the corrected score of the trial that a rule chooses, with an interval.
 
     The arguments are as for ``correction_of``.

@@ -9,7 +9,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 from typing import TypeVar
 
 import numpy as np
@@ -32,7 +31,10 @@ from optuna_treecv.crossval.evaluate import runs_for
 from optuna_treecv.rows.folds import FoldPairs
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.study.choice import Contest
+from optuna_treecv.study.space import Params
 from optuna_treecv.types import Array
+from optuna_treecv.types import Opaque
+from optuna_treecv.types import ParamValue
 
 T = TypeVar("T")
 
@@ -40,7 +42,7 @@ T = TypeVar("T")
 RunOf = Callable[[FrozenTrial], Run]
 
 #: (cross_validation) -> the same objective on other rows and folds.
-ObjectiveOn = Callable[[CrossValidation], Callable[[optuna.Trial], Any]]
+ObjectiveOn = Callable[[CrossValidation], Callable[[optuna.Trial], float | Sequence[float]]]
 
 # The folds of which pairs are left out: 4,950 models.
 _MOST_FOLDS = 100
@@ -79,7 +81,7 @@ class Nested(HasInterval):
     test_score: Array
     interval: Interval | None
     wins: Mapping[int, int]
-    params: Sequence[Mapping[str, Any]]
+    params: Sequence[Params]
     best_value: float
     n_candidates: int
 
@@ -219,7 +221,7 @@ def _nested(
     contest: Contest,
     scores: Array,
     wins: Mapping[int, int],
-    params: list[dict[str, Any]],
+    params: list[dict[str, ParamValue]],
     n_candidates: int,
     level: float,
 ) -> Nested:
@@ -291,7 +293,7 @@ def _without_fold(cross_validation: CrossValidation, number: int, fold: int) -> 
         ids[cut.test_rows(chunk)] = cut.number(chunk)
     rows = np.flatnonzero(ids != fold)
 
-    def some(of_rows: Any) -> Any:
+    def some(of_rows: Opaque) -> Opaque:
         return of_rows if of_rows is None else _safe_indexing(of_rows, rows)
 
     weights = settings.score_weight

@@ -1,9 +1,7 @@
 """The objective that ``study.optimize`` calls: a trial becomes an estimator, then a value."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
 from typing import Literal
 
 import optuna
@@ -33,8 +31,12 @@ from optuna_treecv.study.nested import Nested
 from optuna_treecv.study.nested import nested_score
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import check_given
+from optuna_treecv.study.space import Params
 from optuna_treecv.study.space import Space
+from optuna_treecv.types import AnyTrial
 from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import ParamValue
 
 
 class TreeCVObjective:
@@ -86,7 +88,7 @@ class TreeCVObjective:
             f"cv={self.evaluator.cross_validation.folds_in_words!r}, direction={direction!r})"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Its notes on studies and trials hold locks, and are made again.
         one, batches = self.evaluator, self.evaluator.batches
         options = one.report, one.database, batches.size, batches.leases
@@ -164,7 +166,7 @@ class TreeCVObjective:
             )
         return self.directions[0]
 
-    def __call__(self, trial: Any) -> float | tuple[float, ...]:
+    def __call__(self, trial: AnyTrial) -> float | tuple[float, ...]:
         """Evaluate a trial.
 
         Parameters
@@ -191,7 +193,7 @@ class TreeCVObjective:
             return result.mean
         return tuple(result.scores[name].mean for name in scoring.optimized_names)
 
-    def evaluate_trial(self, trial: Any) -> CVResult:
+    def evaluate_trial(self, trial: AnyTrial) -> CVResult:
         """Evaluate a trial as a call does, and return the whole result.
 
         Parameters
@@ -228,7 +230,7 @@ class TreeCVObjective:
         """
         self.evaluator.check_study(study)
 
-    def evaluate(self, params: Mapping[str, Any]) -> CVResult:
+    def evaluate(self, params: Params) -> CVResult:
         """Cross-validate at given parameters, without a study.
 
         Parameters
@@ -249,7 +251,7 @@ class TreeCVObjective:
         check_given("params", params, ())
         return self.evaluator.run_at(params).finish()
 
-    def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def values_of(self, params: Params) -> dict[str, ParamValue]:
         """Return the parameter values of a trial, for ``set_params`` of the estimator.
 
         Parameters
@@ -269,7 +271,7 @@ class TreeCVObjective:
         """
         return self.evaluator.values_of(params)
 
-    def explain(self, params: Mapping[str, Any] | None = None) -> str:
+    def explain(self, params: Params | None = None) -> str:
         """Return how the estimator is evaluated, why, and what it costs, in words.
 
         Parameters
@@ -306,7 +308,7 @@ class TreeCVObjective:
         rule: Rule = "best",
         simpler: Simpler | None = None,
         kind: Literal["refit", "kfold_average"] = "refit",
-    ) -> Any:
+    ) -> Estimator:
         """Return the fitted estimator of a study's best trial, or of one that a rule chooses.
 
         A warning says if a value of the trial lies at the edge of its range.

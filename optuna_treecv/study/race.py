@@ -14,12 +14,12 @@ from dataclasses import field
 from math import isnan
 from threading import Lock
 from threading import RLock
-from typing import Any
 from typing import cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import optuna
+from optuna.trial import BaseTrial
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
@@ -34,11 +34,13 @@ from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.core.run import Run
+from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import Early
 from optuna_treecv.study.racing import HUGE
 from optuna_treecv.study.racing import loses
 from optuna_treecv.study.racing import RacingPruner
+from optuna_treecv.types import AnyTrial
 from optuna_treecv.types import Array
 
 # The most trials of a study whose losses are held.
@@ -73,7 +75,7 @@ class RaceLosses:
     """
 
     def __init__(
-        self, metric: Any, loss_range: tuple[float, float] | None, needs_bounds: bool = True
+        self, metric: Metric, loss_range: tuple[float, float] | None, needs_bounds: bool = True
     ) -> None:
         row_range: tuple[float, float] | None = getattr(metric, "row_range", None)
         bounds = loss_range or row_range
@@ -230,7 +232,7 @@ class Race(Watch):
             rows = self.losses.of(self._first_pass.values)
         return Incumbent(self.trial.number, value, rows, self._nested, self._folds)
 
-    def before_report(self, step: int, scores: RowScores, rows: slice) -> None:
+    def before_report(self, step: int, scores: RowScores, rows: "slice[int]") -> None:
         """Tell the pruner how the trial compares on some rows, the last of those scored so far."""
         assert self.losses is not None
         comparison = None
@@ -291,7 +293,7 @@ class Race(Watch):
                 comparison = told or comparison
         self.pruner.tell(self.trial, grown.step, comparison)
 
-    def losers(self, step: int, scores: Sequence[RowScores], rows: slice) -> list[int]:
+    def losers(self, step: int, scores: Sequence[RowScores], rows: "slice[int]") -> list[int]:
         """Return the numbers of the points of a batch that are left out at a step.
 
         Each is compared with the best of them so far, and with the best completed trial.
@@ -454,7 +456,7 @@ def _part_losses(run: Run, losses: RaceLosses | None) -> tuple[Array | None, Arr
 
 
 def evaluate_reporting(
-    trial: Any, run: Run, should_prune: Callable[[Any], bool], race: Race | None
+    trial: AnyTrial, run: Run, should_prune: Callable[[AnyTrial], bool], race: Race | None
 ) -> None:
     """Evaluate a run and report as its settings say.
 
@@ -520,7 +522,7 @@ def evaluate_reporting(
         _report(trial, run.result().mean, int(np.ceil(LAST_STEP * n_passes)))
 
 
-def _report(trial: Any, value: float, step: int) -> None:
+def _report(trial: BaseTrial, value: float, step: int) -> None:
     """Report a value that is known; FixedTrial and FrozenTrial ignore it."""
     if not isnan(value):
         trial.report(float(np.clip(value, -HUGE, HUGE)), step)

@@ -7,7 +7,6 @@ from math import inf
 from math import log
 from math import sqrt
 from threading import Lock
-from typing import Any
 from typing import Literal
 import warnings
 
@@ -22,6 +21,7 @@ from optuna_treecv.core.row_scores import LAST_STEP
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import is_number
 from optuna_treecv.types import Array
+from optuna_treecv.types import Opaque
 
 Early = Literal["last", "mean", "next"] | None
 
@@ -227,10 +227,10 @@ class RacingPruner(optuna.pruners.BasePruner):
         self._lock = Lock()
         self._has_warned = False
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self.__post_init__()
 
@@ -469,7 +469,7 @@ def _effective(weights: Array) -> float:
     return float(weights.sum() ** 2 / (weights @ weights))
 
 
-def _damped(losses: Any) -> Any:
+def _damped(losses: Opaque) -> Opaque:
     return np.arcsinh(np.clip(losses, -HUGE, HUGE))
 
 

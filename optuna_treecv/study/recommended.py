@@ -1,7 +1,5 @@
 """The search spaces of ``param_distributions="auto"``."""
 
-from typing import Any
-
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
@@ -131,7 +129,9 @@ def recommended_space(estimator: Estimator) -> dict[str, BaseDistribution]:
     return {prefix + name: space[name] for name in names_to_search}
 
 
-def _find_last_step(estimator: Estimator) -> tuple[str, Any, dict[str, BaseDistribution] | None]:
+def _find_last_step(
+    estimator: Estimator,
+) -> tuple[str, Estimator, dict[str, BaseDistribution] | None]:
     """Return the prefix of the last step's parameters, the step, and its recommended space."""
     prefix, last = "", estimator
     while isinstance(last, Pipeline):

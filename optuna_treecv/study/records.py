@@ -7,11 +7,11 @@ from datetime import datetime
 from functools import partial
 from threading import Lock
 from types import MappingProxyType
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 import optuna
+from optuna.trial import BaseTrial
 from optuna.trial import FrozenTrial
 
 from optuna_treecv.core.result import CVResult
@@ -19,6 +19,7 @@ from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import read_named_scores
 from optuna_treecv.types import Array
+from optuna_treecv.types import Opaque
 
 #: The user attribute of a study that says what its trials evaluate.
 STUDY_ATTRIBUTE = "treecv_evaluation"
@@ -40,19 +41,19 @@ _Outputs = Mapping[str, Array]
 _NO_OUTPUTS: _Outputs = MappingProxyType({})
 
 
-def facts_of_study(study: optuna.Study) -> Mapping[str, Any]:
+def facts_of_study(study: optuna.Study) -> Mapping[str, Opaque]:
     """Return a study's record of what its trials evaluate; empty if it has none."""
     facts = study.user_attrs.get(STUDY_ATTRIBUTE)
     return facts if isinstance(facts, dict) else {}
 
 
-def facts_of_trial(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+def facts_of_trial(attributes: Mapping[str, Opaque]) -> Mapping[str, Opaque]:
     """Return a trial's record of its evaluation from its user attributes; empty if it has none."""
     facts = attributes.get(TRIAL_ATTRIBUTE)
     return facts if isinstance(facts, dict) else {}
 
 
-def scores_of_trial(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def scores_of_trial(attributes: Mapping[str, Opaque]) -> dict[str, float]:
     """Return the means of a trial's scores by name; empty if it has only one."""
     return {
         key.removeprefix(SCORE_PREFIX): mean
@@ -61,7 +62,7 @@ def scores_of_trial(attributes: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def runs_of_trial(attributes: Mapping[str, Any]) -> list[str]:
+def runs_of_trial(attributes: Mapping[str, Opaque]) -> list[str]:
     """Return the names of a trial's evaluations, one for each score, the first one first."""
     run = facts_of_trial(attributes).get("run")
     if not isinstance(run, str):
@@ -125,7 +126,7 @@ class KnownScores:
         self.n_bytes = 0
 
     def note(
-        self, trial: Any, result: CVResult, direction: str, outputs: _Outputs = _NO_OUTPUTS
+        self, trial: BaseTrial, result: CVResult, direction: str, outputs: _Outputs = _NO_OUTPUTS
     ) -> None:
         """Hold a complete trial's scores and outputs, unless its mean is infinite."""
         if not np.isfinite(result.mean):
@@ -144,7 +145,7 @@ class KnownScores:
                 worst = max(largest, key=lambda name: self._held[name].value)
                 self._hold(worst, self._held[worst].smaller())
 
-    def find(self, trial: Any) -> Held | None:
+    def find(self, trial: BaseTrial) -> Held | None:
         """Return the scores of a trial in memory; None if there are none."""
         with self._lock:
             return self._held.get((trial.number, trial.datetime_start))

@@ -20,13 +20,16 @@ from math import isfinite
 from math import sqrt
 import os
 import re
-from typing import Any
+from typing import Literal
+from typing import TypeVar
+from typing import TypeVarTuple
 
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
+from optuna.trial import BaseTrial
 from optuna.trial import FixedTrial
 from optuna.trial import FrozenTrial
 from optuna.trial import Trial
@@ -41,9 +44,25 @@ from optuna_treecv.estimators.base import name_of
 from optuna_treecv.study.recommended import recommended_space
 from optuna_treecv.study.recommended import suggest_parameter
 from optuna_treecv.types import Estimator
+from optuna_treecv.types import Opaque
+from optuna_treecv.types import ParamValue
 
 #: A grid: the values of each parameter, or their codes (``Axis``).
-Grid = dict[str, list[Any]]
+Grid = dict[str, list[ParamValue]]
+
+#: By parameter: its value, or what may be its values.
+Params = Mapping[str, ParamValue]
+Lists = Mapping[str, Collection[ParamValue]]
+
+#: Suggests all params of a trial, of which one may decide on others.
+Suggest = Callable[[BaseTrial], Params]
+
+#: ``param_distributions`` and ``param_grid``.
+Distributions = Mapping[str, object] | Suggest | Literal["auto"] | None
+Grids = Lists | Sequence[Lists] | None
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _PLAIN = (type(None), bool, int, float, str)
 _OBJECT = object()  # what a value is that is none of these
@@ -84,13 +103,13 @@ class Axis:
     """
 
     def __init__(
-        self, distribution: BaseDistribution, values: Mapping[Any, Any] | None = None
+        self, distribution: BaseDistribution, values: Mapping[ParamValue, ParamValue] | None = None
     ) -> None:
         self.distribution = distribution
         self._values = values  # by their codes; None: codes mean themselves
         pairs = {} if values is None else values
         self.codes = tuple(pairs)
-        self.values: tuple[Any, ...] = tuple(pairs.values())
+        self.values: tuple[ParamValue, ...] = tuple(pairs.values())
         if values is None:
             self.values = getattr(distribution, "choices", ())
         self.ends = self.values
@@ -100,10 +119,10 @@ class Axis:
         self._codes_of_objects = {id(value): code for code, value in pairs.items()}
         self._codes = {_text(one): pair[0] for pair in pairs.items() for one in pair}
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Axis, (self.distribution, self._values)
 
-    def code_of(self, value: Any) -> Any:
+    def code_of(self, value: ParamValue) -> ParamValue:
         """Return the code of a value, which may be a code itself.
 
         Raises
@@ -130,7 +149,7 @@ class Axis:
         choices = ", ".join(map(repr, self._values))
         raise ValueError(f"it must be one of {choices}, got {value!r}.")
 
-    def value_of(self, code: Any) -> Any:
+    def value_of(self, code: ParamValue) -> ParamValue:
         """Return the value that a code means; numbers off a grid mean themselves."""
         return code if self._values is None else self._values.get(code, code)
 
@@ -143,7 +162,7 @@ class Axis:
         return codes == [*map(_text, distribution.choices)]
 
 
-def axis_of(values: Sequence[Any], *, are_choices: bool = False) -> Axis:
+def axis_of(values: Sequence[ParamValue], *, are_choices: bool = False) -> Axis:
     """Return the axis of the values in a list.
 
     Parameters
@@ -153,7 +172,7 @@ def axis_of(values: Sequence[Any], *, are_choices: bool = False) -> Axis:
         Whether samplers draw from the list. Otherwise they may draw other numbers, where all are
         integers or all are floats.
     """
-    distinct: dict[str, Any] = {}
+    distinct: dict[str, ParamValue] = {}
     for value in {id(one): one for one in values}.values():
         distinct.setdefault(_text(value), value)
     plain = [_plain(value) for value in distinct.values()]
@@ -163,7 +182,7 @@ def axis_of(values: Sequence[Any], *, are_choices: bool = False) -> Axis:
     return Axis(distribution or CategoricalDistribution(codes), pairs)
 
 
-def _choices(plain: Sequence[Any], texts: Sequence[str]) -> list[Any]:
+def _choices(plain: Sequence[ParamValue], texts: Sequence[str]) -> list[ParamValue]:
     """Return the values that equal no other one, and texts for the others and for objects."""
     times = Counter(plain)
     times[_OBJECT] = 2
@@ -178,7 +197,7 @@ def _choices(plain: Sequence[Any], texts: Sequence[str]) -> list[Any]:
     return codes
 
 
-def _range_of(plain: Sequence[Any]) -> BaseDistribution | None:
+def _range_of(plain: Sequence[ParamValue]) -> BaseDistribution | None:
     """Return a range of integers, or of floats, in which each number is its own code."""
     kinds = {type(one) for one in plain}
     if len(set(plain)) < len(plain) or kinds not in ({int}, {float}):
@@ -191,7 +210,7 @@ def _range_of(plain: Sequence[Any]) -> BaseDistribution | None:
     return FloatDistribution(low, high, log=log) if all(map(isfinite, plain)) else None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: ParamValue) -> ParamValue:
     """Return the number, string, bool or None of Python that a value is, or else ``_OBJECT``.
 
     NaN is an object here, since it does not equal itself.
@@ -201,7 +220,7 @@ def _plain(value: Any) -> Any:
     return value if type(value) in _PLAIN and value == value else _OBJECT
 
 
-def _text(value: Any) -> str:
+def _text(value: ParamValue) -> str:
     """Return a text that tells a value from all others, by its type too, and in each process."""
     if value is NOT_SET:
         return "not set"
@@ -219,7 +238,7 @@ def _text(value: Any) -> str:
     return f"{text[:_MOST_CHARACTERS]} {digest(name).hex()[:12]}"
 
 
-def _is_literal(value: Any) -> bool:
+def _is_literal(value: ParamValue) -> bool:
     """Return whether a value's ``repr`` tells it from all others."""
     if type(value) is dict:
         return all(map(_is_literal, value)) and all(map(_is_literal, value.values()))
@@ -230,7 +249,7 @@ def _is_literal(value: Any) -> bool:
 
 #: The candidate of a trial: an estimator, and the epochs of the trial or of its study; None: those
 #: of the evaluation.
-Candidate = tuple[Any, int | None]
+Candidate = tuple[Estimator, int | None]
 
 # The error of FixedTrial and FrozenTrial when they have no value for a parameter.
 _NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
@@ -263,7 +282,7 @@ class Space:
         estimator: Estimator,
         axes: dict[str, Axis] | None = None,
         grids: list[Grid] | None = None,
-        suggest: Callable[[Any], Mapping[str, Any]] | None = None,
+        suggest: Suggest | None = None,
     ) -> None:
         is_estimator = axes is not None or suggest is not None
         # The caller may change theirs.
@@ -281,17 +300,17 @@ class Space:
         if inner:
             self.example = _with_values(self.estimator, inner)
 
-    def suggest(self, trial: Any) -> dict[str, Any]:
+    def suggest(self, trial: BaseTrial) -> dict[str, ParamValue]:
         """Suggest the params of a trial, which are codes."""
         return {name: _naming(name, _code, trial, name, axis) for name, axis in self.axes.items()}
 
-    def of_trial(self, trial: Any) -> Any:
+    def of_trial(self, trial: BaseTrial) -> Estimator:
         """Return the estimator of a trial for which a function suggests."""
         if self._suggest is None:
             return self.estimator(trial)
         return _with_values(self.estimator, self._values(trial))
 
-    def at(self, params: Mapping[str, Any], n_epochs: int | None = None) -> Candidate:
+    def at(self, params: Params, n_epochs: int | None = None) -> Candidate:
         """Return the estimator at the params of a trial.
 
         ``n_epochs`` is what the study says; the epochs of the trial take its place.
@@ -301,7 +320,7 @@ class Space:
             n_epochs = values.pop("n_epochs", n_epochs)
         return _with_values(self.estimator, values), n_epochs
 
-    def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def values_of(self, params: Params) -> dict[str, ParamValue]:
         """Return the values that the params of a trial mean."""
         if self._suggest is not None:
             return self._values(FixedTrial(dict(params)))
@@ -310,7 +329,7 @@ class Space:
         values = {name: axis.value_of(params[name]) for name, axis in self.axes.items()}
         return {name: value for name, value in values.items() if value is not NOT_SET}
 
-    def candidate(self, params: Mapping[str, Any] | None) -> Candidate:
+    def candidate(self, params: Params | None) -> Candidate:
         """Return the estimator at values that a user gives, or as given where these are None."""
         if params is not None:
             return self._at_values(params, "params", may_have_more=False, n_epochs=None)
@@ -329,13 +348,13 @@ class Space:
                 )
         return self._at_values(trial.params, argument, not self.axes, n_epochs)
 
-    def has_point(self, values: Mapping[str, Any]) -> bool:
+    def has_point(self, values: Params) -> bool:
         """Return whether params are a point of a grid."""
         return any(_is_point_of(grid, values) for grid in self.grids or ())
 
     def points_beside(
-        self, values: Mapping[str, Any], lanes: Collection[str]
-    ) -> Iterator[tuple[Any, ...]]:
+        self, values: Params, lanes: Collection[str]
+    ) -> Iterator[tuple[ParamValue, ...]]:
         """Yield the points of the grids that differ from one of them only in ``lanes``."""
         for grid in self.grids or () if self.has_point(values) else ():
             axes = {name: axis if name in lanes else [values[name]] for name, axis in grid.items()}
@@ -343,7 +362,7 @@ class Space:
                 yield from product(*axes.values())
 
     def _at_values(
-        self, values: Mapping[str, Any], argument: str, may_have_more: bool, n_epochs: int | None
+        self, values: Params, argument: str, may_have_more: bool, n_epochs: int | None
     ) -> Candidate:
         """Return the estimator at the values, or codes of values, of an argument."""
         if self.axes:
@@ -365,7 +384,7 @@ class Space:
         check_given(argument, values, trial.params, may_have_more)
         return estimator, n_epochs
 
-    def _values(self, trial: Any) -> dict[str, Any]:
+    def _values(self, trial: BaseTrial) -> dict[str, ParamValue]:
         """Return the values that a function suggests."""
         assert self._suggest is not None
         values = self._suggest(trial)
@@ -377,11 +396,11 @@ class Space:
         return dict(values)
 
 
-def _is_point_of(grid: Grid, values: Mapping[str, Any]) -> bool:
+def _is_point_of(grid: Grid, values: Params) -> bool:
     return all(values[name] in codes for name, codes in grid.items())
 
 
-def as_space(estimator: Estimator, param_distributions: Any, param_grid: Any) -> Space:
+def as_space(estimator: Estimator, param_distributions: Distributions, param_grid: Grids) -> Space:
     """Return the space of ``treecv_objective``; refuse what does not fit the estimator."""
     if isinstance(estimator, Space):
         return estimator
@@ -421,7 +440,7 @@ _EXPECTED = (
 )
 
 
-def _axes_of(distributions: Any, estimator: Estimator) -> dict[str, Axis]:
+def _axes_of(distributions: Distributions, estimator: Estimator) -> dict[str, Axis]:
     """Return the axes of ``param_distributions``."""
     if distributions is not None and not isinstance(distributions, Mapping):
         raise ValueError(
@@ -440,7 +459,7 @@ def _axes_of(distributions: Any, estimator: Estimator) -> dict[str, Axis]:
     return axes
 
 
-def _axis_from(name: str, values: Any) -> Axis:
+def _axis_from(name: str, values: object) -> Axis:
     """Return the axis of a parameter's distribution, or of a list of values to draw from."""
     if isinstance(values, FloatDistribution | IntDistribution):
         return Axis(values)
@@ -454,7 +473,7 @@ def _axis_from(name: str, values: Any) -> Axis:
     raise ValueError(f"param_distributions: {name!r} must have {_EXPECTED}, got {values!r}.")
 
 
-def _from_scipy(name: str, frozen: Any) -> BaseDistribution:
+def _from_scipy(name: str, frozen: Opaque) -> BaseDistribution:
     """Return the distribution of Optuna that draws as a frozen one of SciPy does."""
     kind = frozen.dist.name
     low, high = map(float, frozen.support())
@@ -473,7 +492,7 @@ def _from_scipy(name: str, frozen: Any) -> BaseDistribution:
     )
 
 
-def _full_grids(param_grid: Any, estimator: Estimator) -> list[Grid]:
+def _full_grids(param_grid: Opaque, estimator: Estimator) -> list[Grid]:
     """Return ``param_grid`` as grids of the same parameters."""
     is_list = isinstance(param_grid, Sequence) and param_grid and not isinstance(param_grid, str)
     grids: list[Grid] = []
@@ -501,11 +520,8 @@ def _full_grids(param_grid: Any, estimator: Estimator) -> list[Grid]:
 
 
 def in_full(
-    point: Mapping[str, Any],
-    names: Iterable[str],
-    defaults: Mapping[str, Any],
-    not_set: Any = NOT_SET,
-) -> dict[str, Any]:
+    point: Params, names: Iterable[str], defaults: Params, not_set: ParamValue = NOT_SET
+) -> dict[str, ParamValue]:
     """Return a grid, or a point of one, with a value for each parameter of several grids.
 
     A parameter that the grid leaves out keeps the estimator's value. It is not set where the grid
@@ -528,14 +544,12 @@ def in_full(
     return full
 
 
-def codes_of(values: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:
+def codes_of(values: Params, axes: Mapping[str, Axis]) -> dict[str, ParamValue]:
     """Return the code of each parameter's value; errors name the parameter."""
     return {name: _naming(name, axis.code_of, values[name]) for name, axis in axes.items()}
 
 
-def _check_known(
-    argument: str, estimator: Estimator, lists: Mapping[str, Collection[Any]]
-) -> None:
+def _check_known(argument: str, estimator: Estimator, lists: Lists) -> None:
     """Refuse names that are neither those of an estimator's parameters nor "n_epochs".
 
     ``lists`` are the values of each parameter, among which may be inner estimators with other
@@ -559,7 +573,7 @@ def _check_known(
 
 
 def check_given(
-    argument: str, values: Any, wanted: Collection[str], may_have_more: bool = True
+    argument: str, values: Params, wanted: Collection[str], may_have_more: bool = True
 ) -> None:
     """Refuse anything but a dict with a value for each of the parameters that are wanted."""
     if not isinstance(values, Mapping):
@@ -575,7 +589,7 @@ def check_given(
             raise ValueError(f"{argument} must hold {names} and nothing else, got {name!r} too.")
 
 
-def _with_values(estimator: Estimator, values: Mapping[str, Any]) -> Any:
+def _with_values(estimator: Estimator, values: Params) -> Estimator:
     """Return a copy of an estimator with copies of values, of which some may be estimators.
 
     Steps of a Pipeline that no value reaches are not copied, since naming, comparing and copying
@@ -593,7 +607,7 @@ def _with_values(estimator: Estimator, values: Mapping[str, Any]) -> Any:
     return copied.set_params(**values)
 
 
-def _naming(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def _naming(name: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """Return the result of a function; its errors name the parameter."""
     try:
         return function(*arguments)
@@ -603,9 +617,9 @@ def _naming(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise ValueError(f"{name!r} cannot have this value: {error}") from error
 
 
-def _code(trial: Any, name: str, axis: Axis) -> Any:
+def _code(trial: BaseTrial, name: str, axis: Axis) -> ParamValue:
     """Ask a trial for a parameter, as OptunaSearchCV does through a private method."""
-    one: Any = axis.distribution
+    one: Opaque = axis.distribution
     if isinstance(one, CategoricalDistribution):
         try:
             return axis.code_of(trial.suggest_categorical(name, one.choices))

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from threading import Lock
 from time import perf_counter
-from typing import Any
 from weakref import WeakKeyDictionary
 from weakref import WeakSet
 
 import optuna
+from optuna.trial import BaseTrial
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
@@ -25,6 +25,7 @@ from optuna_treecv.study.records import facts_of_study
 from optuna_treecv.study.records import facts_of_trial
 from optuna_treecv.study.records import STUDY_ATTRIBUTE
 from optuna_treecv.study.space import Space
+from optuna_treecv.types import Opaque
 
 # The methods that train models by passes of partial_fit, as trials name them.
 _ONE_PASS = ("treecv", "chain", "standard", "progressive")
@@ -57,7 +58,7 @@ class StudyCheck:
         self._keeps_to_grid = space.grids is not None
         self._visited: set[bytes] = set()  # points of the grid; no more than these
         # Attributes as compared.
-        self._known: WeakKeyDictionary[optuna.Study, Mapping[str, Any]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[optuna.Study, Mapping[str, Opaque]] = WeakKeyDictionary()
         self._mixed: WeakSet[optuna.Study] = WeakSet()  # of which a warning was given
         self._seconds_of_pruner = self._seconds_of_evaluations = 0.0
         self._lock = Lock()
@@ -84,7 +85,7 @@ class StudyCheck:
                 "optuna.create_study(direction=objective.direction)."
             )
 
-    def trial(self, trial: Any, run: Run) -> None:
+    def trial(self, trial: optuna.Trial, run: Run) -> None:
         """Warn, once, of values that cannot be compared, and of a pruner or sampler that is wrong.
 
         Parameters
@@ -170,7 +171,7 @@ class StudyCheck:
                 "compared with those of this objective; use one study per evaluation."
             )
 
-    def _noted(self, study: optuna.Study, run: Run) -> Mapping[str, Any]:
+    def _noted(self, study: optuna.Study, run: Run) -> Mapping[str, Opaque]:
         """Return a study's record of its evaluation; write it, unless it is there."""
         facts = facts_of_study(study)
         if not facts:
@@ -183,7 +184,7 @@ class StudyCheck:
             study.set_user_attr(STUDY_ATTRIBUTE, facts)
         return facts
 
-    def should_prune(self, trial: Any) -> bool:
+    def should_prune(self, trial: BaseTrial) -> bool:
         """Return the decision of the pruner on a trial, and measure the time that it takes."""
         began = perf_counter()
         answer = trial.should_prune()
@@ -191,7 +192,7 @@ class StudyCheck:
             self._seconds_of_pruner += perf_counter() - began
         return answer
 
-    def pruner_time(self, trial: Any, seconds: float) -> None:
+    def pruner_time(self, trial: BaseTrial, seconds: float) -> None:
         """Warn, once, if a ``WilcoxonPruner`` has taken longer so far than all evaluations.
 
         ``seconds`` are those of the evaluation of the trial, which is over.
@@ -213,7 +214,7 @@ class StudyCheck:
                 ),
             )
 
-    def _check_sampler(self, study: optuna.Study, trial: Any) -> None:
+    def _check_sampler(self, study: optuna.Study, trial: optuna.Trial) -> None:
         if isinstance(study.sampler, optuna.samplers.GridSampler):
             return
         name = first_key(trial.params, encode)
@@ -291,7 +292,7 @@ def _misfits(pruner: optuna.pruners.BasePruner, report: str | None) -> Iterator[
         )
 
 
-def _innermost(pruner: optuna.pruners.BasePruner) -> Any:
+def _innermost(pruner: optuna.pruners.BasePruner) -> optuna.pruners.BasePruner:
     """Return the pruner that a ``PatientPruner`` asks, or the pruner itself."""
     return getattr(pruner, "_wrapped_pruner", pruner)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -52,6 +51,8 @@ from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
 
 # The reports while the first fold grows, and the most reports of further folds.
 LEAD_STEPS = len(BLOCKS) + 1
@@ -80,7 +81,7 @@ def plan_growth(name: str, request: Request) -> Plan | Declined:
 plan_boosting, plan_bagging = partial(plan_growth, "boosting"), partial(plan_growth, "bagging")
 
 
-def _why_not(request: Request, kind: type[Growth], last: Any) -> str:
+def _why_not(request: Request, kind: type[Growth], last: Estimator) -> str:
     """Return why an ensemble does not grow here, a clause."""
     data, size = request.data, kind.n_trees_of(last)
     if not is_integer(size) or size < 1:
@@ -95,7 +96,7 @@ def _why_not(request: Request, kind: type[Growth], last: Any) -> str:
     return why_not_scored(request)
 
 
-def _check(request: Request, kind: type[Growth], prefix: str, last: Any) -> None:
+def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -> None:
     """Refuse early stopping on rows that there are not; the library refuses the rest."""
     settings, n_repeats = request.settings, request.cross_validation.n_repeats
     is_best = settings.n_estimators is not None
@@ -175,7 +176,7 @@ class GrowingPlan(Plan):
         except ValueError as error:
             yield Failed(error, f"growing its trees has failed: {error}", stands=False)
 
-    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
+    def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the responses of the fits of the folds."""
         return responses_of_fits(self.request, candidate, repeat, method)
 

@@ -7,7 +7,6 @@ from collections.abc import Generator
 from functools import partial
 from itertools import chain
 from itertools import groupby
-from typing import Any
 
 from joblib import effective_n_jobs
 import numpy as np
@@ -208,7 +207,7 @@ class _Fits:
         settings, is_over = self._request.settings, False
         n_jobs = settings.n_jobs
 
-        def calls(part: list[int]) -> Generator[Any]:
+        def calls(part: list[int]) -> Generator[object]:
             for _, chunks in groupby(part, self._cut.model):
                 if not is_over:
                     first, *further = chunks

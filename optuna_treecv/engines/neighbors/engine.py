@@ -6,13 +6,11 @@ not, scikit-learn's choice among equal distances depends on k, so that the row i
 """
 
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import log2
 from numbers import Integral
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +60,7 @@ from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
+from optuna_treecv.types import ParamValue
 from optuna_treecv.types import Targets
 
 #: Two arrays of shape (n_rows, n_neighbors). At k - 1, the first one has how many of the first k
@@ -146,7 +145,7 @@ class NeighborsPlan(JointPlan):
             at_once=True,
         )
 
-    def point(self, candidate: Candidate, repeat: Repeat) -> Any:
+    def point(self, candidate: Candidate, repeat: Repeat) -> object:
         """Return the values of free parameters, and the seed of transformers that lack one."""
         point, seed = super().point(candidate, repeat), self.seed(repeat)
         return point if seed is None else (point, seed)
@@ -256,7 +255,7 @@ class NeighborFolds(Family):
         y: Targets = request.data.y
         # Class codes, or numbers of the type that was given, in the order of the rows as given.
         self._y = y if rows.classes is None else as_codes(y, rows.classes)
-        self._models: dict[int, tuple[Any, Any]] = {}
+        self._models: dict[int, tuple[Estimator, Features]] = {}
         scored = [response_of(metric, candidates[0]) for metric in request.scoring.metrics]
         methods = [method] if method else [*scored, *request.kept_responses]
         width = count_targets(self._y)
@@ -277,7 +276,7 @@ class NeighborFolds(Family):
         self._may_recur = memory is not None or len(points) > 1
         super().__init__(points, rows, None, request.settings.n_threads)
 
-    def _values(self, last: Any) -> dict[str, Any]:
+    def _values(self, last: Estimator) -> dict[str, ParamValue]:
         return {name: getattr(last, name) for name in self.parameters}
 
     def _bind(self, estimators: Sequence[Estimator]) -> None:
@@ -292,7 +291,7 @@ class NeighborFolds(Family):
             largest = np.abs(self._y.astype(np.float64)).max() * self._most
             self._is_exact = _are_multiples(self._y, digits - log2(max(largest, 1)))
 
-    def _fit(self, chunk: int | None, point: Mapping[str, Any]) -> tuple[Any, Any]:
+    def _fit(self, chunk: int | None, point: dict[str, ParamValue]) -> tuple[Estimator, Features]:
         """Return the last step with these parameters, fitted on a fold's training rows.
 
         Its test rows follow after the steps, in the order of the splitter. The chunk None has all
@@ -391,7 +390,7 @@ class NeighborFolds(Family):
             Lists.of(rows).product[:] = _EPS * max(1, row_norms(X, squared=True).max())
         return rows
 
-    def _listed(self, model: Any, size: int, distances: Array, neighbors: Array) -> Array:
+    def _listed(self, model: Estimator, size: int, distances: Array, neighbors: Array) -> Array:
         """Return the neighbours that are known of some rows, as ``Lists`` has them."""
         rows = np.zeros((len(distances), _HEAD + 2 * (self._most + 1)))
         lists = Lists.of(rows)
@@ -408,10 +407,10 @@ class NeighborFolds(Family):
         """
         return max(0, min(self._most, n_trained // 2 - 1))
 
-    def _for_search(self, size: int) -> dict[str, Any]:
+    def _for_search(self, size: int) -> dict[str, ParamValue]:
         return {"n_neighbors": max(1, size), "weights": "uniform"}
 
-    def _model(self, chunk: int) -> tuple[Any, Any]:
+    def _model(self, chunk: int) -> tuple[Estimator, Features]:
         """Return a fold's fitted estimator and its test rows; some are held for ``_ask``."""
         if chunk in self._models:
             return self._models[chunk]
@@ -589,7 +588,7 @@ class NeighborFolds(Family):
         """Return what the only point says of a chunk."""
         return self._answer(*self._fit(chunk, self._points[0]))[along_tree(self._cut, chunk)]
 
-    def _answer(self, model: Any, X: Features) -> Array:
+    def _answer(self, model: Estimator, X: Features) -> Array:
         """Return what a fitted estimator says of rows, (n_rows, width)."""
         outputs = np.zeros((X.shape[0], self._width))
         for method, columns in self._columns.items():

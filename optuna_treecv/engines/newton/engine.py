@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -68,6 +67,7 @@ from optuna_treecv.preprocessing.fitted import Table
 from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
+from optuna_treecv.types import Opaque
 
 # Each fold and value has an inverse Hessian, but in leave-one-out.
 _MOST_FOLDS = 1000
@@ -280,7 +280,7 @@ class GLMFolds(Family):
         solved = []
         for number, objective in enumerate(objectives):
 
-            def keep_of_class(name: str, *what: Any, number: int = number) -> Array:
+            def keep_of_class(name: str, *what: Opaque, number: int = number) -> Array:
                 return keep(f"{name}, class {number}", *what)
 
             solved.append(solve(objective, penalties, constants, keep_of_class))
@@ -289,7 +289,7 @@ class GLMFolds(Family):
             self._share_intercepts(models, columns, objectives[0])
         return models, objectives[0]
 
-    def models_of(self, chunks: Chunks, keep: Keep) -> list[Any]:
+    def models_of(self, chunks: Chunks, keep: Keep) -> list[Array]:
         """Return the models of each chunk, (n_points, n_outputs, width), of X as it is."""
         models, objective = self.solved(chunks, keep)
         d = self._rows.n_features
@@ -298,7 +298,9 @@ class GLMFolds(Family):
             models[..., d] -= models[..., :d] @ objective.centre
         return [*models.transpose(1, 0, 2, 3)]
 
-    def tested(self, chunks: Chunks, first: int, last: int, models: Iterable[Any]) -> TestedChunks:
+    def tested(
+        self, chunks: Chunks, first: int, last: int, models: Iterable[Array]
+    ) -> TestedChunks:
         """Return what such models of the chunks first to last - 1 say of their test rows."""
         d, parts = self._rows.n_features, []
         for chunk, of_chunk in enumerate(models, first):

@@ -96,7 +96,7 @@ def taken(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
 def _over_blocks(join: np.ufunc) -> Callable[[Method], Method]:
     """Return a decorator of sums over rows: models travel to remote rows, and sums come back."""
 
-    def decorate(method: Method) -> Method:
+    def decorate(method: Any) -> Any:
         @wraps(method)
         def compute(self: Objective, *arguments: Any, **options: Any) -> Any:
             blocks = self.rows.X
@@ -110,7 +110,7 @@ def _over_blocks(join: np.ufunc) -> Callable[[Method], Method]:
                 return tuple(map(join.reduce, zip(*each, strict=True)))
             return join.reduce(each)
 
-        return compute  # type: ignore[return-value]
+        return compute
 
     return decorate
 

@@ -34,6 +34,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.layout import SparseRows
+from optuna_treecv.types import Array
 
 # Sums are kept for so many groups of rows.
 _MOST_GROUPS = 128
@@ -57,10 +58,10 @@ class Sets(NamedTuple):
     """
 
     rows: list[RowNumbers]
-    kinds: list[int | np.ndarray]
-    is_trained: np.ndarray
-    is_tested: np.ndarray
-    shares: np.ndarray
+    kinds: list[int | Array]
+    is_trained: Array
+    is_tested: Array
+    shares: Array
 
     @classmethod
     def of(cls, chunks: Chunks) -> Sets:
@@ -102,7 +103,7 @@ class Sets(NamedTuple):
             rows.append(slice(int(begin), int(end)))
         return self._replace(rows=rows)
 
-    def blocks(self, size: int) -> Iterator[tuple[RowNumbers, np.ndarray, np.ndarray]]:
+    def blocks(self, size: int) -> Iterator[tuple[RowNumbers, Array, Array]]:
         """Yield at most ``size`` rows, and which sets they train and test.
 
         The latter are arrays of shape (n_rows or 1, n_sets).
@@ -117,7 +118,7 @@ class Sets(NamedTuple):
 
     def spans(
         self, size: int, by_group: bool
-    ) -> Iterator[tuple[RowNumbers, np.ndarray, list[tuple[int, slice]]]]:
+    ) -> Iterator[tuple[RowNumbers, Array, list[tuple[int, slice]]]]:
         """Yield at most ``size`` rows, which sets they train, and which of them are of each group.
 
         By group, all rows train, and several groups are yielded together. Otherwise all are one.
@@ -141,7 +142,7 @@ class Sets(NamedTuple):
             )
 
 
-def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, np.ndarray]:
+def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, Array]:
     """Return the spread of the columns in each training set, and the sums of weights (n_sets,).
 
     The parts of the spread are of shape (n_sets, n_features), the numbers of rows (n_sets, 1).
@@ -168,11 +169,11 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, np.ndarray]:
     return Spread(sizes, means, squares, low, high), sets.is_trained @ np.array(totals)
 
 
-def kept_spread_in_sets(rows: PreparedRows, sets: Sets, keep: Keep) -> tuple[Spread, np.ndarray]:
+def kept_spread_in_sets(rows: PreparedRows, sets: Sets, keep: Keep) -> tuple[Spread, Array]:
     """Return what ``spread_in_sets`` has said once."""
     n_sets, d = len(sets.shares), rows.n_features
 
-    def fill(kept: np.ndarray) -> None:
+    def fill(kept: Array) -> None:
         spread, totals = spread_in_sets(rows, sets)
         kept[:] = np.column_stack([totals, *spread]).ravel()
 
@@ -180,7 +181,7 @@ def kept_spread_in_sets(rows: PreparedRows, sets: Sets, keep: Keep) -> tuple[Spr
     return Spread(kept[:, 1:2], *np.split(kept[:, 2:], 4, axis=1)), kept[:, 0]
 
 
-def deviations(spread: Spread) -> np.ndarray:
+def deviations(spread: Spread) -> Array:
     """Return standard deviations; 1 where the variance is below its rounding error."""
     variance = spread.squares / spread.n_rows
     is_small = is_rounding(variance, spread.n_rows, spread.mean)
@@ -195,8 +196,8 @@ def _spread_of_unit(rows: PreparedRows, part: RowNumbers) -> tuple[Spread, float
     """Return the spread of the columns of some rows, as ``spread_in_sets``, and the weight."""
     if isinstance(rows.X, RemoteBlocks):
         assert isinstance(part, slice)
-        of_blocks, weights = zip(*rows.X.over(part.start, part.stop, _spread_there), strict=True)
-        return reduce(merge_spreads, of_blocks), sum(weights)
+        of_blocks, totals = zip(*rows.X.over(part.start, part.stop, _spread_there), strict=True)
+        return reduce(merge_spreads, of_blocks), sum(totals)
     if isinstance(rows.X, SparseRows) and rows.weights is None and rows.maps is None:
         given = rows.X[part].as_given(0, n_rows_of(part), rows.n_features).astype(np.float64)
         mean, variance = mean_variance_axis(given, axis=0)
@@ -239,16 +240,16 @@ class PredictorLoss(ABC):
     is_steady = is_flat = False
     most_bend = 1.0
 
-    def unit(self, y: np.ndarray) -> float:
+    def unit(self, y: Array) -> float:
         """Return how large losses are in the units of the targets."""
         return 1.0
 
     @abstractmethod
-    def first(self, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    def first(self, y: Array, weights: Array | None) -> Array:
         """Return the intercepts (n_outputs,) of the best model without slopes."""
 
     @abstractmethod
-    def differentiate(self, z: np.ndarray, y: np.ndarray) -> None:
+    def differentiate(self, z: Array, y: Array) -> None:
         """Replace the predictors of several models by the derivatives of the losses in them.
 
         Parameters
@@ -258,10 +259,10 @@ class PredictorLoss(ABC):
         """
 
     @abstractmethod
-    def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def bends(self, z: Array, y: Array) -> Array:
         """Return the second derivatives in each predictor; all arrays as in ``differentiate``."""
 
-    def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def curvatures(self, z: Array, y: Array) -> Array:
         """Return the second derivatives at the predictors (n_rows, n_outputs) of one model.
 
         They are of shape (n_rows, n_outputs, n_outputs).
@@ -274,14 +275,14 @@ class Logistic(PredictorLoss):
 
     is_steady = True
 
-    def first(self, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    def first(self, y: Array, weights: Array | None) -> Array:
         share = np.average(y, weights=weights)
         return np.array([np.log(share / (1 - share))])
 
-    def differentiate(self, z: np.ndarray, y: np.ndarray) -> None:
+    def differentiate(self, z: Array, y: Array) -> None:
         logistic_slopes(z[:, :, 0], y.astype(np.int32, copy=False))
 
-    def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def bends(self, z: Array, y: Array) -> Array:
         slopes = z.copy()
         self.differentiate(slopes, y)
         return np.abs(slopes) - np.square(slopes)
@@ -296,23 +297,23 @@ class Multinomial(PredictorLoss):
     def __init__(self, n_classes: int) -> None:
         self.n_outputs = n_classes
 
-    def first(self, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    def first(self, y: Array, weights: Array | None) -> Array:
         counts = np.bincount(y, weights, self.n_outputs)
         logs = np.log(np.maximum(counts, 1e-3))
         return logs - logs.mean()
 
-    def differentiate(self, z: np.ndarray, y: np.ndarray) -> None:
+    def differentiate(self, z: Array, y: Array) -> None:
         outputs = np.ascontiguousarray(z.transpose(0, 2, 1))
         softmax(outputs, y.astype(np.int32, copy=False))
         z[:] = outputs.transpose(0, 2, 1)  # NumPy does nothing if it is the same memory
 
-    def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def bends(self, z: Array, y: Array) -> Array:
         shares = z.transpose(0, 2, 1).copy()
         softmax(shares)
         shares *= np.maximum(1 - shares, 0)  # rounding may leave less than 0 of a share of 1
         return shares.transpose(0, 2, 1)
 
-    def curvatures(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def curvatures(self, z: Array, y: Array) -> Array:
         shares = z.copy()
         softmax(shares[:, :, None])
         curvatures = -shares[:, :, None] * shares[:, None, :]
@@ -332,13 +333,13 @@ class Tweedie(PredictorLoss):
     def __init__(self, power: float) -> None:
         self.power = power
 
-    def unit(self, y: np.ndarray) -> float:
+    def unit(self, y: Array) -> float:
         return float(y.mean() ** (2 - self.power))
 
-    def first(self, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    def first(self, y: Array, weights: Array | None) -> Array:
         return np.array([np.log(np.average(y, weights=weights))])
 
-    def differentiate(self, z: np.ndarray, y: np.ndarray) -> None:
+    def differentiate(self, z: Array, y: Array) -> None:
         y = y[:, None, None]
         factor = np.exp((1 - self.power) * z) if self.power != 1 else None
         np.exp(z, out=z)
@@ -346,7 +347,7 @@ class Tweedie(PredictorLoss):
         if factor is not None:
             z *= factor
 
-    def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def bends(self, z: Array, y: Array) -> Array:
         p, y = self.power, y[:, None, None]
         if p == 1:
             return np.exp(z)
@@ -366,21 +367,21 @@ class SquaredDistance(PredictorLoss):
         self.most_bend = 0.0 if epsilon == 0 else np.inf
         self.is_flat = bool(epsilon)
 
-    def unit(self, y: np.ndarray) -> float:
+    def unit(self, y: Array) -> float:
         return 1.0 if self.epsilon is None else float(y.var()) or 1.0
 
-    def _interval(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _interval(self, y: Array) -> tuple[Array, Array]:
         if self.epsilon is None:
             return np.where(y == 1, 1, -np.inf), np.where(y == 1, np.inf, -1)
         return y - self.epsilon, y + self.epsilon
 
-    def first(self, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    def first(self, y: Array, weights: Array | None) -> Array:
         share = np.average(y, weights=weights)
         return np.array([2 * share - 1 if self.epsilon is None else share])
 
-    def differentiate(self, z: np.ndarray, y: np.ndarray) -> None:
+    def differentiate(self, z: Array, y: Array) -> None:
         z -= np.clip(z, *self._interval(y[:, None, None]))
 
-    def bends(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def bends(self, z: Array, y: Array) -> Array:
         low, high = self._interval(y[:, None, None])
         return ((z <= low) | (z >= high)).astype(np.float64)

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -79,6 +78,7 @@ from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
+from optuna_treecv.types import Opaque
 
 
 def plan_tree(request: Request) -> Plan | Declined:
@@ -202,7 +202,7 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
     assert isinstance(learner, ModelTrainer)
     sums: dict[Node, Array] = {}
 
-    def test(node: Node, state: Any, start: int, stop: int) -> int:
+    def test(node: Node, state: Opaque, start: int, stop: int) -> int:
         if stop < plan.rows(node)[1]:
             return 0
         if isinstance(learner, CompiledLearner) and not leaves.at_leaf:
@@ -223,7 +223,7 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
         yield block, n_updates
 
 
-def _average(candidate: Candidate, learner: ModelTrainer, mean: Array) -> Any:
+def _average(candidate: Candidate, learner: ModelTrainer, mean: Array) -> Estimator:
     """Return the fitted estimator with the mean of the models of all folds.
 
     Blum, Kalai & Langford (1999) use a fold model drawn at random for each prediction, the k-fold
@@ -296,7 +296,7 @@ class FirstPass:
         self._metric = training.plan.request.scoring.first
         self._scored = partial(scored, self._learner, self._metric, training.leaves.estimator)
         self._n_threads = training.plan.request.settings.n_threads
-        self._states: dict[Node, Any] = {}  # of the nodes on the spine
+        self._states: dict[Node, Opaque] = {}  # of the nodes on the spine
         self._pending: list[Pending] | None = None
 
     def events(self) -> Generator[RowProgress]:
@@ -410,7 +410,7 @@ class EarlyLanes:
 
     def _first_pass(self) -> None:
         steps, n_before = steps_of_spine(self.plan), 0
-        progressive: list[Any] = [one.progressive for one in self.lanes]
+        progressive: list[Opaque] = [one.progressive for one in self.lanes]
         lanes, state = self._lanes, self._lanes.start()
         for node, phase in phases_of_spine(self.plan):
             rows, begin = phase.rows, 0
@@ -445,7 +445,7 @@ class EarlyLanes:
         self._count(n_updates)
         start, stop = plan.rows(plan.root)
         n_rows, of_rows = stop - start, self.learners[0].rows
-        each: list[Any] = [None for _ in self.learners]
+        each: list[Opaque] = [None for _ in self.learners]
         for number in self._members:
             each[number] = self.lanes[number].nested = empty_scores(self.metric, n_rows, of_rows)
         by_model = out.reshape(len(self._members), lanes.out_rows, -1)[:, start:stop]
@@ -474,7 +474,7 @@ class EarlyLanes:
             self.lanes[number].n_updates += n_rows
 
     def _drop(
-        self, step: int, scores: Sequence[RowScores], rows: slice, states: list[Array]
+        self, step: int, scores: Sequence[RowScores], rows: "slice[int]", states: list[Array]
     ) -> list[Array]:
         """Ask who has lost; return the states without these if the others fill few lanes."""
         if self.watch is None:
@@ -503,14 +503,14 @@ def _models_at(
     out: Array,
     n_jobs: int,
     pending: list[Pending] | None,
-) -> tuple[dict[Node, Any], int]:
+) -> tuple[dict[Node, Opaque], int]:
     """Walk to some nodes, and write what their models say of their rows.
 
     Return these models by node, and the row updates.
     """
-    models: dict[Node, Any] = {}
+    models: dict[Node, Opaque] = {}
 
-    def hold(node: Node, state: Any, start: int, stop: int) -> int:
+    def hold(node: Node, state: Opaque, start: int, stop: int) -> int:
         learner.outputs(state, start, stop, out)
         models[node] = state
         return 0

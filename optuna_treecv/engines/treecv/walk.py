@@ -41,6 +41,7 @@ from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
+from optuna_treecv.types import Opaque
 
 #: (node, state, start, stop) -> row updates: tests all folds of a node, rows start to stop - 1, by
 #: the model that the state holds, and may use it up. Where a sweep walks the tree, a fold may be
@@ -64,7 +65,7 @@ class Pending(NamedTuple):
     """
 
     node: Node
-    state: Any
+    state: Opaque
     parent: Node | None = None
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from functools import cache
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -49,6 +48,8 @@ from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import ParamValue
 
 
 def plan_trees(request: Request, are_together: bool = True) -> Plan | Declined:
@@ -164,7 +165,7 @@ class ForestPlan(Plan):
         labels = rows.classes if method == "predict" else None
         return in_given_order(prepared, repeat.cut.order, labels)
 
-    def fit(self, candidate: Candidate) -> Any:
+    def fit(self, candidate: Candidate) -> Estimator:
         """Return the tree of all rows, from the forest that all candidates share."""
         fitted = clone(candidate)
         rows, _ = self.rows(fitted, self.repeats[0])
@@ -266,7 +267,9 @@ class ForestPlan(Plan):
         return rows, perf_counter() - began
 
 
-def _mild_limits(limits: Limits, searched: Mapping[str, Any], kept_forest: Trees | None) -> Limits:
+def _mild_limits(
+    limits: Limits, searched: Mapping[str, tuple[ParamValue, ...]], kept_forest: Trees | None
+) -> Limits:
     """Return limits that cover an estimator's, and all others that a search may ask for.
 
     Parameters
