@@ -1,4 +1,4 @@
-"""The types of annotations that libraries settle by protocol, which no checker can see."""
+"""Names of types in annotations that libraries settle by protocol, which no checker can see."""
 
 from typing import Any
 

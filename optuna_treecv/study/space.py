@@ -534,7 +534,7 @@ def in_full(
         Those of all grids.
     defaults : dict
         The parameters of the estimator as given.
-    not_set : Any
+    not_set : object
     """
     full = {}
     for name in names:
