@@ -117,7 +117,7 @@ def _lines(calls: Iterable[Call]) -> Iterable[str]:
             took += f" (scikit-learn: {sum(before):.3g} s"
             apart = max(call.difference for call in alike if call.difference is not None)
             took += f"; largest difference of a score: {apart:.1e})"
-        how = f"method={method!r}" if method else f"since {why}"
+        how = f"method={method!r}" if method else f"because {why}"
         remarks = "".join(f"; {call.remark}" for call in alike if call.remark)
         yield f"  {name} of {estimator}{times}: {took}, {how}{remarks}"
 

@@ -127,7 +127,7 @@ class DaskRows(RemoteRows):
         elif not hasattr(X, "map_partitions") or not hasattr(X, "columns"):
             raise ValueError(
                 "X must be a dask.array.Array, a dask.dataframe.DataFrame or the path of Parquet "
-                f"files, got {type(X).__name__}; dask.array.from_array(X) would be right."
+                f"files, got {type(X).__name__}; use dask.array.from_array(X) instead."
             )
         if X.ndim != 2:
             raise ValueError(f"X must have 2 dimensions, rows and features, got {X.ndim}.")
@@ -138,8 +138,8 @@ class DaskRows(RemoteRows):
             self.names = [str(name) for name in X.columns]
         if isinstance(y, str):
             raise ValueError(
-                f"y must be an array where X has no names of columns, got {y!r}; the targets "
-                "would be right."
+                f"y must be an array where X has no names of columns, got {y!r}; pass the targets "
+                "instead."
             )
         # Delayed blocks of rows as given, and the number of the first row of each.
         self._parts = np.ravel(X.to_delayed()).tolist()
@@ -156,8 +156,7 @@ class DaskRows(RemoteRows):
         if len(kinds) > 1:  # each block would have those of its rows
             raise ValueError(
                 "X must have the same columns, and float32 everywhere or nowhere, in all "
-                "partitions, got others in some; X.astype(float)[names], for example, would be "
-                "right."
+                "partitions, got others in some; use X.astype(float)[names], for example, instead."
             )
         self.content = None if None in digests else digest(*digests)
         self._remote_blocks: WeakValueDictionary[bytes, DaskBlocks] = WeakValueDictionary()
@@ -403,7 +402,7 @@ def _threads_of(client: Any) -> dict[str, int]:
 
 
 def _is_lost(future: Any) -> bool:
-    """Return whether a result went with its worker, or could not be computed since those die."""
+    """Return whether a result went with its worker, or could not be computed because those die."""
     if future.status == "error":
         return isinstance(future.exception(), distributed.KilledWorker)
     return future.status in ("cancelled", "lost")

@@ -52,7 +52,7 @@ class LearnerContract:
     ----------
     may_be_cut : bool, default=False
         Whether several calls of ``partial_fit`` give the same model as one call on the same rows.
-        TreeCV does not need this, since it makes one call per training phase.
+        TreeCV does not need this, because it makes one call per training phase.
 
     Examples
     --------

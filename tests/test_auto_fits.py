@@ -240,13 +240,13 @@ def rows_of_table(estimators):
             None if isinstance(estimator, MiniBatchKMeans) else y,
             param_distributions={next(iter(estimator.get_params())): CategoricalDistribution([0])},
         ).explain()
-        method, why = re.search(r"by method='(\w+)', since ([^.]*)\.", said).groups()
+        method, why = re.search(r"by method='(\w+)', because ([^.]*)\.", said).groups()
         named = " -> ".join(map(repr, [step for _, step in getattr(estimator, "steps", [])]))
         yield named or repr(estimator), method, why
 
 
 def test_the_table_of_what_auto_does():
-    """The documentation has what explain says; a difference is printed as it would be right."""
+    """The documentation has what explain says; what would be a difference is printed as it is."""
     lines = []
     for named, method, why in rows_of_table(ESTIMATORS):
         lines += [f"   * - ``{named}``", f"     - ``{method}``", f"     - {why}"]
@@ -263,7 +263,7 @@ def test_what_auto_does_with_others(estimator, method, why):
 def test_the_tree_is_named_as_the_alternative():
     said = explained(SGDClassifier())
     assert (
-        "since fit of SGDClassifier makes up to max_iter=1000 passes and partial_fit one" in said
+        "because fit of SGDClassifier makes up to max_iter=1000 passes and partial_fit one" in said
     )
     assert "method='treecv' or n_epochs, the tree takes at most 518 row updates per epoch" in said
     assert "tree takes" not in explained(SGDClassifier(early_stopping=True))

@@ -1,4 +1,4 @@
-"""Error messages name the argument, what was wrong and what would be right, in one sentence."""
+"""Error messages name the argument, what was wrong and what to use instead, in one sentence."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ CV_EXPECTED = (
 )
 NO_TREE = (
     "cv must be a splitter that trains each model on all rows that it does not test, or on "
-    "growing first parts of the rows, since the tree does, but"
+    "growing first parts of the rows, because the tree does, but"
 )
 SCORER_EXPECTED = r"scoring must be a scorer.estimator, X, y. that returns a number, "
-SCORER_ADVICE = r"make_scorer.accuracy_score., for example, would be right"
+SCORER_ADVICE = r"use make_scorer.accuracy_score., for example, instead"
 ALPHA = {"alpha": FloatDistribution(1e-4, 1.0, log=True)}
 X = np.random.default_rng(0).normal(size=(30, 3))
 y = np.arange(30) % 2
@@ -98,13 +98,13 @@ def broken(array, value):
         ({"cv": [*np.arange(28), [1, 2], [3]]}, "cv must hold one integer fold id per row"),
         (
             {"cv": TimeSeriesSplit(3, max_train_size=5), "method": "treecv"},
-            f"{NO_TREE} TimeSeriesSplit forgets row 0 in split 0, since max_train_size=5; "
-            "method='fit' or",
+            f"{NO_TREE} TimeSeriesSplit forgets row 0 in split 0, because max_train_size=5; "
+            "use method='fit' or",
         ),
         (
             {"cv": ShuffleSplit(12, random_state=0), "method": "treecv"},
-            f"{NO_TREE} ShuffleSplit tests row .* in more splits than others; "
-            "method='fit' or method='standard' would be right",
+            f"{NO_TREE} ShuffleSplit tests row .* in more splits than others; use method='fit' or "
+            "method='standard' instead",
         ),
         ({"cv": GroupKFold(3)}, "groups must be given with cv=GroupKFold"),
         (
@@ -131,7 +131,7 @@ def broken(array, value):
         ({"scoring": lambda y, p: 1.0}, f"{SCORER_EXPECTED}.*got <function.*{SCORER_ADVICE}"),
         (
             {"scoring": lambda *_: {"a": 1.0}},
-            f"{SCORER_EXPECTED}.*returned .'a': 1.0.; a dict of scorers, each of which",
+            f"{SCORER_EXPECTED}.*returned .'a': 1.0.; use a dict of scorers, each of which",
         ),
         ({"scoring": lambda *_: None}, f"{SCORER_EXPECTED}.*returned None; {SCORER_ADVICE}"),
         (
@@ -205,8 +205,7 @@ def test_data(estimator, rows, targets, match):
 def test_repeats_that_cannot_differ(options):
     match = (
         "n_repeats must be 1 where no repeat differs, got 2 with the same folds each time, "
-        "order='fixed' and no random_state=None in .*; order='random' or shuffle=True would be "
-        "right"
+        "order='fixed' and no random_state=None in .*; use order='random' or shuffle=True instead"
     )
     options["n_repeats"] = 2
     for estimator in (PegasosClassifier(), SGDClassifier(max_iter=1, random_state=0)):
@@ -402,22 +401,22 @@ def test_values_of_sparse_rows_that_are_not_finite(bad):
         ),
         (
             SGDClassifier(early_stopping=True),
-            "^estimator must have early_stopping=False, since partial_fit of SGDClassifier "
-            "does not support True. With method='fit' each fold is fitted anew.$",
+            "^estimator must have early_stopping=False, because partial_fit of SGDClassifier does "
+            "not support True. With method='fit' each fold is fitted anew.$",
         ),
-        (MLPClassifier(early_stopping=True), "^estimator must have early_stopping=False, since"),
+        (MLPClassifier(early_stopping=True), "^estimator must have early_stopping=False, because"),
         (
             MLPClassifier(warm_start=True),
-            "^estimator must have warm_start=False, since partial_fit of MLPClassifier does",
+            "^estimator must have warm_start=False, because partial_fit of MLPClassifier does",
         ),
         (
             OneVsRestClassifier(Perceptron(class_weight="balanced")),
-            "^estimator must have estimator__class_weight=None or a dict of weights, since .* "
+            "^estimator must have estimator__class_weight=None or a dict of weights, because .* "
             "of Perceptron does not support 'balanced'",
         ),
         (
             make_pipeline(StandardScaler(), SGDClassifier(early_stopping=True)),
-            "^Pipeline step 'sgdclassifier' must have early_stopping=False, since",
+            "^Pipeline step 'sgdclassifier' must have early_stopping=False, because",
         ),
         (PegasosClassifier, "scikit-learn estimator instance or a River model, got <class"),
         ("pegasos", "scikit-learn estimator instance or a River model, got 'pegasos'"),
@@ -476,7 +475,8 @@ PCA_TURNS = "must not be IncrementalPCA: its partial_fit needs at least n_compon
         ),
         (
             make_pipeline(StandardScaler(), RandomForestClassifier()),
-            "Pipeline step 'randomforestclassifier' must have partial_fit, since TreeCV continues",
+            "Pipeline step 'randomforestclassifier' must have partial_fit, because TreeCV "
+            "continues",
         ),
         (
             make_pipeline(GaussianProcessRegressor(), SGDRegressor()),

@@ -213,7 +213,7 @@ def test_a_new_process_reads_the_store(binary, store_url):
 def test_trials_of_other_workers_are_left_out(binary):
     objective, study = searched(binary, n_trials=10)
     other = pickle.loads(pickle.dumps(objective))
-    with pytest.raises(ValueError, match="but those of trial [0-9]+ are not, since they were eva"):
+    with pytest.raises(ValueError, match="but those of trial [0-9]+ are not, because they were"):
         select(study, other, rule="one_se")
     alone = select(study, other)
     assert alone.trial.number == study.best_trial.number and alone.interval is None
@@ -308,7 +308,7 @@ def test_pooled_scores_have_no_pairs(binary):
     objective, study = searched(binary, scoring=pooled("roc_auc"))
     choice = select(study, objective)
     assert choice.trial.number == study.best_trial.number and choice.interval is None
-    with pytest.raises(ValueError, match="since a pooled score has none"):
+    with pytest.raises(ValueError, match="because a pooled score has none"):
         select(study, objective, rule="one_se")
 
 

@@ -79,8 +79,8 @@ def test_rows(rows):
             "AveragedSGDRegressor has none",
         ),
         ({"scoring": int}, "scoring must be None, a loss name, a scorer name, a scorer.*got"),
-        ({"cv": MASKED}, "^cv must not be a masked array, since its mask would be ignored; "),
-        ({"groups": MASKED}, "^groups must not be a masked array, since its mask would be ign"),
+        ({"cv": MASKED}, "^cv must not be a masked array, because its mask would be ignored; "),
+        ({"groups": MASKED}, "^groups must not be a masked array, because its mask would be ign"),
         ({"stratify": True}, "^stratify must be .* y must hold class labels, and it holds real"),
         ({"scoring": "neg_log_loss"}, "needs an estimator with predict_proba; Averaged.* has non"),
     ],
@@ -271,7 +271,7 @@ def test_labels_without_the_positive_one(scoring):
     space = {"C": FloatDistribution(0.1, 1.0)}
     model = LogisticRegression()
     with pytest.raises(
-        ValueError, match=rf"^scoring='{scoring}' needs another pos_label, since .* 'yes'"
+        ValueError, match=rf"^scoring='{scoring}' needs another pos_label, because .* 'yes'"
     ):
         treecv_objective(model, X, words, param_distributions=space, scoring=scoring)
     with pytest.raises(ValueError, match="pos_label"):

@@ -326,7 +326,7 @@ def test_explain_says_what_happens_to_each_step(table):
     pipeline = Pipeline([("prepare", prepared), ("learn", PegasosClassifier())])
     space = {"learn__alpha": [0.1, 1.0]}
     lines = treecv_objective(pipeline, X, y > 0, param_grid=space).explain().split("\n")
-    assert "method='treecv', since its steps run with the compiled PegasosClassifier" in lines[0]
+    assert "method='treecv', because its steps run with the compiled PegasosClassifier" in lines[0]
     assert steps_in(lines) == [
         "  prepare__kinds (OneHotEncoder): fitted once, because a column that only test rows have "
         "touches no weight",
@@ -340,18 +340,18 @@ def test_explain_says_what_happens_to_each_step(table):
     space = {"pegasosclassifier__alpha": [0.1, 1.0]}
     lines = treecv_objective(running, numbers, y > 0, param_grid=space).explain().split("\n")
     assert (
-        "method='treecv', since Pipeline has partial_fit; its steps run in Python, since the step "
-        "'maxabsscaler' cannot be done before the folds: MaxAbsScaler learns from the rows."
+        "method='treecv', because Pipeline has partial_fit; its steps run in Python, because the "
+        "step 'maxabsscaler' cannot be done before the folds: MaxAbsScaler learns from the rows."
     ) in lines[0]
     assert steps_in(lines) == [
         "  maxabsscaler (MaxAbsScaler): incremental, by partial_fit on each training phase",
         "  functiontransformer (FunctionTransformer): incremental, on each training phase, "
-        "since it is stateless",
+        "because it is stateless",
     ]
     fitted = make_pipeline(SimpleImputer(strategy="median"), StandardScaler(), PegasosClassifier())
     lines = treecv_objective(fitted, numbers, y > 0, param_grid=space).explain().split("\n")
     assert (
-        "method='fit', since the step 'simpleimputer' cannot be done before the folds: its "
+        "method='fit', because the step 'simpleimputer' cannot be done before the folds: its "
         "median comes" in lines[0]
     )
     assert steps_in(lines) == [
@@ -497,7 +497,7 @@ def test_a_lambda_among_the_steps_is_fitted_by_fold(table):
     pipeline = make_pipeline(steps, AveragedSGDRegressor())
     space = {"averagedsgdregressor__alpha": [0.1]}
     said = treecv_objective(pipeline, X, y, cv=5, param_grid=space).explain()
-    assert "method='fit', since its steps hold an object, such as a lambda" in said
+    assert "method='fit', because its steps hold an object, such as a lambda" in said
 
 
 def test_a_wrong_entry_is_named_by_the_column_as_given(table):

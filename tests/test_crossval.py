@@ -378,7 +378,7 @@ def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, 
     if isinstance(cv, StratifiedKFold):
         cv = PredefinedSplit(
             fold_of(cv, X, y, groups)
-        )  # fixed now, since the splitter stratifies by labels, which change below
+        )  # fixed now, because the splitter stratifies by labels, which change below
     fold = fold_of(cv, X, y, groups)
     regressor = is_regressor(estimator)
     options = {"cv": cv, "groups": groups, "order": order, "method": method, "shuffle": False}
@@ -387,7 +387,7 @@ def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, 
     if hasattr(estimator, "decision_function"):
         options["response_method"] = "decision_function"
     before = tree_cross_val_predict(estimator, X, y, **options)
-    moved = 0  # over all folds, since rows of an incomplete batch have no influence
+    moved = 0  # over all folds, because rows of an incomplete batch have no influence
     for i in (0, fold.max() // 2, fold.max()):
         for other in (-100, 100) if regressor else (1 - y,):
             changed = np.where(fold == i, other, y)

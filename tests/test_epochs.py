@@ -308,7 +308,7 @@ def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, 
     X, y = make_data(60, 4)
     y = y.astype(float) if is_regressor(estimator) else y
     groups = np.repeat(np.arange(20), 3) if isinstance(cv, GroupKFold) else None
-    if isinstance(cv, StratifiedKFold):  # fixed now, since labels change below
+    if isinstance(cv, StratifiedKFold):  # fixed now, because labels change below
         cv = PredefinedSplit(_fold_of(cv, X, y))
     found = []
 
@@ -612,10 +612,10 @@ def test_epochs_are_a_positive_integer(n_epochs, binary):
             {},
             "n_epochs must be given once",
         ),
-        (PegasosClassifier(), {"method": "fit"}, "with method='fit', since the estimator's own"),
+        (PegasosClassifier(), {"method": "fit"}, "with method='fit', because the estimator's own"),
         (DecisionTreeClassifier(), {}, "with method='fit'"),
-        (Ridge(), {}, "with method='exact', since its models follow from sums"),
-        (HistTreeClassifier(), {}, "with method='forest', since its trees"),
+        (Ridge(), {}, "with method='exact', because its models follow from sums"),
+        (HistTreeClassifier(), {}, "with method='forest', because its trees"),
         (PegasosClassifier(), {"method": "progressive"}, "with method='progressive', which"),
         (PegasosClassifier(), {"cv": ShuffleSplit(3, test_size=0.5)}, "with method='fit'"),
     ],

@@ -509,9 +509,11 @@ def test_the_objective_explains_itself():
         return treecv_objective(estimator, X, Y, param_distributions=distributions, **kind)
 
     said = explained(make_pipeline(StandardScaler(), Ridge())).explain()
-    assert "method='exact', since its models follow from sums over rows" in said
+    assert "method='exact', because its models follow from sums over rows" in said
     assert "ridge__alpha are nearly free" in said
-    assert "method='fit', since models of HuberRegressor" in explained(HuberRegressor()).explain()
+    assert (
+        "method='fit', because models of HuberRegressor" in explained(HuberRegressor()).explain()
+    )
     assert "which was asked for" in explained(Ridge(), method="fit").explain({"alpha": 0.5})
     rows, y, _ = numbers(n_rows=1100)
     scaled = treecv_objective(

@@ -393,7 +393,7 @@ def test_workers_change_nothing(backend):
 
 class Broken(ValueError):
     def __init__(self, what, why):
-        super().__init__(f"{what}, since {why}")
+        super().__init__(f"{what}, because {why}")
 
 
 class Failing(Watching):
@@ -422,7 +422,7 @@ def process(estimator, X, y):
 
 @pytest.fixture
 def sent_by_value(monkeypatch):
-    """Send what test files define to workers as it is, since they cannot import them."""
+    """Send what test files define to workers as it is, because they cannot import them."""
     try:
         import cloudpickle
     except ImportError:  # joblib before 1.6 has its own
@@ -710,7 +710,8 @@ SINGLE = [(np.arange(20), np.arange(20, 40)), (np.arange(20, 40), np.arange(20))
             OneColumnMore(),
             np.repeat([0, 1], 20),
             {"cv": SINGLE, "scoring": "log_loss"},
-            "^cv must make training sets with every class of y, since predict_proba of OneColumn",
+            "^cv must make training sets with every class of y, because predict_proba of "
+            "OneColumn",
         ),
         (
             DummyRegressor(),

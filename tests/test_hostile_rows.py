@@ -144,7 +144,10 @@ DATES = pd.date_range("2020-01-01", periods=40)
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
-        (with_masks(X), "^X must not be a masked array, since its mask would be ignored; .*[.]$"),
+        (
+            with_masks(X),
+            "^X must not be a masked array, because its mask would be ignored; .*[.]$",
+        ),
         (X.astype("M8[s]"), "^X must hold numbers, not dates .* got type datetime64.s..$"),
         (X.astype("m8[s]"), "^X must hold numbers, not dates .* got type timedelta64.s..$"),
         (X * 1j, "^Complex data not supported: X must hold real numbers, got type complex128.$"),

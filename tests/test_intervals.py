@@ -331,7 +331,7 @@ def test_no_range_and_no_scores(binary):
     wild = LSQSGDRegressor(step_size=1e200, radius=np.inf, average=False)
     diverged = tree_cross_validate(wild, *binary, cv=5)
     assert diverged.std_error is None
-    with pytest.raises(ValueError, match="some fold is infinite, since its model has diverged"):
+    with pytest.raises(ValueError, match="some fold is infinite, because its model has diverged"):
         diverged.interval()
     hold_out = tree_cross_validate(PegasosClassifier(), *binary, cv=0.3)
     with pytest.raises(ValueError, match="'bayle' or 'hoeffding' for a single test set"):

@@ -688,7 +688,7 @@ def test_wrong_folders(tmp_path):
     ids=said,
 )
 def test_what_needs_all_rows_in_memory_says_so(estimator, options, why):
-    match = rf"^max_memory must be at least 5,760,000 bytes, or None, for .*since {why}.* got"
+    match = rf"^max_memory must be at least 5,760,000 bytes, or None, for .*because {why}.* got"
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(estimator, X, y, max_memory=LITTLE, **options)
     tree_cross_validate(estimator, X[:900], y[:900], max_memory=LITTLE, **options)
@@ -700,12 +700,12 @@ def test_rows_that_are_no_array_of_numbers():
         tree_cross_validate(PEGASOS, frame, y),
         tree_cross_validate(PEGASOS, frame, y, max_memory=LITTLE),
     )
-    match = "since its partial_fit gets rows in the form in which they are given, got 1048576"
+    match = "because its partial_fit gets rows in the form in which they are given, got 1048576"
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(GaussianNB(), frame, y, max_memory=LITTLE)
     columns = pd.DataFrame(X).astype(pd.SparseDtype(float, 0.0))
     if sparse.issparse(check_array(columns, accept_sparse="csr")):  # not with scikit-learn 1.8
-        match = r"a data frame with sparse columns; X\.sparse\.to_coo"
+        match = r"a data frame with sparse columns; use X\.sparse\.to_coo"
         with pytest.raises(ValueError, match=match):
             tree_cross_validate(PEGASOS, columns, y, max_memory=LITTLE)
 

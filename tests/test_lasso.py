@@ -330,7 +330,7 @@ def test_no_row_reaches_the_model_that_tests_it(estimator: Any, factor: float) -
 def test_others_are_fitted(estimator: Any, why: str) -> None:
     X, y = rows_of(n_columns=8)
     objective = treecv_objective(lambda trial: estimator, X, y, cv=3)
-    assert f"method='fit', since {why}" in objective.explain({})
+    assert f"method='fit', because {why}" in objective.explain({})
 
 
 def test_alpha_0_is_least_squares() -> None:

@@ -153,7 +153,7 @@ def test_predictions_are_those_of_fits(step):
 
 
 def test_no_tree_of_a_forest_changes_with_the_rows_that_it_is_tested_on():
-    """The values that occur stay the same, since the bins are those of all rows."""
+    """The values that occur stay the same, because the bins are those of all rows."""
     X = np.round(FULL)
     X[:, 1:] = np.clip(X[:, 1:], -1, 1)
     cv, model = KFold(4), HistTreeRegressor(max_depth=4, random_state=0)

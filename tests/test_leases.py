@@ -420,7 +420,7 @@ def test_points_that_others_are_at_are_left_out(store_url, walks):
     held = [name_at(objective, params) for params in rest[:6]]
     with leases_of(store_url).hold(held):
         objective(trial_at(objective, first))
-        # The batch is full all the same, since enough other points are left.
+        # The batch is full all the same, because enough other points are left.
         assert len(walks) == 1 and len(walks[0]) == 12 and not set(walks[0]) & set(held)
         assert leases_of(store_url).held() == set(held)
 

@@ -39,7 +39,7 @@ def said(function, *args, **kwargs):
 def test_scales(learner):
     (sentence,) = said(tree_cross_validate, learner, WIDE, Y)
     assert "the ranges of the columns of X differ by a factor of 770," in sentence
-    assert f"StandardScaler(), {type(learner).__name__}(...)) would be right" in sentence
+    assert f"StandardScaler(), {type(learner).__name__}(...)) instead" in sentence
     assert said(tree_cross_validate, learner, X, Y) == []
     assert said(tree_cross_validate, learner, pd.DataFrame(WIDE), Y) == [sentence]
     assert said(tree_cross_validate, make_pipeline(StandardScaler(), learner), WIDE, Y) == []
@@ -83,7 +83,7 @@ def test_advice_about_a_step_size_is_for_estimators_that_have_one():
 def test_rows_in_the_order_of_time(frame):
     model = make_pipeline(_Numbers(), LogisticRegression())
     (sentence,) = said(tree_cross_validate, model, frame, Y)
-    assert "in the order of time" in sentence and "cv=TimeSeriesSplit() would be" in sentence
+    assert "in the order of time" in sentence and "cv=TimeSeriesSplit() instead" in sentence
     assert said(tree_cross_validate, model, frame, Y, shuffle=False) == []
     assert said(tree_cross_validate, model, frame, Y, cv=TimeSeriesSplit(3)) == []
     assert said(tree_cross_validate, model, frame.iloc[::-1], Y) == []

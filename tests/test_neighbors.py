@@ -410,7 +410,7 @@ def test_what_is_done_is_explained() -> None:
         cv=3,
     )
     assert "method='neighbors'" in objective.explain()
-    assert "standardscaler (StandardScaler): by fold" in objective.explain()
+    assert "standardscaler (StandardScaler): refitted per fold" in objective.explain()
     assert (
         "kneighborsclassifier__n_neighbors and kneighborsclassifier__weights"
         in objective.explain()

@@ -42,7 +42,7 @@ def test_a_result_shows_its_folds_and_what_it_cost():
     shown = rows(html)
     assert shown["error"].startswith(f"{result.mean:.6g} ± ")
     assert shown["folds"] == "100"
-    assert shown["evaluated by"] == "method='treecv', since PegasosClassifier has partial_fit"
+    assert shown["evaluated by"] == "method='treecv', because PegasosClassifier has partial_fit"
     assert f"{result.n_updates:,}; k separate trainings" in shown["rows trained on"]
     assert shown["95 % interval"].count(" to ") == 1
     assert html.count("M") == 100 + 1 + html.count("Method")  # a tick for each fold, and the mean

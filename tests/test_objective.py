@@ -350,7 +350,7 @@ def test_the_other_direction_is_refused_and_the_study_lives_on(binary):
         study = optuna.create_study(**options)
         with pytest.raises(
             ValueError,
-            match="must be 'minimize', since scoring is to be minimized|must have one objective",
+            match="must be 'minimize', because scoring is to be minimized|must have one objective",
         ):
             study.optimize(objective, n_trials=1)
         assert study.trials[0].state == TrialState.FAIL

@@ -461,7 +461,7 @@ def test_explain_says_what_happens_to_each_step(table):
         f"  prepare__width (StandardScaler): {in_python}",
     ]
     slowly = (
-        ", since the step 'prepare__size' cannot be done before the folds: MaxAbsScaler learns "
+        ", because the step 'prepare__size' cannot be done before the folds: MaxAbsScaler learns "
         "from the rows"
     )
     for learner, why in ((SGDRegressor(max_iter=1), ""), (AveragedSGDRegressor(), slowly)):
@@ -469,8 +469,8 @@ def test_explain_says_what_happens_to_each_step(table):
         space = {"learn__alpha": [0.1, 1.0]}
         said = treecv_objective(pipeline, X, y, param_grid=space).explain().split("\n")
         assert (
-            f"method='treecv', since {type(learner).__name__} has partial_fit; its steps are done "
-            f"once or run in Python{why}. "
+            f"method='treecv', because {type(learner).__name__} has partial_fit; its steps are "
+            f"done once or run in Python{why}. "
         ) in said[0]
         assert [line for line in said if re.match(r"  \w+ \(\w+\): ", line)] == lines
 
@@ -787,7 +787,7 @@ def test_a_parameter_that_partial_fit_refuses_is_the_reason_for_fits():
     why = "partial_fit of SGDClassifier does not support class_weight='balanced'"
     assert tree_cross_validate(learner, X, y, cv=3).why == why
     with pytest.raises(
-        ValueError, match="n_epochs must be None .*; 'fit' was chosen since " + why
+        ValueError, match="n_epochs must be None .*; 'fit' was chosen because " + why
     ):
         tree_cross_validate(learner, X, y, cv=3, n_epochs=2)
 

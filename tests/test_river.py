@@ -155,7 +155,7 @@ def test_weights_equal_a_loop(model, regression, training_paths):
 @pytest.mark.parametrize("method", ["auto", "standard"])
 def test_models_that_learn_without_weights(model, method, binary):
     X, y = binary
-    with pytest.raises(ValueError, match=r"^sample_weight must be None for \w+, since p"):
+    with pytest.raises(ValueError, match=r"^sample_weight must be None for \w+, because p"):
         tree_cross_validate(
             model, X, y, method=method, scoring=lambda *_: 0.0, sample_weight=np.ones(len(y))
         )

@@ -462,31 +462,31 @@ def test_folds_without_weight(method, binary):
         (
             KNeighborsClassifier(),
             {},
-            "sample_weight must be None for KNeighborsClassifier, since fit of "
+            "sample_weight must be None for KNeighborsClassifier, because fit of "
             "KNeighborsClassifier takes no sample_weight.",
         ),
         (
             make_pipeline(StandardScaler(), KNeighborsClassifier()),
             {},
-            "sample_weight must be None for Pipeline, since fit of KNeighborsClassifier takes no "
-            "sample_weight.",
+            "sample_weight must be None for Pipeline, because fit of KNeighborsClassifier takes "
+            "no sample_weight.",
         ),
         (
             PassiveAggressiveLike(),
             {"method": "treecv"},
-            "sample_weight must be None for PassiveAggressiveLike, since partial_fit of "
+            "sample_weight must be None for PassiveAggressiveLike, because partial_fit of "
             "PassiveAggressiveLike takes no sample_weight; method='fit' would use it.",
         ),
         (
             PassiveAggressiveLike(),
             {"method": "standard"},
-            "sample_weight must be None for PassiveAggressiveLike, since partial_fit of ",
+            "sample_weight must be None for PassiveAggressiveLike, because partial_fit of ",
         ),
         (
             SGD,
             {"method": "treecv", "params": {"coef_init": np.zeros((1, 5))}},
-            "params must be None for SGDClassifier, since partial_fit is not given 'coef_init' of "
-            "params; method='fit' would use it.",
+            "params must be None for SGDClassifier, because partial_fit is not given 'coef_init' "
+            "of params; method='fit' would use it.",
         ),
         (
             LogisticRegression(),
@@ -497,7 +497,7 @@ def test_folds_without_weight(method, binary):
             make_pipeline(StandardScaler(), LogisticRegression()),
             {"params": {"sample_weight": 1}},
             "params must name a step of the Pipeline and an argument of its fit, got "
-            "'sample_weight'; 'logisticregression__sample_weight', for example, would be right.",
+            "'sample_weight'; use 'logisticregression__sample_weight', for example, instead.",
         ),
         (
             make_pipeline(StandardScaler(), LogisticRegression()),
@@ -510,7 +510,7 @@ def test_folds_without_weight(method, binary):
         (
             SGD,
             {"params": {"sample_weight": np.ones(83)}},
-            "sample_weight must be None where params['sample_weight'] gives the weights, since ",
+            "sample_weight must be None where params['sample_weight'] gives the weights, because ",
         ),
     ],
     ids=lambda value: type(value).__name__,

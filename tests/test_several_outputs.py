@@ -460,7 +460,7 @@ def test_splitters_and_strata_of_classes_are_refused():
 @pytest.mark.parametrize("labels", [Y > 0, np.digitize(Y, [0, 5])], ids=["bool", "int"])
 @pytest.mark.parametrize("cv", [3, KFold(3), "loo"], ids=said)
 def test_classifiers_have_one_column(estimator, labels, cv):
-    match = r"^y must have one column where it holds classes, got shape \(150, 3\); one "
+    match = r"^y must have one column where it holds classes, got shape \(150, 3\); eval"
     for call in (tree_cross_validate, tree_cross_val_predict):
         with pytest.raises(ValueError, match=match):
             call(estimator, X, labels.astype(int), cv=cv)
@@ -484,7 +484,7 @@ def test_classifiers_that_take_columns_are_fitted(labels):
         tree_cross_val_predict(forest, X, labels, cv=folds),
         cross_val_predict(forest, X, labels, cv=folds),
     )
-    with pytest.raises(ValueError, match="^response_method must be 'predict' since y has several"):
+    with pytest.raises(ValueError, match="^response_method must be 'predict' because y has"):
         tree_cross_val_predict(forest, X, labels, cv=folds, response_method="predict_proba")
     with pytest.raises(ValueError, match="^scoring must be a scorer.*for y of shape"):
         tree_cross_validate(forest, X, labels, cv=folds)
@@ -506,8 +506,8 @@ def test_regressors_of_one_target(estimator, method):
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     name = type(last).__name__
     match = (
-        rf"^y must have one column for {name}, got shape \(150, 3\); MultiOutputRegressor\({name}"
-        r"\(\)\) would be right\.$"
+        rf"^y must have one column for {name}, got shape \(150, 3\); use "
+        rf"MultiOutputRegressor\({name}\(\)\) instead\.$"
     )
     for call in (tree_cross_validate, tree_cross_val_predict):
         with pytest.raises(ValueError, match=match):
@@ -527,7 +527,7 @@ def test_models_of_river():
     linear_model = pytest.importorskip("river.linear_model")
     with pytest.raises(
         ValueError,
-        match=r"^y must have one column for LinearRegression, got shape \(150, 3\); one",
+        match=r"^y must have one column for LinearRegression, got shape \(150, 3\); use one",
     ):
         tree_cross_validate(linear_model.LinearRegression(), X, Y)
 

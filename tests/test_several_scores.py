@@ -410,7 +410,7 @@ def test_regressors(make_data):
         ({"scoring": None, "optimize": "error"}, "optimize must be None where scoring is None"),
         (
             {"optimize": ["error", "roc_auc"], "report": "folds"},
-            "report must be None where optimize is a list, since Optuna cannot prune",
+            "report must be None where optimize is a list, because Optuna cannot prune",
         ),
         ({"pooled": True, "report": "mean"}, "report must be None where the optimised score is"),
         (

@@ -271,8 +271,8 @@ def test_paths_that_cannot_be_read(tmp_path):
         "objects.npy": "objects",
         "empty.npy": "No data left in file",
         "text.parquet": "Is this a 'parquet' file",
-        "rows.npz": "which is none; what NumPy",
-        "nothing": "which is none; what NumPy",
+        "rows.npz": "which is none; use what NumPy",
+        "nothing": "which is none; use what NumPy",
         "absent.npy": "No such file",
         "absent.parquet": "absent.parquet",
         "absent": "which does not exist",
@@ -293,9 +293,9 @@ def test_rows_that_cannot_be_read_again():
 
         __module__ = "duckdb"
 
-    with pytest.raises(ValueError, match=r"a relation of DuckDB; X\.df\(\) would be right, or"):
+    with pytest.raises(ValueError, match=r"a relation of DuckDB; use X\.df\(\) instead, or"):
         tree_cross_validate(PegasosClassifier(), DuckDBPyRelation(), Y)
-    with pytest.raises(ValueError, match=r"the iterator generator; numpy.stack\(list\(X\)\)"):
+    with pytest.raises(ValueError, match=r"the iterator generator; use numpy.stack\(list\(X\)\)"):
         tree_cross_validate(PegasosClassifier(), (row for row in X), Y)
 
 

@@ -127,7 +127,7 @@ def test_explain_tells_why_time_series_are_fitted():
     grid = {"alpha": [0.1, 1.0]}
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=grid, cv=TimeSeriesSplit(4))
     said = objective.explain()
-    assert "method='fit', since the model of PegasosClassifier depends on the order of" in said
+    assert "method='fit', because the model of PegasosClassifier depends on the order of" in said
     assert "With method='treecv', one model is trained forward through time" in said
 
 
@@ -404,10 +404,10 @@ def test_standard_trains_on_just_the_given_rows(cv):
     fits = tree_cross_validate(TrainedNB(), X, Y, cv=cv, method="fit")
     assert found.n_updates == fits.n_updates == sum(len(train) for train, _ in cv.split(X))
     np.testing.assert_allclose(found.test_score, fits.test_score, atol=1e-12)
-    with pytest.warns(UserWarning, match=r"^TrainedNB is fitted 4 times \(method='fit'\), since"):
+    with pytest.warns(UserWarning, match=r"^TrainedNB is fitted 4 times \(method='fit'\), "):
         auto = tree_cross_validate(TrainedNB(), X, Y, cv=cv)
     np.testing.assert_array_equal(auto.test_score, fits.test_score)
-    with pytest.raises(ValueError, match=r"method='fit' or method='standard' would be right\.$"):
+    with pytest.raises(ValueError, match=r"use method='fit' or method='standard' instead\.$"):
         tree_cross_validate(TrainedNB(), X, Y, cv=cv, method="treecv")
 
 

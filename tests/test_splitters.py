@@ -63,7 +63,7 @@ def second(change):
 )
 def test_splits_that_the_tree_cannot_train_are_refused_by_it(cv, message):
     options = {"cv": cv, "method": "treecv"}
-    with pytest.raises(ValueError, match=f"but {message}; method='fit' or") as caught:
+    with pytest.raises(ValueError, match=f"but {message}; use method='fit' or") as caught:
         tree_cross_validate(PegasosClassifier(), X, Y, **options)
     assert str(caught.value).startswith("cv must ")
 

@@ -283,7 +283,7 @@ def test_the_second_of_several_scores_must_be_one_of_rows():
     )
     study.optimize(objective)
     assert objective.honest(study, score="error").by == "rows"
-    with pytest.raises(ValueError, match="since the scores of folds are held for the first of"):
+    with pytest.raises(ValueError, match="because the scores of folds are held for the first of"):
         objective.honest(study, score="roc_auc")
 
 

@@ -224,7 +224,7 @@ def test_a_search_space_without_effect_is_refused(estimator, name, values, binar
     X, y = binary
     kind = "MLPClassifier" if isinstance(estimator, MLPClassifier) else None
     last = name.rpartition("__")[2]
-    match = f"'{name}' must not be searched, since {kind or '.*'} is trained by partial_fit, "
+    match = f"'{name}' must not be searched, because {kind or '.*'} is trained by partial_fit, "
     match += f"{NOT_USED} {last}."
     with pytest.raises(ValueError, match=f"^param_grid: {match}"):
         treecv_objective(estimator, X, y, param_grid={name: values}, method="treecv")

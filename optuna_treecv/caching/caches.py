@@ -448,7 +448,7 @@ class StoredModelCache:
         self._gather([(key, arrays[i], cost) for (i, key), cost in each])
 
     def write(self, kept: Iterable[tuple[Key, np.ndarray, float]]) -> None:
-        """Write arrays to the store as soon as possible, since other workers wait for them.
+        """Write arrays to the store as soon as possible, because other workers wait for them.
 
         Parameters
         ----------

@@ -297,7 +297,7 @@ def _encode_object(value: Any, inner: Encode) -> bytes:
     try:
         pickled = value.__reduce_ex__(2)
     except Exception as error:  # of code that is not ours
-        raise NoKey(f"{value!r} has no key, since it cannot be pickled.") from error
+        raise NoKey(f"{value!r} has no key, because it cannot be pickled.") from error
     if isinstance(pickled, str):
         return b"t" + _lasting_name(value, pickled)
     plain = pickled[0] is copyreg.__newobj__  # type: ignore[attr-defined]
@@ -323,7 +323,7 @@ def _lasting_name(value: Any, name: str | None = None) -> bytes:
     """Return the name of a class, a function or a singleton, and the versions of its code."""
     module_and_name = global_name(value, name)
     if module_and_name is None:
-        raise NoKey(f"{value!r} has no key, since it cannot be imported by a name.")
+        raise NoKey(f"{value!r} has no key, because it cannot be imported by a name.")
     modules, versions = {module_and_name[0]}, set()
     for base in value.__mro__ if isinstance(value, type) else ():
         if base.__module__.partition(".")[0] not in sys.stdlib_module_names:
@@ -333,7 +333,7 @@ def _lasting_name(value: Any, name: str | None = None) -> bytes:
         version_of_code = BUILD if ours else installed_version(module)
         if version_of_code is None:
             raise NoKey(
-                f"{'.'.join(module_and_name)} has no key, since {module} is from no installed "
+                f"{'.'.join(module_and_name)} has no key, because {module} is from no installed "
                 "distribution, or from an editable one: its code may change under the same name."
             )
         versions.add(version_of_code)

@@ -67,7 +67,7 @@ class SharedBetweenRuns:
         content : callable
             () -> their digest; None if they have none.
         """
-        if what not in self._names:  # without the lock, since content may wait for others
+        if what not in self._names:  # without the lock, because content may wait for others
             name = content() if self._with_others else None
             self._names.setdefault(what, (name or token(), name is not None))
         return self._names[what]
@@ -98,7 +98,7 @@ class SharedBetweenRuns:
         return self.cache
 
 
-# Scores that took less time stay in memory, since a trial would then wait for the store.
+# Scores that took less time stay in memory, because a trial would then wait for the store.
 _SECONDS_TO_STORE = 2e-3
 
 

@@ -88,7 +88,7 @@ def _evaluate_group(runs: Sequence[Run], number: int, are_leased: bool) -> bool:
 
 
 def _take(run: Run, repeat: Repeat, one: Precomputed, event: Event) -> None:
-    """Take an event of a run; predictions are scored at once, since they may be large."""
+    """Take an event of a run; predictions are scored at once, because they may be large."""
     if isinstance(event, Failed):
         run.book.forget(repeat)
         # A run without a fallback will raise its own error, which may say more.

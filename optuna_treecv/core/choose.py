@@ -122,9 +122,8 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
             request.cross_validation.warn_once(
                 "method",
                 lambda: (
-                    f"{name_of(request.estimator)} is fitted "
-                    f"{request.cross_validation.n_folds} times (method='fit'), since "
-                    f"{nearest.warning}."
+                    f"{name_of(request.estimator)} is fitted {request.cross_validation.n_folds} "
+                    f"times (method='fit'), because {nearest.warning}."
                 ),
             )
     elif plan.capabilities.falls_back:
@@ -134,7 +133,7 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     if data.is_large and (why := plan.capabilities.needs_memory):
         raise ValueError(
             f"max_memory must be at least {data.n_bytes:,} bytes, or None, for "
-            f"{name_of(request.estimator)} with method={plan.name!r}, since {why}, got "
+            f"{name_of(request.estimator)} with method={plan.name!r}, because {why}, got "
             f"{settings.max_memory!r}."
         )
     _check_epochs(request, plan, why_fits=plan.reason if engine is engines[-1] else "")
@@ -155,10 +154,10 @@ def _check_epochs(request: Request, plan: Plan, why_fits: str) -> None:
     of_trials = "n_epochs" in request.searched and not hasattr(request.estimator, "n_epochs")
     if why and ((n_epochs or 1) > 1 or of_trials):
         problem = "it is searched" if of_trials else f"got {n_epochs}"
-        chosen = f"; {plan.name!r} was chosen since {why_fits}" if why_fits else ""
+        chosen = f"; {plan.name!r} was chosen because {why_fits}" if why_fits else ""
         raise ValueError(
             f"n_epochs must be None for {name_of(request.estimator)} with method={plan.name!r}, "
-            f"since {why}, but {problem}{chosen}."
+            f"because {why}, but {problem}{chosen}."
         )
 
 
@@ -201,7 +200,7 @@ def answers_to(
             reason = nearest.reason if nearest.relevance == 2 else declined[-1].reason
         raise ValueError(
             f"X must be in the memory of this process for {name_of(request.estimator)} with "
-            f"{method=}, got {type(data.X).__name__}, since {reason}."
+            f"{method=}, got {type(data.X).__name__}, because {reason}."
         )
 
 
@@ -306,10 +305,9 @@ def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) ->
     label, classes = of_score.get("pos_label"), request.classes.tolist()
     if is_used and label is not None and label not in classes:
         raise ValueError(
-            f"scoring={name!r} needs another pos_label, since {label!r} is none of the "
-            f"labels {classes[0]!r} and {classes[1]!r}; make_scorer({function.__name__}, "
-            f"pos_label={classes[1]!r}, response_method={scorer.methods!r}), for example, would "
-            "be right."
+            f"scoring={name!r} needs another pos_label, because {label!r} is none of the labels "
+            f"{classes[0]!r} and {classes[1]!r}; use make_scorer({function.__name__}, "
+            f"pos_label={classes[1]!r}, response_method={scorer.methods!r}), for example, instead."
         )
 
 
@@ -327,7 +325,7 @@ def _check_repeats_differ(request: Request, plan: Plan) -> None:
         raise ValueError(
             f"n_repeats must be 1 where no repeat differs, got {cross_validation.n_repeats} with "
             f"the same folds each time{order} and no random_state=None in "
-            f"{name_of(request.estimator)} that acts; {right}shuffle=True would be right, or a cv "
+            f"{name_of(request.estimator)} that acts; use {right}shuffle=True instead, or a cv "
             "that shuffles anew."
         )
 
@@ -484,9 +482,10 @@ def why_scales_mislead(estimator: Estimator, X: Features) -> str:
     if not len(ranges) or ranges.max() <= _MOST_SCALES * ranges.min():
         return ""
     return (
-        f"the ranges of the columns of X differ by a factor of {ranges.max() / ranges.min():,.0f},"
-        f" and {name_of(estimator)} learns slowly from the small ones; make_pipeline("
-        f"StandardScaler(), {type(estimator).__name__}(...)) would be right."
+        "the ranges of the columns of X differ by a factor of "
+        f"{ranges.max() / ranges.min():,.0f}, and {name_of(estimator)} learns slowly from the "
+        f"small ones; use make_pipeline(StandardScaler(), {type(estimator).__name__}(...)) "
+        "instead."
     )
 
 

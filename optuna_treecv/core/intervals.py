@@ -147,7 +147,7 @@ def interval_of(scores: Scores, method: str, level: float, loss_range: Bounds = 
         )
     if not np.all(np.isfinite(scores.by_fold)):
         raise ValueError(
-            f"interval needs finite scores, but {scores.name!r} of some fold is infinite, since "
+            f"interval needs finite scores, but {scores.name!r} of some fold is infinite, because "
             "its model has diverged."
         )
     if method == "nadeau_bengio":
@@ -179,8 +179,8 @@ def row_error(scores: Scores) -> float:
     It is :math:`\hat\sigma_n / \sqrt n` with the all-pairs estimator :math:`\hat\sigma_n^2 =
     \frac{1}{n} \sum_i (\ell_i - R)^2` (Bayle, Bayle, Janson & Mackey 2020, equation 4.2). For
     folds of different sizes and for weights, each row has the share of the mean R that it has. Of
-    repeats it is the root of the mean variance: an upper bound, since all have the same rows. For
-    a single fold, a hold-out, the variance is that of a sample, with n - 1.
+    repeats it is the root of the mean variance: an upper bound, because all have the same rows.
+    For a single fold, a hold-out, the variance is that of a sample, with n - 1.
     """
     if scores.by_fold.size == 0:
         return float("nan")
@@ -270,7 +270,7 @@ def _hoeffding(scores: Scores, level: float, loss_range: Bounds) -> float:
         warn_caller(
             f"the interval by method='hoeffding' is wider than the range of {scores.name!r}, "
             f"{bounds[0]:g} to {bounds[1]:g}, and says nothing: it counts the rows of one fold "
-            "alone; method='bayle' or fewer folds would be right."
+            "alone; use method='bayle' or fewer folds instead."
         )
     return half
 
@@ -281,8 +281,8 @@ def _checked_range(loss_range: Bounds, scores: Scores) -> tuple[float, float]:
         if row_range is None:
             raise ValueError(
                 f"loss_range must be given for method='hoeffding' of {scores.name!r}, whose "
-                "values for single rows have no bounds; loss_range=(0, 10) would be right if no "
-                "row can score less or more."
+                "values for single rows have no bounds; use loss_range=(0, 10), for example, if "
+                "no row can score less or more."
             )
         return row_range
     try:
@@ -318,7 +318,7 @@ def _bayle(scores: Scores, level: float) -> float:
         other = "" if scores.tested.goes_forward else " or method='nadeau_bengio'"
         raise ValueError(
             f"method='bayle' needs the scores of rows, which {scores.name!r} does not give with "
-            f"method={scores.tested.method!r}; row_losses=True{other} would be right."
+            f"method={scores.tested.method!r}; use row_losses=True{other} instead."
         )
     error = row_error(scores)
     if np.isnan(error):

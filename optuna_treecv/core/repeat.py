@@ -200,9 +200,9 @@ def _why_order_misleads(X: Features) -> str:
         is_time = getattr(values.dtype, "kind", "") == "M"
         if is_time and values.is_monotonic_increasing and values.nunique() > 1:
             return (
-                f"the rows are in the order of time (the {name} of X), and the folds are shuffled,"
-                " so that models learn from rows later than those that test them; "
-                "cv=TimeSeriesSplit() would be right, or shuffle=False."
+                f"the rows are in the order of time (the {name} of X), and the folds are "
+                "shuffled, so that models learn from rows later than those that test them; use "
+                "cv=TimeSeriesSplit() instead, or shuffle=False."
             )
     return ""
 

@@ -228,7 +228,7 @@ class CVResult:
     std_error : float or None
         The standard error of the mean. It is computed over rows if a fold's score is a mean over
         its rows (Bayle et al. 2020), over rows by the jackknife if the score is pooled, and
-        otherwise over folds. More repeats do not make it smaller, since they have the same rows.
+        otherwise over folds. More repeats do not make it smaller, because they have the same rows.
     std_over_repeats : float or None
         The standard deviation of the means of the repeats: how far the order of the rows moves the
         mean. None for a single repeat, and for hold-outs, whose repeats have other test rows.
@@ -488,7 +488,7 @@ class CVResult:
             rows["95 % interval"] = f"{interval.low:.6g} to {interval.high:.6g}"
             rows["it covers"] = interval.target
         rows["folds"] = f"{self.n_folds:,}"
-        rows["evaluated by"] = f"method={self.method!r}{self.why and f', since {self.why}'}"
+        rows["evaluated by"] = f"method={self.method!r}{self.why and f', because {self.why}'}"
         if self.n_updates and self.n_updates_standard > self.n_updates:
             rows["rows trained on"] = (
                 f"{self.n_updates:,}; k separate trainings: {self.n_updates_standard:,}"

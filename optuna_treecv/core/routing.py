@@ -137,7 +137,7 @@ class Metadata:
             if owner is not None and not _takes(owner, name.rpartition("__")[2]):
                 if name not in self.others:
                     raise ValueError(
-                        f"sample_weight must be None for {name_of(estimator)}, since fit of "
+                        f"sample_weight must be None for {name_of(estimator)}, because fit of "
                         f"{name_of(owner)} takes no sample_weight."
                     )
                 raise ValueError(
@@ -160,15 +160,15 @@ class Metadata:
             if number is not None:
                 raise ValueError(
                     "sample_weight must be above 0 in some training row of each fold, but is 0 in "
-                    f"all of those of fold {number}; fewer folds, for example, would be right."
+                    f"all of those of fold {number}; use fewer folds, for example, instead."
                 )
         if of_folds and self.score_weights is not None:
             number = fold_without_rows(cut, cut.count(self.score_weights > 0)[1])
             if number is not None:
                 raise ValueError(
                     f"{self.name_of_score_weights} must be above 0 in some test row of each fold, "
-                    f"but is 0 in all of those of fold {number}, whose score would be 0/0; fewer "
-                    "folds, score_weight=None or pooled scores, for example, would be right."
+                    f"but is 0 in all of those of fold {number}, whose score would be 0/0; use "
+                    "fewer folds, score_weight=None or pooled scores, for example, instead."
                 )
 
     def warn_if_weights_act_in_no_score(self, cut: Cut) -> None:
@@ -178,7 +178,7 @@ class Metadata:
             return
         warn_caller(
             f"{self.name_of_score_weights} has no effect on scores where each fold tests one row, "
-            "since the weighted mean of one loss is that loss; scoring=pooled('error'), for "
+            "because the weighted mean of one loss is that loss; scoring=pooled('error'), for "
             "example, weighs all rows in one score, and score_weight=None is the same without "
             "this warning."
         )
@@ -286,8 +286,8 @@ class MetadataArguments:
         first, *more = [dict(routed[name]["score"]) for name in names] or [{}]
         if any(_identities(one) != _identities(first) for one in more):
             raise ValueError(
-                "params must be requested by all scorers or by none, since all scores have the "
-                "same weights; score_weight would be right."
+                "params must be requested by all scorers or by none, because all scores have the "
+                "same weights; pass score_weight instead."
             )
         return dict(routed["estimator"]["fit"]), first
 
@@ -322,7 +322,7 @@ def _identities(params: Mapping[str, object]) -> dict[str, int]:
 
 def _given_twice(one: str, other: str) -> ValueError:
     return ValueError(
-        f"{other} must be None where {one} gives the weights, since they are given twice."
+        f"{other} must be None where {one} gives the weights, because they are given twice."
     )
 
 
@@ -385,4 +385,4 @@ def _advice(estimator: Estimator) -> str:
     """Return how the weights of a Pipeline are named."""
     if not isinstance(estimator, Pipeline):
         return ""
-    return f"; {_name_of_weights(estimator, False)!r}, for example, would be right"
+    return f"; use {_name_of_weights(estimator, False)!r}, for example, instead"

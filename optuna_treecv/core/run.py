@@ -482,14 +482,14 @@ class Run:
         if settings.is_growing and reports != "trees":
             return (
                 "report='trees' needs an ensemble that grows tree by tree, but the folds are "
-                f"evaluated by method={self.plan.name!r}; report='auto' would be right."
+                f"evaluated by method={self.plan.name!r}; use report='auto' instead."
             )
         if not settings.is_early or reports == "rows":
             return ""
         return (
             f"report={settings.report!r} needs the tree, in which one training pass tests each "
-            f"row before it acts, but the folds are evaluated by method={self.plan.name!r}; "
-            "report='folds' or 'mean' would be right."
+            f"row before it acts, but the folds are evaluated by method={self.plan.name!r}; use "
+            "report='folds' or 'mean' instead."
         )
 
     def describe(self) -> dict[str, object]:
@@ -573,8 +573,8 @@ class Run:
         check_choice(argument, response_method, RESPONSE_METHODS)
         if self.plan.name == "progressive":
             raise ValueError(
-                "method must not be 'progressive' for predictions, since its first eighth of the "
-                "rows is only trained on; 'auto' would be right."
+                "method must not be 'progressive' for predictions, because its first eighth of "
+                "the rows is only trained on; use method='auto' instead."
             )
         check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
         repeat, *others = self.plan.repeats
@@ -582,7 +582,7 @@ class Run:
         if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows or others:
             raise ValueError(
                 "cv must be a splitter whose test sets hold every row once, and n_repeats must be "
-                "1, since each row gets one prediction, got folds that leave rows untested or "
+                "1, because each row gets one prediction, got folds that leave rows untested or "
                 "test them several times."
             )
         try:

@@ -304,7 +304,7 @@ class Scorebook:
         """Return the responses to the tested rows, repeat after repeat, in the order of the tree.
 
         Those of ``Request.kept_responses`` that are known of all repeats; none where a fold has
-        diverged, since its score does not follow from them.
+        diverged, because its score does not follow from them.
         """
         each = self.responses if self.is_complete and not self.n_diverged else []
         return {

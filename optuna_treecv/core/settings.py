@@ -166,7 +166,7 @@ class Settings:
     truncate : bool, default=False
         Where the ``max_depth`` of a forest is searched: grow its trees once to the largest depth,
         and cut them for smaller ones. The scores have the same distribution as those of fits, but
-        not the same digits, since a fit to a smaller depth draws other columns for its nodes. It
+        not the same digits, because a fit to a smaller depth draws other columns for its nodes. It
         is refused with ``max_leaf_nodes`` or ``ccp_alpha``.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
@@ -209,7 +209,7 @@ class Settings:
     max_memory : int or str, default=None
         The memory that prepared rows may take, in bytes or as in "2GB", at least 1 MiB. If they
         need more, they are written once to a file, in the order of the tree, and read again block
-        by block. Scores of estimators of other libraries may depend on it, since their
+        by block. Scores of estimators of other libraries may depend on it, because their
         ``partial_fit`` gets a block at a time; other scores do not. None: rows are in memory.
     spill_dir : str or path, default=None
         The folder of that file, which is deleted when the process ends; None: the system's folder
@@ -318,15 +318,15 @@ class Settings:
         """Why scores come at the end alone, or Optuna cannot prune by them; None: they do not."""
         if self.scored_by is not None and self.scored_by.returns_tuple:
             return (
-                "optimize is a list, since Optuna cannot prune studies with several objectives, "
+                "optimize is a list, because Optuna cannot prune studies with several objectives, "
                 f"got optimize={self.scored_by.optimized_names}."
             )
         if self.pooled or (
             self.scored_by is not None and isinstance(self.scored_by.first, Pooled)
         ):
             return (
-                "the optimised score is pooled, since it has no fold scores; a score of folds "
-                "would be right."
+                "the optimised score is pooled, because it has no fold scores; use a score of "
+                "folds instead."
             )
         return None
 
@@ -418,7 +418,7 @@ def check_room(max_memory: int | str | None, spill_dir: str | PathLike[str] | No
         raise ValueError(f"spill_dir must be a folder that exists, got {spill_dir!r}.")
     if max_memory is None:
         raise ValueError(
-            "spill_dir must be None where max_memory is None, since nothing is written, got "
+            "spill_dir must be None where max_memory is None, because nothing is written, got "
             f"{spill_dir!r}."
         )
     return Room(n_bytes, os.path.abspath(spill_dir))

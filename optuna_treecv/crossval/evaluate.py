@@ -139,7 +139,7 @@ def explain(cross_validation: CrossValidation, estimator: Any, n_epochs: int | N
     """
     request = request_for(cross_validation, estimator, n_epochs, is_scored=False)
     plan = plan_for(request, engines.ENGINES)
-    why = f", since {plan.reason}" if plan.reason else ", which was asked for"
+    why = f", because {plan.reason}" if plan.reason else ", which was asked for"
     how = f"{name_of(request.estimator)} is evaluated by method={plan.name!r}{why}."
     epochs = f" Models are trained for {plan.n_epochs} epochs." if plan.n_epochs > 1 else ""
     by_reason: dict[str, str] = {}

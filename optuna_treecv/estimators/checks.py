@@ -127,8 +127,8 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
         if is_from_river:
             right = "one evaluation for each column"
         raise ValueError(
-            f"y must have one column for {name_of(estimator)}, got shape {data.y.shape}; {right} "
-            "would be right."
+            f"y must have one column for {name_of(estimator)}, got shape {data.y.shape}; use "
+            f"{right} instead."
         )
 
 

@@ -166,7 +166,7 @@ def check_effect(argument: str, estimator: Any, searched: Mapping[str, bool]) ->
         if varies and name in unused:
             kind, parameter, _ = unused[name]
             raise ValueError(
-                f"{argument}: {name!r} must not be searched, since {kind} is trained by "
+                f"{argument}: {name!r} must not be searched, because {kind} is trained by "
                 f"partial_fit, {_does_not_use(parameter)}; method='fit' would use it."
             )
 
@@ -209,7 +209,7 @@ class UnusedWarnings:
                     (kind, parameter),
                     f"{kind}({parameter}={value!r}) is evaluated after one pass over the training "
                     "rows, in the order of the tree, and fitted on all rows in one pass too, "
-                    f"since its partial_fit does not use {parameter}; set {parameter}=1 if one "
+                    f"because its partial_fit does not use {parameter}; set {parameter}=1 if one "
                     "pass is meant, n_epochs of the evaluation for several, or method='fit'.",
                 )
             first = self._first.setdefault(f"{kind} {name}", value)
@@ -217,7 +217,8 @@ class UnusedWarnings:
                 self._warn_once(
                     (kind, name, "differs"),
                     f"estimators differ in {name!r} ({first!r} and {value!r}), which has no "
-                    f"effect, since {kind} is trained by partial_fit, {_does_not_use(parameter)}.",
+                    f"effect, because {kind} is trained by partial_fit, "
+                    f"{_does_not_use(parameter)}.",
                 )
 
     def _warn_once(self, key: tuple[str, ...], sentence: str) -> None:
@@ -306,12 +307,12 @@ def check_incremental(
             )
     elif not goes_on:
         raise ValueError(
-            f"{called} must have partial_fit, since TreeCV continues the training of a model; "
+            f"{called} must have partial_fit, because TreeCV continues the training of a model; "
             f"{_what_would_be_right(estimator, name)}."
         )
     for kind, parameter, value, right in () if of_class else _refused_settings(estimator):
         raise ValueError(
-            f"{called} must have {parameter}={right}, since partial_fit of {kind} does not "
+            f"{called} must have {parameter}={right}, because partial_fit of {kind} does not "
             f"support {value!r}."
         )
 
@@ -346,7 +347,7 @@ def refused_setting(estimator: Any) -> str:
 
 
 def _refused_settings(estimator: Any) -> Iterator[tuple[str, str, Any, str]]:
-    """Yield kind, parameter, value and what would be right of each such parameter."""
+    """Yield kind, parameter, value and the value to use instead of each such parameter."""
     for prefix, part in trained_parts(estimator):
         kind = kind_in_table(part)
         for parameter, (value, right) in _REFUSED.items():
@@ -400,8 +401,8 @@ def partial_fit(
     y : ndarray or None
     weights : ndarray or None
         For the last step. Where all of them are 0, that step is not trained, because scikit-learn
-        refuses such a call. But a compiled one is, since each row is a step of it, and
-        ``GaussianNB`` is, since its epsilon comes from all rows.
+        refuses such a call. But a compiled one is, because each row is a step of it, and
+        ``GaussianNB`` is, because its epsilon comes from all rows.
     are_new : bool
         Whether the estimator has not seen these rows yet. Otherwise the steps before the last
         transform them only, so that the moments of a scaler hold each row once.
@@ -444,7 +445,7 @@ def _train_gaussian_nb(
     model : GaussianNB
     X, y : the rows of the phase
     weights : ndarray or None
-        They may all be 0, since epsilon comes from the rows without their weights.
+        They may all be 0, because epsilon comes from the rows without their weights.
     **classes : ndarray
         In the first phase: ``classes``.
     """

@@ -260,7 +260,7 @@ class Parts(NamedTuple):
     def has_one_form(self) -> bool:
         """Whether training sets must all have sparse or all have dense rows after a table.
 
-        They need not if models have converged, since those of sparse rows are the same.
+        They need not if models have converged, because those of sparse rows are the same.
         """
         steps = self.steps[0]
         *_, last = [step for _, step in steps.steps] if self.scaler is None else [None]
@@ -375,5 +375,5 @@ def computing() -> Generator[None]:
     except np.linalg.LinAlgError as error:
         raise ValueError(
             "X must hold numbers whose squares can be summed in float64, got larger ones "
-            f"({error}); X / np.abs(X).max() would be right."
+            f"({error}); use X / np.abs(X).max() instead."
         ) from error

@@ -96,7 +96,7 @@ def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
             raise
         raise ValueError(
             f"n_jobs={n_jobs} sends {culprit} to other processes, but it cannot be pickled: "
-            f"{error}; n_jobs=1 or joblib.parallel_config('threading') would be right."
+            f"{error}; use n_jobs=1 or joblib.parallel_config('threading') instead."
         ) from error
 
 
@@ -130,7 +130,7 @@ def responses_of_fits(
     cut = repeat.cut
     why = request.data.why_only_fit(is_classifier(candidate))
     if method != "predict" and why.startswith("y has"):
-        raise ValueError(f"response_method must be 'predict' since {why}, got {method!r}.")
+        raise ValueError(f"response_method must be 'predict' because {why}, got {method!r}.")
     fold_task = fold_task_of(request, candidate, repeat)
     chunks, n_jobs = range(cut.n_folds), request.settings.n_jobs
     with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):

@@ -1,7 +1,7 @@
 """Fits one fold and scores it. This runs in the workers of joblib, so it knows no evaluation.
 
-Fitted beginnings of Pipelines are kept for trials whose later steps differ.
-Worker processes whose parent has died end themselves, since nobody takes their results.
+Fitted beginnings of Pipelines are kept for trials whose later steps differ. Worker processes whose
+parent has died end themselves, because nobody takes their results.
 """
 
 from collections.abc import Callable
@@ -499,9 +499,9 @@ def _response(fitted: Any, X: Any, method: str, classes: Array | None) -> Array:
     if method != "predict_proba" or response.shape[1] != len(fitted_classes):
         missing = next(label for label in classes if label not in fitted_classes)
         raise ValueError(
-            f"cv must make training sets with every class of y, since {method} of "
-            f"{name_of(fitted)} is needed for each, got one without class {missing!r}; fewer or "
-            "stratified folds would be right."
+            f"cv must make training sets with every class of y, because {method} of "
+            f"{name_of(fitted)} is needed for each, got one without class {missing!r}; use fewer "
+            "or stratified folds instead."
         )
     of_all = np.zeros((len(response), len(classes)))
     of_all[:, np.searchsorted(classes, fitted_classes)] = response

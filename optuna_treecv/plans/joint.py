@@ -385,8 +385,8 @@ def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
         kinds = ", ".join(one.__name__ for one in kind.families)
         advice = (
             f"method={kind.name!r} must have {kind.takes} ({kinds}), alone or after steps that "
-            f"are alike in each fold or learn numbers of columns, but {why_not}; method='auto' "
-            "would be right."
+            f"are alike in each fold or learn numbers of columns, but {why_not}; use "
+            "method='auto' instead."
         )
         free = request.estimator.get_params() if isinstance(parts, str) else parts.parameters
         return Declined(why_not, advice, free, 2 if is_family else kind.relevance)

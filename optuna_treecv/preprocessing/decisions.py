@@ -281,7 +281,7 @@ def _how_it_runs(step: Any) -> str:
         return "on the rows of each training phase, and its function sees no others"
     if get_tags(step).requires_fit:
         return "on each phase"
-    return "on each training phase, since it is stateless"
+    return "on each training phase, because it is stateless"
 
 
 def runs_in_python(step: Any) -> bool:
@@ -387,7 +387,7 @@ def why_not_once(step: Any) -> str:
     if kind is OneHotEncoder or (kind is CountVectorizer and adds_columns(step)):
         for name, value in _NO_FREQUENCIES[kind].items():
             setting = getattr(step, name)
-            # The type counts, since 1 is a number of rows and 1.0 a share of them.
+            # The type counts, because 1 is a number of rows and 1.0 a share of them.
             if type(setting) is not type(value) or setting != value:
                 does = "comes from the rows" if kind is OneHotEncoder else "counts rows"
                 return f"its {name} {does}"

@@ -235,7 +235,7 @@ class FittedSteps:
 
     def __init__(self, parts: DividedPipeline, X: Any, y: np.ndarray | None = None) -> None:
         self.is_compiled = parts.is_compiled
-        # Copies, since the caller may change these steps, or fit them to other rows.
+        # Copies, because the caller may change these steps, or fit them to other rows.
         self._pipeline = clone(parts.pipeline)
         self.X, self._y = X, y
         with self.naming():
@@ -254,8 +254,8 @@ class FittedSteps:
         if sparse.issparse(some) and not (sparse.issparse(X) or takes_sparse):
             raise ValueError(
                 f"estimator must have steps that give dense rows to {type(parts.last).__name__}, "
-                "got sparse ones; sparse_output=False of a OneHotEncoder, or sparse_threshold=0 "
-                "of a ColumnTransformer, would be right."
+                "got sparse ones; use sparse_output=False of a OneHotEncoder, or "
+                "sparse_threshold=0 of a ColumnTransformer, instead."
             )
         self._running = [
             (part, slice(columns[0], columns[-1] + 1))

@@ -98,9 +98,9 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def _try(self, rows: Any, y: Any) -> None:
-        """Try the step on the rows, since it must take an array and keep its columns."""
+        """Try the step on the rows, because it must take an array and keep its columns."""
         tried = clone(self.step).partial_fit(rows, *(() if y is None else (y,)))
-        # A copy, since a step with copy=False writes into the rows that it gets.
+        # A copy, because a step with copy=False writes into the rows that it gets.
         after = tried.transform(take_rows(rows, slice(0, 1)).copy())
         name = type(self.step).__name__
         if hasattr(after, "iloc"):
@@ -303,7 +303,7 @@ class TablePlaceholder(ImputerPlaceholder):
         if cut.n_folds > MOST_FITS:
             return f"its {name} would be looked for in more than {MOST_FITS} training sets"
         for fitted in self._fitted_to_sets(cut):
-            # As text, since the entries may be numbers, NaN, None and strings.
+            # As text, because the entries may be numbers, NaN, None and strings.
             one, other = (map(repr, getattr(each, name)) for each in (self.like, fitted))
             if list(one) != list(other):
                 return f"its {name} of a training set are others than those of all rows"
@@ -490,11 +490,11 @@ def columns_of_placeholders(
 ) -> list[tuple[Placeholder, np.ndarray]]:
     """Return the placeholders that let rows pass, and their columns in the rows after all steps.
 
-    They hold a number that is unused otherwise where the placeholder returns it, since no step
+    They hold a number that is unused otherwise where the placeholder returns it, because no step
     that is done once stands behind one that lets rows pass.
     """
     one, first = take_rows(X, slice(0, 1)), _first_row(after)
-    # An integer, since the rows may be of an integer type.
+    # An integer, because the rows may be of an integer type.
     unused = next(number for number in count() if not np.any(first == number))
     found = []
     for part in all_placeholders(fitted):

@@ -161,7 +161,7 @@ def _study_of(storage: RDBStorage, name: str | None) -> optuna.Study:
     if name is None and len(names) == 1:
         (name,) = names
     if name not in names:
-        which = ", ".join(map(repr, names)) or "none, since the storage is empty"
+        which = ", ".join(map(repr, names)) or "none, because the storage is empty"
         raise ValueError(f"--study-name must be the name of a study: {which}, got {name!r}")
     return optuna.load_study(study_name=name, storage=storage)
 

@@ -48,7 +48,7 @@ _WIDE_BARS = {"thickness": 1.5, "width": 4}
 # The groups of trials whose values have error bars.
 _WITH_BARS = ("complete", "pruned")
 # The share of trials that the colours of a plane tell apart: the worst ones share one colour,
-# since a few bad values would take most of a scale.
+# because a few bad values would take most of a scale.
 _SHARE = 0.75
 
 

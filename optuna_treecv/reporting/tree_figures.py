@@ -122,8 +122,8 @@ def plot_pruning_path(
     results = [run_for(cross_validation, candidate).finish() for candidate in candidates]
     if results[0].std is None:
         raise ValueError(
-            "objective must have a score of folds, not a pooled one, for standard errors; "
-            "pooled=False would be right."
+            "objective must have a score of folds, not a pooled one, for standard errors; use "
+            "pooled=False instead."
         )
     means = np.array([result.mean for result in results])
     errors = np.array([result.std_error for result in results], np.float64)

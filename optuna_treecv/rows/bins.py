@@ -262,8 +262,8 @@ def _categories(values: np.ndarray, feature: int) -> np.ndarray:
     if len(categories) > MOST_BINS:
         raise ValueError(
             f"X must have at most {MOST_BINS} categories in a categorical column, got "
-            f"{len(categories)} in column {feature}; a column of numbers, or fewer categories, "
-            "would be right."
+            f"{len(categories)} in column {feature}; use a column of numbers, or fewer "
+            "categories, instead."
         )
     return categories
 

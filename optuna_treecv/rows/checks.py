@@ -49,7 +49,7 @@ def is_float64(value: Any) -> bool:
 def check_rows(X: Any) -> None:
     """Refuse rows that scikit-learn and SciPy would take, but misread.
 
-    Index arrays of sparse rows are checked in full, since SciPy and the kernels trust them. This
+    Index arrays of sparse rows are checked in full, because SciPy and the kernels trust them. This
     takes 1 to 3 % of the time in which rows are prepared.
     """
     check_array_kind("X", X)
@@ -80,8 +80,8 @@ def check_array_kind(argument: str, values: Any) -> None:
         )
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(
-            f"{argument} must not be a masked array, since its mask would be ignored; "
-            f"{argument}.filled(0) or the rows without masked values, for example, would be right."
+            f"{argument} must not be a masked array, because its mask would be ignored; use "
+            f"{argument}.filled(0) or the rows without masked values, for example, instead."
         )
 
 
@@ -326,7 +326,7 @@ def _wrong_entry(
     """Return a sentence about the first column with a wrong entry, if there is one.
 
     Where the error is ``of_type``, an entry that is no number is looked for first: others may be
-    missing rightly, since an imputer fills them.
+    missing rightly, because an imputer fills them.
     """
     if len(getattr(X, "shape", ())) != 2:
         return None
@@ -484,8 +484,8 @@ def _why_no_labels(y: np.ndarray, error: Exception) -> str:
     of_each_type = {type(label): repr(label) for label in reversed(y)}
     return (
         "Unknown label type: y must hold strings, or be an array of integers, got objects such as "
-        f"{', '.join(reversed(of_each_type.values()))}; y.astype(int) or y.astype(str) would be "
-        "right."
+        f"{', '.join(reversed(of_each_type.values()))}; use y.astype(int) or y.astype(str) "
+        "instead."
     )
 
 
@@ -495,7 +495,7 @@ def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
     if isinstance(y, np.ndarray) and (span := _span_of(y)) is not None:
         of_each = np.searchsorted(classes, span).astype(np.int32)
         return of_each[y.astype(np.intp) - span.start]
-    for begin in range(0, len(codes), _LABELS_AT_ONCE):  # since searchsorted returns int64
+    for begin in range(0, len(codes), _LABELS_AT_ONCE):  # because searchsorted returns int64
         part = slice(begin, begin + _LABELS_AT_ONCE)
         codes[part] = np.searchsorted(classes, y[part])
     return codes

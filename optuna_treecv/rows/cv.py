@@ -182,7 +182,7 @@ def _share(share: float, rows: ToCut, seed: int) -> Folds:
 def _refuse_groups(rows: ToCut, cv: str, right: str) -> None:
     if rows.groups is not None:
         raise ValueError(
-            f"groups must be None with {cv}, which does not use them; {right} would be right."
+            f"groups must be None with {cv}, which does not use them; use {right} instead."
         )
 
 
@@ -266,7 +266,7 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | N
         if i >= max(MOST_SPLITS, n_rows) or n_bytes > MOST_BYTES:
             raise ValueError(
                 f"cv must be a splitter that ends, but {name} has made {i} splits of {n_rows} "
-                "rows; a smaller n_splits would be right."
+                "rows; use a smaller n_splits instead."
             )
         trained = _row_numbers(split[0], n_rows, f"{name} trains on", i)
         tested = _row_numbers(split[1], n_rows, f"{name} tests", i)
@@ -349,7 +349,7 @@ def _difference(
     if np.any(missing := is_other & (times == 0)):
         row = np.argmax(missing)
         if most is not None and len(trained) == most:
-            return f"forgets row {row} in split {split}, since max_train_size={most}"
+            return f"forgets row {row} in split {split}, because max_train_size={most}"
         return f"leaves row {row} out of training in split {split} without testing it"
     if np.any(times > 1):
         return f"trains on row {np.argmax(times > 1)} twice or more in split {split}"

@@ -203,7 +203,7 @@ class PreparedRows:
     def weights_with(self, of_classes: tuple[float, ...] | None) -> np.ndarray | None:
         """Return the weights of padded rows times those of their classes; None: all are 1.
 
-        Learners with the same weights of classes share the array, since there may be hundreds.
+        Learners with the same weights of classes share the array, because there may be hundreds.
         """
         if of_classes is None:
             return self.weights
@@ -436,7 +436,7 @@ class Data:
                 if not np.any(weights) and self.numbers is None:
                     raise ValueError(
                         f"sample_weight must hold a weight above 0 in {row.dtype}, the type of X, "
-                        "in which all of them are 0; weights of about 1 would be right."
+                        "in which all of them are 0; use weights of about 1."
                     )
         X: Any
         if self.is_remote:
@@ -451,7 +451,7 @@ class Data:
         parts = (X.values, X.columns, X.begins, X.dense) if isinstance(X, SparseRows) else (X,)
         for array in (*parts, y, targets, weights, score_weights):
             if isinstance(array, np.ndarray):
-                array.flags.writeable = False  # since all trials share them
+                array.flags.writeable = False  # because all trials share them
         return PreparedRows(
             X,
             y,
@@ -505,14 +505,13 @@ class Data:
             if sparse.issparse(row):
                 raise ValueError(
                     "X must be an array or a sparse matrix where it takes more than max_memory, "
-                    "got a data frame with sparse columns; X.sparse.to_coo().tocsr() would be "
-                    "right."
+                    "got a data frame with sparse columns; use X.sparse.to_coo().tocsr() instead."
                 )
             file: RowFile = DenseFile(pieces, order, width, row.dtype, self.room)
         elif layout.beside:
             raise ValueError(
                 "max_memory must be None where a step makes dense columns of sparse rows, as a "
-                "StandardScaler with means does; with_mean=False, for example, would be right."
+                "StandardScaler with means does; use with_mean=False, for example, instead."
             )
         else:
             given, n_more = self.X.indptr, int(layout.intercept)
@@ -596,8 +595,8 @@ class Data:
         if self._classes is None:
             if self.y.ndim > 1:
                 raise ValueError(
-                    "y must have one column where it holds classes, got shape "
-                    f"{self.y.shape}; one evaluation for each column would be right."
+                    f"y must have one column where it holds classes, got shape {self.y.shape}; "
+                    "evaluate each column separately instead."
                 )
             self._classes = find_classes(self.y)
         return self._classes

@@ -114,8 +114,8 @@ class MappedFile:
         folder = gettempdir() if folder is None else folder
         if _lies_in_memory(folder):
             raise OSError(
-                f"spill_dir must be a folder on a disk, got {folder!r}, which lies in memory; "
-                "'/var/tmp', for example, would be right."
+                f"spill_dir must be a folder on a disk, got {folder!r}, which lies in memory; use "
+                "'/var/tmp', for example, instead."
             )
         try:
             self._file = TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115  # goes with the map
@@ -201,8 +201,8 @@ def _lies_in_memory(folder: str) -> bool:
     return next((kinds[str(one)] for one in parents if str(one) in kinds), "") in _IN_MEMORY
 
 
-# Seconds between two lines on the screen, and between two for a listener, since this one may write
-# them to a database.
+# Seconds between two lines on the screen, and between two for a listener, because this one may
+# write them to a database.
 _INTERVAL, _INTERVAL_OF_LISTENER = 5.0, 30.0
 
 _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)

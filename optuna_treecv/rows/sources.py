@@ -60,8 +60,8 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
         if y is not None and y is not X.y:
             name = type(X).__name__
             raise ValueError(
-                f"y must be None where X is {name}, which has its own; {name}(X, y), for example, "
-                "would be right."
+                f"y must be None where X is {name}, which has its own; use {name}(X, y), for "
+                "example, instead."
             )
         return X, X.y, X.names
     if isinstance(y, PathLike) or (isinstance(y, str) and y.endswith(".npy")):
@@ -76,12 +76,12 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
         return _read(_of_dataset(X), y, room)
     wrong = ""
     if _is(X, "duckdb", "DuckDBPyRelation"):
-        wrong = "a relation of DuckDB; X.df()"
+        wrong = "a relation of DuckDB; use X.df()"
     elif isinstance(X, Iterator):
-        wrong = f"the iterator {type(X).__name__}; numpy.stack(list(X))"
+        wrong = f"the iterator {type(X).__name__}; use numpy.stack(list(X))"
     if wrong:
         raise ValueError(
-            f"X must be rows that can be read again, got {wrong} would be right, or the path of a "
+            f"X must be rows that can be read again, got {wrong} instead, or the path of a "
             "Parquet file of the rows."
         )
     if not isinstance(y, str):
@@ -113,7 +113,7 @@ def _at_path(argument: str, path: Path) -> Any:
                 return found
         wrong = ", which does not exist"
         if path.exists():
-            wrong = ", which is none; what NumPy, SciPy or pandas reads from it would be right"
+            wrong = ", which is none; use what NumPy, SciPy or pandas reads from it instead"
     except ImportError as error:
         raise ImportError(
             f"X must be read by pyarrow, got the path {str(path)!r}: pip install "

@@ -18,7 +18,7 @@ begins : ndarray of shape (n_folds,), int64
 
 A fold for which scikit-learn raises an error gets NaN. Where scikit-learn warns of folds, there is
 one warning for all of them. Its sentence treats rows of weight 0 as absent. Callers ignore NumPy's
-warnings, since folds may divide by 0.
+warnings, because folds may divide by 0.
 """
 
 from collections.abc import Callable
@@ -128,8 +128,8 @@ def _have_weight(weights: Weights, begins: Array) -> Array:
 def _warn(name: str, what: str, is_concerned: Array, why: str) -> None:
     if n_concerned := np.count_nonzero(is_concerned):
         warnings.warn(
-            f"{name} is {what} for {n_concerned} of {len(is_concerned)} fold(s), {why}; fewer or "
-            "stratified folds would be right.",
+            f"{name} is {what} for {n_concerned} of {len(is_concerned)} fold(s), {why}; use fewer "
+            "or stratified folds instead.",
             UndefinedMetricWarning,
             stacklevel=3,  # the line that called of_folds
         )

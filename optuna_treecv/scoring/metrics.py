@@ -136,7 +136,7 @@ LOSSES = {loss.name: loss for losses in LOSSES_FOR.values() for loss in losses}
 
 #: The beginning of an error about a scorer, and its end.
 SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
-SCORER_ADVICE = "make_scorer(accuracy_score), for example, would be right"
+SCORER_ADVICE = "use make_scorer(accuracy_score), for example, instead"
 
 
 @dataclass(frozen=True)
@@ -423,7 +423,7 @@ def pooled(scoring: Any) -> Pooled:
         return metric
     if isinstance(metric, Scorer) and not metric.is_made:
         raise ValueError(
-            "scoring must be a loss or a scorer of make_scorer to be pooled, since that needs "
+            "scoring must be a loss or a scorer of make_scorer to be pooled, because that needs "
             f"predictions alone, got {scoring!r}."
         )
     return Pooled(metric)
@@ -452,7 +452,7 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
     if scoring is None:
         if optimize is not None:
             raise ValueError(
-                "optimize must be None where scoring is None, since that is one loss, got "
+                "optimize must be None where scoring is None, because that is one loss, got "
                 f"{optimize!r}."
             )
         return None
@@ -464,8 +464,8 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
         by_name = {metric.name: metric for metric in listed}
         if len(by_name) < len(listed):
             raise ValueError(
-                f"scoring must hold different names, got {[metric.name for metric in listed]}; a "
-                "dict of names to scorers would be right."
+                f"scoring must hold different names, got {[metric.name for metric in listed]}; "
+                "use a dict of names to scorers instead."
             )
     if not by_name or not all(isinstance(name, str) for name in by_name):
         raise ValueError(f"scoring must hold one or more scores by name, got {scoring!r}.")
@@ -526,9 +526,9 @@ def scoring_for(scoring: Scoring | None, estimator: Any, is_pooled: bool = False
     if scoring is None:
         if losses is None:
             raise ValueError(
-                f"scoring must be given for {name_of(estimator)}, which is neither "
-                "classifier, regressor, clusterer nor density estimator; a scorer(estimator, X, "
-                "y) would be right."
+                f"scoring must be given for {name_of(estimator)}, which is neither classifier, "
+                "regressor, clusterer nor density estimator; use a scorer(estimator, X, y) "
+                "instead."
             )
         default: Metric = Pooled(losses[0]) if is_pooled else losses[0]
         return Scoring((default.name,), (default,))

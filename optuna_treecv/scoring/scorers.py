@@ -21,7 +21,7 @@ from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.metrics import SCORER_ADVICE
 from optuna_treecv.scoring.metrics import SCORER_EXPECTED
 
-_DICT_ADVICE = "a dict of scorers, each of which returns one number, would be right"
+_DICT_ADVICE = "use a dict of scorers, each of which returns one number, instead"
 
 
 #: The score of a fold whose scorer has raised an error: a NaN with its own bits, so that it can be
@@ -171,7 +171,7 @@ def undefined(
     if is_pooled:
         return ValueError(
             f"scoring={scorer.name!r} is undefined ({what}) on all {n_rows} tested rows together; "
-            f"a loss that is a mean over rows, such as {loss!r}, would be right."
+            f"use a loss that is a mean over rows, such as {loss!r}, instead."
         )
     pooled = f"pooled({scorer.name!r}), " if scorer.is_registered else ""
     return ValueError(

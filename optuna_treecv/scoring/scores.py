@@ -531,7 +531,7 @@ def pooled_score(
     if method == "predict" and classes is not None and np.any(response < 0):
         raise ValueError(
             f"scoring={metric.of.name!r} cannot be pooled for {name_of(estimator)}, which "
-            "predicts a label that is no class of y, or none; 'error' would be right."
+            "predicts a label that is no class of y, or none; use 'error' instead."
         )
     stand_in = StandIn(estimator, classes, method)
     score = partial(stand_in.scored, metric.of, rows, is_pooled=True)

@@ -164,8 +164,8 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
         if not hasattr(estimator, "score"):
             raise TypeError(
                 f"scoring must be given for {name_of(estimator)}, which has no score, but there "
-                "is no scoring; the name of a scorer or a callable scorer(estimator, X, y) would "
-                "be right."
+                "is no scoring; use the name of a scorer or a callable scorer(estimator, X, y) "
+                "instead."
             )
         scorers: dict[str, SignedScorer] = {"score": check_scoring(estimator)}
         return SearchScores(_own_score(estimator), ["score"], scorers, is_multiple=False)

@@ -403,7 +403,7 @@ class TreeCVSearchCV(BaseSearchCV):
             check_integer("ensemble", self.ensemble, MOST_MEMBERS)
             if self.refit is False or callable(self.refit) or self.refit == "one_se":
                 raise ValueError(
-                    "ensemble must be None unless refit is True or the name of a score, since "
+                    "ensemble must be None unless refit is True or the name of a score, because "
                     f"members are taken by that, got refit={self.refit!r}."
                 )
         if self.simpler is not None and not self.refit == "one_se":
@@ -414,9 +414,9 @@ class TreeCVSearchCV(BaseSearchCV):
         check_choice("return_train_score", self.return_train_score, (True, False))
         if self.return_train_score and self.method not in ("auto", "fit"):
             raise ValueError(
-                "return_train_score must be False where folds are not fitted, since no model "
+                "return_train_score must be False where folds are not fitted, because no model "
                 f"then predicts the rows that it has seen, got True with method={self.method!r}; "
-                "method='auto' or 'fit' would be right."
+                "use method='auto' or 'fit' instead."
             )
         kinds: dict[str, tuple[Any, type, str]] = {
             "sampler": (self.sampler, optuna.samplers.BaseSampler, "a sampler of Optuna"),
@@ -432,7 +432,7 @@ class TreeCVSearchCV(BaseSearchCV):
         if self.param_grid is not None and self.sampler is not None:
             raise ValueError(
                 "sampler must be None where param_grid is given, whose points it would leave, got "
-                f"{type(self.sampler).__name__}; param_distributions with lists would be right."
+                f"{type(self.sampler).__name__}; use param_distributions with lists instead."
             )
 
     def _check_numbers(self, X: Any) -> None:
@@ -594,7 +594,7 @@ class TreeCVSearchCV(BaseSearchCV):
         several: Any = self.scorer_ if getattr(self, "multimetric_", False) else {}
         if several and callable(self.refit):
             raise ValueError(
-                "refit must name one of the scores for score, since there are several, got "
+                "refit must name one of the scores for score, because there are several, got "
                 f"{self.refit!r}."
             )
         if several and self.refit == "one_se":

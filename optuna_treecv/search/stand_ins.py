@@ -370,8 +370,7 @@ def _warn_if_stopped(best: Any) -> None:
     if n_iter is not None and most is not None and np.max(n_iter) >= most:
         warn_caller(
             "best_estimator_ has not converged, and the models behind cv_results_ have: their "
-            "scores may be better than its own; a larger max_iter, or scaled columns, would be "
-            "right."
+            "scores may be better than its own; use a larger max_iter, or scaled columns, instead."
         )
 
 

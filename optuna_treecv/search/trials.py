@@ -304,7 +304,7 @@ def study_for(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
             raise
         raise ValueError(
             "random_state must be an int where study has trials, the same for all of them, "
-            f"since None shuffles the rows, and so the folds, anew in each search. ({error})"
+            f"because None shuffles the rows, and so the folds, anew in each search. ({error})"
         ) from error
     _check_trials(search.study, evaluator.space.axes)
     return search.study
@@ -319,14 +319,14 @@ def _make_study(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
     if storage is not None:
         if search.random_state is None:
             warn_caller(
-                "storage should have an int as random_state beside it, since None shuffles "
-                "the rows anew in each search, which then makes a new study."
+                "storage should have an int as random_state beside it, because None shuffles the "
+                "rows anew in each search, which then makes a new study."
             )
         name = _name_of_search(search, evaluator)
         if name is None:
             warn_caller(
-                "storage gets a new study that no later search finds again, since the estimator "
-                "or its space has no name that lasts; study would be right."
+                "storage gets a new study that no later search finds again, because the estimator "
+                "or its space has no name that lasts; pass study instead."
             )
     study = optuna.create_study(
         storage=storage,
@@ -365,9 +365,9 @@ def _check_direction(study: optuna.Study, evaluator: Evaluator) -> None:
     if directions != evaluator.directions:
         what = "a loss" if evaluator.directions[0] == "minimize" else "a score"
         raise ValueError(
-            f"study must have direction={evaluator.directions[0]!r}, since scoring is {what}, got "
-            f"{' and '.join(map(repr, directions))}; "
-            f"optuna.create_study(direction={evaluator.directions[0]!r}) would be right."
+            f"study must have direction={evaluator.directions[0]!r}, because scoring is {what}, "
+            f"got {' and '.join(map(repr, directions))}; use "
+            f"optuna.create_study(direction={evaluator.directions[0]!r}) instead."
         )
 
 
@@ -386,8 +386,8 @@ def _check_trials(study: optuna.Study, axes: Mapping[str, Axis]) -> None:
             if not axes[name].has_codes_of(other := trial.distributions[name]):
                 raise ValueError(
                     f"study must hold trials with the values of this search, but {name!r} of "
-                    f"trial {trial.number} is from {other} and not {axes[name].distribution}; a "
-                    "new study would be right."
+                    f"trial {trial.number} is from {other} and not {axes[name].distribution}; "
+                    "create a new study instead."
                 )
 
 
@@ -473,7 +473,7 @@ def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
     if not evaluator.has_fold_scores:
         raise ValueError(
             "refit='one_se' must have the scores of several folds, which a hold-out and a pooled "
-            "score do not have; refit=True would be right here."
+            "score do not have; use refit=True instead."
         )
     distributions = evaluator.param_distributions
     if simpler is not None:

@@ -232,7 +232,7 @@ class Database:
         there is no further attempt for some time. If ``work`` fails, this holds for attempts with
         the same ``without``: one table may be damaged, or have no room on the disk, while others
         work. If no transaction can be begun, it holds for all attempts. Failing to write does not
-        stop reading, since a locked or read-only database can still be read.
+        stop reading, because a locked or read-only database can still be read.
 
         A server that does not answer at all is left with the transaction in another thread.
         """
@@ -333,7 +333,7 @@ class Database:
         with is_alone, engine.connect() as connection:
             connection.begin()
             if connection.dialect.name == "sqlite":
-                # At once, since SQLite's driver would begin the transaction at the first change.
+                # At once, because SQLite's driver would begin the transaction at the first change.
                 driver: Any = connection.connection.dbapi_connection
                 if driver.in_transaction:  # an event handler of the user's engine may have begun
                     connection.exec_driver_sql("ROLLBACK")

@@ -270,7 +270,7 @@ _LONGEST = 2
 #: Seconds between two looks at a lease that somebody waits for.
 POLL_SECONDS = 0.25
 
-# Seconds since 1970 by the database's clock, since workers' clocks differ. PostgreSQL's now() is
+# Seconds since 1970 by the database's clock, because workers' clocks differ. PostgreSQL's now() is
 # the time at which the transaction began, before it waited for others.
 _CLOCKS = {
     "sqlite": sa.text("SELECT (julianday('now') - 2440587.5) * 86400.0"),

@@ -1,7 +1,7 @@
 """The tables of a store, and the reading of rows that may be damaged.
 
 All names begin with ``treecv_``, so that the tables can share a database with Optuna's. No foreign
-key refers to Optuna's tables, and no key uses its trial ids, since they may be assigned anew.
+key refers to Optuna's tables, and no key uses its trial ids, because they may be assigned anew.
 """
 
 from collections.abc import Callable
@@ -75,7 +75,7 @@ EVALUATIONS = sa.Table(
     _filled("method", sa.String, default="treecv"),
     _filled("scoring", sa.String),
     _filled("direction", sa.String(8)),
-    # A string, since seeds are unsigned 64-bit integers and those of SQL are signed.
+    # A string, because seeds are unsigned 64-bit integers and those of SQL are signed.
     _filled("random_state", sa.String),
     sa.Column("mean", sa.Double),
     sa.Column("std", sa.Double),

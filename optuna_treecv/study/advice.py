@@ -82,11 +82,11 @@ class Advice:
             f"{self.noise:.3g} (standard deviations)."
         )
         if self.reliability == 0:
-            advice = "No difference can be told from noise: more rows would be right."
+            advice = "No difference can be told from noise; use more rows instead."
         elif self.n_repeats > 1:
             advice = (
-                "More trials would mostly choose among noise: "
-                f"n_repeats={self.n_repeats}, or more rows, would be right."
+                f"More trials would mostly choose among noise: n_repeats={self.n_repeats}, or "
+                "more rows, would tell them apart."
             )
         elif self.reliability > _SURE and self.n_folds > 5:
             advice = "Noise hardly matters: 5 folds would do, for more trials in the same time."

@@ -130,7 +130,7 @@ class Contest(NamedTuple):
     score_range: tuple[float, float] | None
     overlap: float | None = None
     note: str = ""
-    why_unknown: str = "since they are not in the store"
+    why_unknown: str = "because they are not in the store"
     run: Run | None = None
     outputs_of: Callable[[list[FrozenTrial], str], Found] | None = None
     values_of: ValuesOf = dict
@@ -259,7 +259,7 @@ def choice_of(contest: Contest, rule: Rule, simpler: Simpler | None, level: floa
     level = check_level(level)
     if simpler is not None and rule != "one_se":
         raise ValueError(
-            f"simpler must be None unless rule is 'one_se', since other rules do not use it, got "
+            "simpler must be None unless rule is 'one_se', because other rules do not use it, got "
             f"{simpler!r}."
         )
     order = None

@@ -368,11 +368,11 @@ class Evaluator:
         has_interval = tested.n_folds > 1 and not tested.goes_forward and not is_progressive
         rows = self.known_scores.rows_of(trials)
         why_unknown = (
-            "since they were evaluated elsewhere, or had no room in memory; a store keeps fold "
+            "because they were evaluated elsewhere, or had no room in memory; a store keeps fold "
             "scores"
         )
         if run.request.is_pooled:
-            why_unknown = "since a pooled score has none; a score of folds would be right"
+            why_unknown = "because a pooled score has none; use a score of folds instead"
         contest = Contest(
             trials=trials,
             folds_of=partial(self.known_scores.folds_of, n_splits=n_splits),
@@ -393,7 +393,7 @@ class Evaluator:
         if not number:
             return contest
         run = run.optimizing(number)
-        why = "since the scores of folds are held for the first of several optimised scores"
+        why = "because the scores of folds are held for the first of several optimised scores"
         return contest._replace(folds_of=lambda trials: {}, rows={}, why_unknown=why, run=run)
 
     def number_of(self, score: str | None) -> int | None:
@@ -481,7 +481,7 @@ def _write_progress(trial: BaseTrial, line: str) -> None:
 def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResult:
     """Write a run to the store, if there is one, and to the trial's user attribute ``treecv``.
 
-    It is a single attribute, since each one is a transaction of Optuna's storage, which takes
+    It is a single attribute, because each one is a transaction of Optuna's storage, which takes
     longer than a short evaluation.
     """
     result = run.result()

@@ -380,7 +380,7 @@ def _notes(losses: Losses, chosen: int, left_out: Sequence[int]) -> Iterator[str
             "be too narrow."
         )
     elif losses.by == "folds" and n_units < FEWEST_FOLDS:
-        yield f"A bootstrap of {n_units} folds says little; more folds would be right."
+        yield f"A bootstrap of {n_units} folds says little; use more folds instead."
     elif losses.by in ("rows", "groups") and n_units < FEWEST_UNITS:
         yield (
             f"A bootstrap of {n_units} {losses.by} says little: neither the correction nor the "

@@ -68,7 +68,7 @@ class Nested(HasInterval):
         The ends and the level of the interval.
     wins : dict of int to int
         For each trial number, how many folds chose the trial, the most frequent one first. Empty
-        with ``resample=True``, since each fold then has its own trials.
+        with ``resample=True``, because each fold then has its own trials.
     params : list of dict
         For each fold, the parameter values that were chosen.
     best_value : float
@@ -121,8 +121,8 @@ def nested_score(
     assert contest.run is not None
     if contest.run.request.settings.n_estimators is not None:
         raise ValueError(
-            "n_estimators must be None for nested, since 'best' chooses by all folds, also by "
-            "that which is left out; a search over the number of trees would be right."
+            "n_estimators must be None for nested, because 'best' chooses by all folds, also by "
+            "that which is left out; use a search over the number of trees instead."
         )
     _check_folds(contest.run)
     if objective_on is None:

@@ -298,7 +298,7 @@ class TreeCVObjective:
         >>> X, y = load_diabetes(return_X_y=True)
         >>> objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]})
         >>> print(objective.explain().partition(". ")[0])
-        Ridge is evaluated by method='exact', since its models follow from sums over rows
+        Ridge is evaluated by method='exact', because its models follow from sums over rows
         """
         return explain(self.evaluator.cross_validation, *self.evaluator.space.candidate(params))
 
@@ -589,9 +589,9 @@ class TreeCVObjective:
     def nested(self, study: optuna.Study, resample: bool = False, level: float = 0.95) -> Nested:
         """Return the score of choosing among the trials of a study, by nested cross-validation.
 
-        ``study.best_value`` looks better than it is, since it is the best of many. Here each fold
-        is left out in turn. Models that have not seen this fold are scored on the other folds, and
-        the trial with the best mean is then scored on the fold that was left out.
+        ``study.best_value`` looks better than it is, because it is the best of many. Here each
+        fold is left out in turn. Models that have not seen this fold are scored on the other
+        folds, and the trial with the best mean is then scored on the fold that was left out.
 
         Parameters
         ----------

@@ -163,7 +163,7 @@ class RacingPruner(optuna.pruners.BasePruner):
 
     Chances depend only on the study's stored reports, the trial's number and ``seed``, so that all
     workers of a study decide alike. No chances are estimated for trials of a grid that are trained
-    side by side, since nothing could be saved.
+    side by side, because nothing could be saved.
 
     The best trial is the best completed one when a trial begins. It is never pruned against
     itself: all differences are 0. Its losses are held in memory, or computed again in one pass.

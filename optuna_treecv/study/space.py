@@ -213,7 +213,7 @@ def _range_of(plain: Sequence[ParamValue]) -> BaseDistribution | None:
 def _plain(value: ParamValue) -> ParamValue:
     """Return the number, string, bool or None of Python that a value is, or else ``_OBJECT``.
 
-    NaN is an object here, since it does not equal itself.
+    NaN is an object here, because it does not equal itself.
     """
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         value = value.item()
@@ -592,7 +592,7 @@ def check_given(
 def _with_values(estimator: Estimator, values: Params) -> Estimator:
     """Return a copy of an estimator with copies of values, of which some may be estimators.
 
-    Steps of a Pipeline that no value reaches are not copied, since naming, comparing and copying
+    Steps of a Pipeline that no value reaches are not copied, because naming, comparing and copying
     them takes longer than many trials do; so they must not be fitted or changed.
     """
     values = {name: clone(value, safe=False) for name, value in values.items()}

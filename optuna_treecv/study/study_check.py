@@ -80,7 +80,7 @@ class StudyCheck:
             )
         if directions != wanted:
             raise ValueError(
-                f"the study's direction must be {wanted[0]!r}, since scoring is to be "
+                f"the study's direction must be {wanted[0]!r}, because scoring is to be "
                 f"{wanted[0]}d, got {', '.join(directions)}: "
                 "optuna.create_study(direction=objective.direction)."
             )
@@ -113,7 +113,7 @@ class StudyCheck:
             if is_first:
                 kinds = _by_kind(study)
                 kinds[run.plan.capabilities.is_incremental].append(trial.number)
-                why = f", since {run.reason}" if run.reason else ""
+                why = f", because {run.reason}" if run.reason else ""
                 warn_caller(
                     f"the study {study.study_name!r} mixes models of fit with those of passes of "
                     f"partial_fit, whose values compare badly: {_in_words(kinds)}. "
@@ -161,8 +161,8 @@ class StudyCheck:
         if name != own_name and (why := self.cross_validation.why_nameless(run.request.scoring)):
             yield (
                 f"the study {study.study_name!r} has values of another objective, and whether "
-                f"these can be compared with those of this one is not known, since {why}; use one "
-                "study per objective."
+                f"these can be compared with those of this one is not known, because {why}; use "
+                "one study per objective."
             )
         elif name != own_name:
             yield (

@@ -1,4 +1,4 @@
-"""Five mistakes, and the sentences that say what would be right."""
+"""Five mistakes, and the messages that say what to use instead."""
 
 import numpy as np
 from optuna.distributions import FloatDistribution

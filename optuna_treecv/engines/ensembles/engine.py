@@ -69,8 +69,8 @@ def plan_growth(name: str, request: Request) -> Plan | Declined:
         why_not = _why_not(request, kind, last)
     if kind is None or why_not:
         advice = (
-            f"method={name!r} must have an ensemble that grows tree by tree, alone or at "
-            f"the end of a Pipeline, but {why_not}; method='auto' would be right."
+            f"method={name!r} must have an ensemble that grows tree by tree, alone or at the end "
+            f"of a Pipeline, but {why_not}; use method='auto' instead."
         )
         free = () if kind else request.estimator.get_params(deep=True)
         return Declined(why_not, advice, free, 2 if is_mine else 0)
@@ -102,9 +102,9 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     is_best = settings.n_estimators is not None
     if not is_best and (patience := kind.patience(last)):
         raise ValueError(
-            f"n_estimators must be 'best' for {name_of(last)} that stops after {patience} "
-            "trees without a better score, since it is the mean score of the folds that "
-            "decides then, and fit would need further rows; got None."
+            f"n_estimators must be 'best' for {name_of(last)} that stops after {patience} trees "
+            "without a better score, because it is the mean score of the folds that decides then, "
+            "and fit would need further rows; got None."
         )
     searched, scoring = request.cross_validation.search.ends, settings.scored_by
     # At some depths, trees of this depth would differ from cut ones by more than chance.
@@ -116,15 +116,15 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     for name in ("max_leaf_nodes", "ccp_alpha") if settings.truncate else ():
         if getattr(last, name) or prefix + name in searched:
             raise ValueError(
-                f"truncate must be False where {name} is given or searched, since it gives "
+                f"truncate must be False where {name} is given or searched, because it gives "
                 "trees of less depth that cuts of deeper ones are not; got True."
             )
     pools = scoring is not None and isinstance(scoring.first, Pooled)
     if is_best and (n_repeats > 1 or pools):
         given = "a pooled score" if pools else f"{n_repeats} repeats"
         raise ValueError(
-            "n_estimators='best' needs one repeat and a score of each fold, since it takes "
-            f"the best mean over the folds, got {given}."
+            "n_estimators='best' needs one repeat and a score of each fold, because it takes the "
+            f"best mean over the folds, got {given}."
         )
 
 

@@ -82,7 +82,7 @@ class XGBoostGrowth(Growth):
             if not np.array_equal(taken.classes, np.arange(n_classes)):
                 raise ValueError(
                     f"y must hold the classes 0 to {n_classes - 1} for XGBClassifier, got others; "
-                    "LabelEncoder().fit_transform(y) would be right."
+                    "use LabelEncoder().fit_transform(y) instead."
                 )
         options = {
             "missing": estimator.missing,

@@ -58,14 +58,14 @@ def plan_fits(request: Request) -> Plan | Declined:
         why_not = f"{name_of(estimator)} has none"
         if isinstance(cut, Splits) and is_incremental(estimator):
             advice = (
-                "cv must be a splitter that trains each model on all rows that it does not "
-                "test, or on growing first parts of the rows, since the tree does, but "
-                f"{cut.why_no_tree}; method='standard' would be right."
+                "cv must be a splitter that trains each model on all rows that it does not test, "
+                "or on growing first parts of the rows, because the tree does, but "
+                f"{cut.why_no_tree}; use method='standard' instead."
             )
         else:
             advice = (
-                f"estimator must have fit for method='fit', and {why_not}; "
-                "method='treecv' or method='standard' would be right."
+                f"estimator must have fit for method='fit', and {why_not}; use method='treecv' or "
+                "method='standard' instead."
             )
         return Declined(why_not, advice, relevance=2)
     if isinstance(estimator, CompiledEstimator):

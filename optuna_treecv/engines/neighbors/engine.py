@@ -94,8 +94,8 @@ def plan_neighbors(request: Request) -> Plan | Declined:
     why_not = parts if isinstance(parts, str) else _why_not(request, parts)
     if isinstance(parts, str) or why_not:
         advice = (
-            "method='neighbors' must have a KNeighborsClassifier or a KNeighborsRegressor, "
-            f"alone or at the end of a Pipeline, but {why_not}; method='auto' would be right."
+            "method='neighbors' must have a KNeighborsClassifier or a KNeighborsRegressor, alone "
+            f"or at the end of a Pipeline, but {why_not}; use method='auto' instead."
         )
         free = estimator.get_params() if isinstance(parts, str) else parts.parameters
         return Declined(why_not, advice, free, 0 if isinstance(parts, str) else 2)

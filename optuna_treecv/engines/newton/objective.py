@@ -231,7 +231,7 @@ class Objective:
     def sample(self) -> Objective:
         """The objective on a part of the rows, from whose minimum Newton's method begins.
 
-        Rows far from the mean, such as those of rare categories, are all part of it, since their
+        Rows far from the mean, such as those of rare categories, are all part of it, because their
         coefficients need most steps. It is the objective itself if rows are few, sparse or remote.
         """
         rows, n_rows, d = self.rows, len(self.targets), self.rows.n_features

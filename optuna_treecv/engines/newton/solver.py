@@ -52,7 +52,7 @@ _ROUGHLY = 20
 _NEAR_POINTS, _FAR_POINTS = 1, 8
 
 # After so many passes, a model that is not near enough gets a new metric, and so many at most.
-# That of all rows gets one after fewer. Models of several outputs get fewer, since their metrics
+# That of all rows gets one after fewer. Models of several outputs get fewer, because their metrics
 # take longer; folds that are separable get there.
 _PASSES, _FEW_PASSES = 20, 8
 _MOST_METRICS, _MOST_METRICS_OF_SEVERAL = 60, 12
@@ -61,7 +61,7 @@ _LEAST_STEP = 1e-2
 _MEMORY = 8
 
 # With more coefficients, the model of the next penalty is found in the metric of the last one,
-# since a Hessian takes longer than many passes.
+# because a Hessian takes longer than many passes.
 _MOST_WITH_OWN_METRICS = 128
 
 # How steeply F may rise at the end of a step, as a part of how it fell at its beginning.
@@ -128,7 +128,7 @@ def solve(
     penalties : LanePenalties
         Those of each point, and there of each training set, that of all rows last.
     constants : ndarray of shape (n_sets, n_features)
-        The number of a column whose coefficient is 0, since it is the only one in the training
+        The number of a column whose coefficient is 0, because it is the only one in the training
         rows; NaN for all other columns.
     keep : callable
         Keeps the models of all rows at single points, for further ones that are near.

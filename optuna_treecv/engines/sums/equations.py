@@ -458,7 +458,7 @@ class RidgeRows(Source):
         if self.n_groups > 1:
             raise ValueError(
                 "X must have columns that can be told apart in floating point for "
-                "class_weight='balanced' with method='exact'; method='fit' would be right."
+                "class_weight='balanced' with method='exact'; use method='fit' instead."
             )
         if np.any(alphas[failed] == 0):
             raise singular_error("a training set")
@@ -483,7 +483,7 @@ def nearly_dependent_error() -> ValueError:
     """Return the error of models that float64 does not decide."""
     return ValueError(
         "X must have columns that can be told apart in floating point in each training set for "
-        "method='exact'; method='fit' would be right."
+        "method='exact'; use method='fit' instead."
     )
 
 
@@ -491,5 +491,5 @@ def singular_error(whose: str) -> ValueError:
     """Return the error of an alpha of 0 where columns depend on each other."""
     return ValueError(
         f"alpha must be above 0 where columns of X depend on each other within {whose}, got "
-        "alpha=0; a small alpha such as 1e-6 would be right."
+        "alpha=0; use a small alpha such as 1e-6 instead."
     )

@@ -271,8 +271,8 @@ class DiscriminantFolds(MomentFamily):
             label, least = self._classes.tolist()[few[0]], self.least_of_class
             raise ValueError(
                 f"y must have at least {least} {'row' if least == 1 else 'rows'} of each class in "
-                f"each training set, got {int(moments.counts[few[0]])} of class {label!r}; "
-                "fewer folds, or stratified ones, would be right."
+                f"each training set, got {int(moments.counts[few[0]])} of class {label!r}; use "
+                "fewer folds, or stratified ones, instead."
             )
         counts, means, centre, scale, *factors = parts
         centre[:], scale[:] = 0, 1
@@ -390,8 +390,8 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         if self._solver == "eigen" and np.any(is_null):
             raise ValueError(
                 "shrinkage must be above 0 with solver='eigen' where columns of X depend on each "
-                f"other within a training set, got {shrinkage:g}; solver='svd' or a shrinkage "
-                "such as 1e-6 would be right."
+                f"other within a training set, got {shrinkage:g}; use solver='svd' or a shrinkage "
+                "such as 1e-6 instead."
             )
         with np.errstate(divide="ignore"):
             return np.where(is_null, 0, 1 / shrunk)
@@ -521,16 +521,16 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
         if np.any(lacks_rank):
             better = "a larger reg_param" if self._is_svd else "solver='svd' with a reg_param"
             raise ValueError(
-                "The covariance of a class must have full rank, got eigenvalues up to tol="
-                f"{self._tol:g} in class {self._classes.tolist()[code]!r} with reg_param="
-                f"{self._shares[lacks_rank][0]:g}; {better} such as 0.1 would be right."
+                "The covariance of a class must have full rank, got eigenvalues up to "
+                f"tol={self._tol:g} in class {self._classes.tolist()[code]!r} with "
+                f"reg_param={self._shares[lacks_rank][0]:g}; use {better} such as 0.1 instead."
             )
         if np.any(np.outer(1 - self._shares, noise) > _MOST_NOISE * regularised):
             raise ValueError(
                 "The rows of a class must not be so far apart that sums over them lose the "
                 "directions in which they vary little, got class "
-                f"{self._classes.tolist()[code]!r}; columns without outliers, or method='fit', "
-                "would be right."
+                f"{self._classes.tolist()[code]!r}; use columns without outliers, or "
+                "method='fit', instead."
             )
         return regularised
 

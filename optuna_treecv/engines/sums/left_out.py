@@ -69,7 +69,7 @@ _MOST_TERMS = 60
 # The bytes of inverse matrices, which save a product with the eigenvectors.
 _MOST_BYTES = 2**26
 
-# Where so many rows go on, all do, since choosing them would take longer.
+# Where so many rows go on, all do, because choosing them would take longer.
 _MOST_OF = 0.7
 
 

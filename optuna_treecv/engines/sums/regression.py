@@ -44,7 +44,7 @@ _SOLVERS = ("auto", "cholesky", "svd", "lsqr", "sparse_cg", "sag", "saga")
 # for several ones.
 _MOST_SPARSE = 150, 500
 
-# Below this share of a fold's squares, its sum of squared errors is computed from outputs, since
+# Below this share of a fold's squares, its sum of squared errors is computed from outputs, because
 # from moments it would be a small difference of large sums.
 _LEAST_SHARE = 1e-4
 

@@ -159,14 +159,16 @@ def check_incremental_estimator(request: Request) -> None:
     if why := request.metadata.why_not_further(estimator):
         argument = "params" if request.metadata.others else "sample_weight"
         right = "; method='fit' would use it" if hasattr(estimator, "fit") else ""
-        raise ValueError(f"{argument} must be None for {name_of(estimator)}, since {why}{right}.")
+        raise ValueError(
+            f"{argument} must be None for {name_of(estimator)}, because {why}{right}."
+        )
     parts = split(estimator)
     # Where all steps stand in a row, the error below says which one cannot be trained.
     if not searched and (not isinstance(parts, str) or has_branches(estimator)):
         front = front_of(request)
         if isinstance(front, str) and front and not is_incremental(estimator):
             raise ValueError(
-                f"method must be 'fit' or 'auto' for this {name_of(estimator)}, since {front}, "
+                f"method must be 'fit' or 'auto' for this {name_of(estimator)}, because {front}, "
                 f"got {request.settings.method!r}."
             )
     if isinstance(parts, str):
@@ -232,7 +234,7 @@ def n_epochs_of(request: Request, method: str) -> int:
         )
     if request.settings.is_early:
         raise ValueError(
-            "report must be 'folds', 'mean' or None with several epochs, since rows that are "
+            "report must be 'folds', 'mean' or None with several epochs, because rows that are "
             f"replayed have been seen before, got report={report!r} with n_epochs={n_epochs}."
         )
     return n_epochs

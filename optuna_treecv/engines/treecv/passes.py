@@ -171,7 +171,7 @@ class ProgressivePlan(WalkedPlan):
         )
 
     def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
-        """Return none, since all scores follow from outputs."""
+        """Return none, because all scores follow from outputs."""
         return []
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:

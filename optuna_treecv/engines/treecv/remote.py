@@ -117,7 +117,7 @@ class Scored(NamedTuple):
     needs_outputs: bool
 
 
-# What is called where the blocks are. States are copied, since a call may be made twice.
+# What is called where the blocks are. States are copied, because a call may be made twice.
 
 
 def train(
@@ -162,7 +162,7 @@ def test(
     block : Block
     models : Models
     state : state or None
-        That of the node; None: no row was seen, since all of them lie in this block.
+        That of the node; None: no row was seen, because all of them lie in this block.
     begins : ndarray of shape (n_folds + 1,)
         The first row of each of its folds, and where the last one ends.
     scored : Scored
@@ -248,9 +248,8 @@ class RemoteTree:
         if scored.at_leaf and not np.isin(blocks.bounds[1:-1], repeat.cut.begins()).all():
             name = scored.metrics[scored.at_leaf[0]].name
             raise ValueError(
-                f"scoring must follow from predictions where a fold lies in several places, but "
-                f"{name!r} is called with estimators; more folds, or fewer workers, would be "
-                "right."
+                "scoring must follow from predictions where a fold lies in several places, but "
+                f"{name!r} is called with estimators; use more folds, or fewer workers, instead."
             )
         self.blocks, self.n_updates, self.fitted = blocks, 0, None
         self.tested: dict[int, tuple[Node, list[FoldScores] | None, np.ndarray | None]] = {}
@@ -373,7 +372,7 @@ class RemoteTreePlan(TrainedPlan):
         super().__init__(request, shared_parameters=lane_parameters(request.estimator))
         if self.n_epochs > 1:
             raise ValueError(
-                "n_epochs must be 1 where the rows lie on a cluster, since replays read them in "
+                "n_epochs must be 1 where the rows lie on a cluster, because replays read them in "
                 f"any order, got {self.n_epochs}."
             )
 

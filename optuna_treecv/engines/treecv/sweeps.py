@@ -55,7 +55,7 @@ class Waiting:
 def piece_bounds(plan: Partition, n_block: int) -> list[int]:
     """Return where pieces of about a block begin, and where the last one ends.
 
-    A node that holds out up to half more than a block is one piece, since each level that is cut
+    A node that holds out up to half more than a block is one piece, because each level that is cut
     costs half a reading. Those that hold out more consist of whole pieces.
     """
     bounds = [*range(0, plan.begin(0), n_block)]

@@ -465,12 +465,12 @@ def _why(request: Request) -> str:
     """Return why "auto" trains an estimator incrementally."""
     front = front_of(request)
     if isinstance(front, str):
-        slowly = f"; its steps run in Python, since {front}" if front else ""
+        slowly = f"; its steps run in Python, because {front}" if front else ""
         return f"{name_of(request.estimator)} has partial_fit{slowly}"
     last = name_of(last_step(request.estimator))
     if front.steps.is_compiled:
         return f"its steps run with the compiled {last}"
-    slowly = f", since {front.why_python}" if front.why_python else ""
+    slowly = f", because {front.why_python}" if front.why_python else ""
     return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
 
 
@@ -485,8 +485,8 @@ def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
     if number is not None:
         raise ValueError(
             "class_weight must give some training row of each fold a weight above 0, but is 0 for "
-            f"the classes of all those of fold {number}; stratified folds, for example, would be "
-            "right."
+            f"the classes of all those of fold {number}; use stratified folds, for example, "
+            "instead."
         )
 
 
@@ -500,8 +500,8 @@ def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> 
     if leaves.outputs is None or not follows or at_leaf or not request.has_row_scores:
         raise ValueError(
             f"row_losses must be False for scoring={request.scoring.name!r} of "
-            f"{name_of(request.estimator)}, which scores each fold as a whole; a loss, such "
-            "as 'error' or 'squared_error', would be right."
+            f"{name_of(request.estimator)}, which scores each fold as a whole; use a loss, such "
+            "as 'error' or 'squared_error', instead."
         )
 
 
@@ -522,9 +522,9 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
     estimator = request.estimator
     fit = "method='fit' or " if hasattr(estimator, "fit") else ""
     advice = (
-        "cv must be a splitter that trains each model on all rows that it does not test, or "
-        f"on growing first parts of the rows, since the tree does, but {why_not}; "
-        f"{fit}method='standard' would be right."
+        "cv must be a splitter that trains each model on all rows that it does not test, or on "
+        f"growing first parts of the rows, because the tree does, but {why_not}; use "
+        f"{fit}method='standard' instead."
     )
     if is_grown(estimator):
         advice = (

@@ -59,8 +59,8 @@ def plan_trees(request: Request, are_together: bool = True) -> Plan | Declined:
         is_tree = isinstance(estimator, HistTree)
         advice = (
             f"method={request.settings.method!r} must have a HistTreeClassifier or a "
-            "HistTreeRegressor, and folds of several rows each that are a partition of the "
-            f"rows, but {why_not}; method='fit' would be right."
+            "HistTreeRegressor, and folds of several rows each that are a partition of the rows, "
+            f"but {why_not}; use method='fit' instead."
         )
         relevance = 2 if isinstance(last_step(estimator), HistTree) else 0
         return Declined(why_not, advice, () if is_tree else estimator.get_params(), relevance)
@@ -80,8 +80,7 @@ def _why_not(request: Request) -> str:
         if request.settings.method == "auto":
             raise ValueError(
                 f"cv must have folds of several rows for {name_of(estimator)}, got leave-one-out, "
-                "for which each node is searched once per row; cv=10 or method='fit' would be "
-                "right."
+                "for which each node is searched once per row; use cv=10 or method='fit' instead."
             )
         return "each node would be searched once per row that is left out"
     return request.metadata.why_not_by_sums(estimator) or why_not_scored(request)
@@ -244,7 +243,7 @@ class ForestPlan(Plan):
                 fold = repeat.cut.number(int(np.argmin(n_trained)))
                 warn_caller(
                     f"The training rows of fold {fold} have no row of class {label!r}, so its "
-                    "tree never predicts it; stratified folds would be right."
+                    "tree never predicts it; use stratified folds instead."
                 )
                 break
         deciding = None if data.weights is None else np.flatnonzero(data.weights > 0)

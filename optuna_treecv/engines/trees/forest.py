@@ -27,9 +27,9 @@ _LARGEST_TARGET = 1e150
 
 # Targets and weights are summed as integers, so that sums do not depend on the order of rows: a
 # number x becomes round(x 2^e). The exponent e depends on the training rows of a tree alone. Trees
-# whose exponents differ, since one of them leaves out the largest target, are grown apart.
-# The digits of sums of weights of classes, which are multiplied as float64, and those that the
-# mean weight has at least where sums of products have to fit into 64 bits.
+# whose exponents differ, because one of them leaves out the largest target, are grown apart. The
+# digits of sums of weights of classes, which are multiplied as float64, and those that the mean
+# weight has at least where sums of products have to fit into 64 bits.
 _DIGITS_OF_CLASSES = 50
 _DIGITS_OF_WEIGHT = 16
 _DIGITS = 62
@@ -466,8 +466,7 @@ def exponents_of(rows: BinnedRows) -> list[_Exponents]:
         if spread > 0 and 2.0 ** -exponents[0][1] > 1e-3 * spread:
             warnings.warn(
                 "y has outliers so large that the other targets lose their digits when they are "
-                "rounded to one fixed point; without these rows, or with a logarithm, would be "
-                "right.",
+                "rounded to one fixed point; remove these rows, or use a logarithm of y, instead.",
                 stacklevel=3,
             )
     return exponents

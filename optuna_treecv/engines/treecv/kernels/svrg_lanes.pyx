@@ -28,7 +28,7 @@ cdef inlined train_row(
     const Learner *learner,
     Py_ssize_t row,
     Py_ssize_t next_row,        # the row after it
-    bint has_dots,              # not used, since the phase may change z before this row
+    bint has_dots,              # not used, because the phase may change z before this row
     floating *dots,             # OUT, (n_lanes,), room
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, where it lies in the state, (width, n_lanes)

@@ -173,7 +173,8 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         n_epochs = int(self.n_epochs) if is_fit and self.has_epochs else 1
         order = np.arange(n_rows, dtype=np.uint32)
         n_classes = len(self.classes_) if hasattr(self, "classes_") else None
-        # A copy, since training may fail on the way, and the state may be a read-only memory map.
+        # A copy, because training may fail on the way, and the state may be a read-only memory
+        # map.
         state = None if self._state is None else copy_of(self._state)
         for n_before in range(0, n_epochs * n_rows, n_rows):
             if self.shuffle:
@@ -188,7 +189,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
                 kernel.update(state, 0, len(part))
         assert state is not None  # there is at least one row
         self._state = state
-        # The kernel over the last rows will do, since a state does not refer to rows.
+        # The kernel over the last rows will do, because a state does not refer to rows.
         model = read_model(kernel, state)
         self._take_model(kernel, model, X.dtype, X.shape[1])
         self.t_ += n_epochs * n_rows
@@ -474,7 +475,7 @@ class CompiledLearner(KernelTrainer):
         if isinstance(X, SparseRows):
             # Each number has that of its column beside it, in 4 bytes.
             n_bytes = len(X.values) * (X.dtype.itemsize + 4) / len(X)
-        # 1, since rows without numbers must not take 0 bytes.
+        # 1, because rows without numbers must not take 0 bytes.
         self.row_bytes: float = 1 + n_bytes * self.n_outputs
         # Whether the estimator predicts nothing that does not follow from outputs.
         self.can_answer = hasattr(self.kind, "_outputs")

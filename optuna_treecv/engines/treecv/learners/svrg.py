@@ -204,9 +204,9 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         :math:`\eta_s = \eta / 2^s`, :math:`m_s = 4^s m` (remark 8).
     settings : {"given", "theory"}, default="given"
         "theory" replaces ``step_size``, ``initial_batch_size``, ``batch_growth``, ``inner_steps``
-        and ``schedule`` by the constants of the paper's corollary 5 with b = 3 and p = 2. The
-        rows seldom suffice for one such stage; if they do not, there is a warning. "theory" needs
-        ``alpha`` > 0, since it takes L / alpha as the condition number, with L computed from all
+        and ``schedule`` by the constants of the paper's corollary 5 with b = 3 and p = 2. The rows
+        seldom suffice for one such stage; if they do not, there is a warning. "theory" needs
+        ``alpha`` > 0, because it takes L / alpha as the condition number, with L computed from all
         rows of X.
     fit_intercept : bool, default=True
         Append a feature of value 1, which is regularised like any other.
@@ -344,9 +344,9 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
         :math:`\eta_s = \eta / 2^s`, :math:`m_s = 4^s m` (remark 8).
     settings : {"given", "theory"}, default="given"
         "theory" replaces ``step_size``, ``initial_batch_size``, ``batch_growth``, ``inner_steps``
-        and ``schedule`` by the constants of the paper's corollary 4 (5 for Huber's loss) with
-        b = 3 and p = 2. The rows seldom suffice for one such stage; if they do not, there is a
-        warning. "theory" needs ``alpha`` > 0, since it takes L / alpha as the condition number,
+        and ``schedule`` by the constants of the paper's corollary 4 (5 for Huber's loss) with b =
+        3 and p = 2. The rows seldom suffice for one such stage; if they do not, there is a
+        warning. "theory" needs ``alpha`` > 0, because it takes L / alpha as the condition number,
         with L computed from all rows of X.
     fit_intercept : bool, default=True
         Append a feature of value 1, which is regularised like any other.

@@ -367,7 +367,7 @@ cdef void grow_branch(Forest *forest, Branch *branch, Count of_type) noexcept no
         make_tables(forest, node, branch, small, large, of_type)
         make_single(forest, left)
         make_single(forest, right)
-        # The smaller one is grown first, since it comes on top of the stack.
+        # The smaller one is grown first, because it comes on top of the stack.
         if large.n_trees > 0 and not forest.failed:
             open_node(forest, large, of_type)
             large = NULL

@@ -1,0 +1,131 @@
+"""The words of the package: the form of its messages, and phrases that it does not use."""
+
+import ast
+from collections.abc import Iterator
+import io
+from pathlib import Path
+import re
+import tokenize
+
+import pytest
+
+import optuna_treecv
+
+PACKAGE = Path(optuna_treecv.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+KERNELS = sorted(path for end in ("pyx", "pxd", "pxi") for path in PACKAGE.rglob(f"*.{end}"))
+
+#: Phrases that are no idiom of the field, or no idiom.
+FORBIDDEN = [
+    "would be right",
+    "may be right",
+    ", a clause",
+    "says of",
+    "say of",
+    "lie elsewhere",
+    "lies elsewhere",
+    "is told",
+    "are told",
+    "so many",
+    "of its own",
+    "of their own",
+    "by itself",
+    "plain fit",
+    "trained further",
+    "take note of",
+    "nobody",
+    "Return what",
+]
+
+#: Names of variables that name no content.
+EMPTY_NAMES = {"one", "some", "each", "its", "said", "asked", "found", "every", "own", "rest"}
+WITHOUT_EMPTY_NAMES = ("core", "engines", "study")
+
+WARN = {"warn", "warn_caller", "_warn_once"}
+
+
+def text_of(node: ast.expr) -> str:
+    """Return the text of a literal, with the source of expressions in braces; "" of others."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(text_of, node.values))
+    if isinstance(node, ast.FormattedValue):
+        return f"{{{ast.unparse(node.value)}}}"
+    return text_of(node.left) + text_of(node.right) if isinstance(node, ast.BinOp) else ""
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines and the texts of all errors and warnings of a module."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        call = node.exc if isinstance(node, ast.Raise) else node
+        if not isinstance(call, ast.Call):
+            continue
+        name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+        if isinstance(node, ast.Raise) or name in WARN:
+            for text in filter(None, map(text_of, call.args)):
+                yield node.lineno, text
+
+
+def prose(path: Path) -> str:
+    """Return the strings, docstrings and comments of a file, with single spaces."""
+    source = path.read_text()
+    if path.suffix != ".py":
+        lines = [line.strip().removeprefix("#") for line in source.splitlines()]
+        return re.sub(r"\s+", " ", " ".join(lines))
+    kept = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            kept.append(token.string.lstrip("#: "))
+        elif token.type == tokenize.STRING:
+            kept.append(token.string.lstrip("rbfRBF").strip("\"'"))
+    return re.sub(r"\s+", " ", " ".join(kept))
+
+
+@pytest.mark.parametrize("path", MODULES + KERNELS, ids=lambda path: str(path.name))
+def test_phrases_that_are_no_idiom_do_not_occur(path):
+    text = prose(path)
+    assert [phrase for phrase in FORBIDDEN if re.search(rf"\b{re.escape(phrase)}\b", text)] == []
+
+
+def test_messages_have_one_form():
+    wrong = []
+    for path in MODULES:
+        for line, text in messages(path):
+            if " " not in text or not re.match(r"\w+ (must|needs?)\b", text):
+                continue  # a topic, or a warning, or a sentence about something else
+            ends = text.endswith((".", "}", " "))
+            advice = re.search(r"; (?!use |pass |create |set |give )[^;]*instead", text)
+            if not ends or advice:
+                wrong.append(f"{path.name}:{line}: {text}")
+    assert wrong == []
+
+
+def stored_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the lines and the names of variables and arguments, but those of comprehensions."""
+    short = {
+        id(name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.comprehension)
+        for name in ast.walk(node.target)
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Store)
+            and id(node) not in short
+        ):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+@pytest.mark.parametrize("folder", WITHOUT_EMPTY_NAMES)
+def test_variables_name_their_content(folder):
+    wrong = [
+        f"{path.name}:{line}: {name}"
+        for path in sorted((PACKAGE / folder).rglob("*.py"))
+        for line, name in stored_names(ast.parse(path.read_text()))
+        if name in EMPTY_NAMES
+    ]
+    assert wrong == []
