@@ -25,7 +25,7 @@ class NearestMean(ClassifierMixin, BaseEstimator):
         self.shrinkage = shrinkage
 
     def partial_fit(self, X, y, classes=None):
-        """Train on rows. A deep copy copies the model, since attributes hold all of it."""
+        """Train on rows. A deep copy copies the model, because attributes hold all of it."""
         if classes is not None:  # the first call names all classes
             self.classes_ = np.asarray(classes)
             self.sums_ = np.zeros((len(self.classes_), X.shape[1]))
