@@ -11,6 +11,7 @@ covered: ``helpers.f`` is known as ``f`` of the module ``helpers``.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import Distribution
@@ -111,10 +112,8 @@ def _content_of(code: CodeType, encode: Callable[[Any], bytes]) -> Iterator[byte
 def _used_by(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of a function's closure and globals, except Python's own."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
+        with suppress(ValueError):  # it has no value yet
             yield name, cell.cell_contents
-        except ValueError:  # it has no value yet
-            pass
     for name in sorted(_names_in(function.__code__) & function.__globals__.keys()):
         yield name, function.__globals__[name]
 

@@ -190,8 +190,7 @@ class KeptScores(NamedTuple):
         if self.cache is not None and self.settings:
             memory = numbers.view(np.uint8)
             memory.flags.writeable = False
-            cache = lasting_if_slow(self.cache, seconds)
-            cache.keep(self.key(len(memory), fold), memory, seconds)
+            lasting_if_slow(self.cache, seconds).keep(self.key(len(memory), fold), memory, seconds)
 
     def close(self) -> None:
         """Write to the store what is not written yet."""
@@ -211,9 +210,9 @@ def _keys_of(
     A store only gets what later processes know by the same name: estimators of installed packages,
     on data whose name lasts. The keys are None where an estimator has none.
     """
-    if last and isinstance(cache, StoredModelCache):
-        if (lasting := _each(estimators, lasting_key)) is not None:
-            return cache, lasting
+    in_store = last and isinstance(cache, StoredModelCache)
+    if in_store and (lasting := _each(estimators, lasting_key)) is not None:
+        return cache, lasting
     # Functions have lasting keys only.
     return None if cache is None else cache.memory, _each(estimators, encode, lasting_key)
 

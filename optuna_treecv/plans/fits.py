@@ -68,8 +68,7 @@ def fold_task_of(
     beginnings = None
     shares_steps |= bool(metrics)
     if shares_steps and isinstance(estimator, Pipeline) and cache is not None:
-        room = cache.max_bytes // request.settings.n_threads
-        beginnings = Beginnings(cache.memory, room)
+        beginnings = Beginnings(cache.memory, cache.max_bytes // request.settings.n_threads)
     return FoldTask(
         estimator,
         request.data.X_given,

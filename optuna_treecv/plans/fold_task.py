@@ -254,9 +254,8 @@ class FoldTask:
 
     def _score(self, metric: Scorer, fitted: Any, X: Any, y: Any, weights: Array | None) -> float:
         """Return a scorer's score."""
-        params = {}
-        if weights is not None and metric.takes_weights:
-            params = {"sample_weight": weights}
+        takes_weights = weights is not None and metric.takes_weights
+        params = {"sample_weight": weights} if takes_weights else {}
         with _explaining(fitted):
             return score_of(metric, fitted, X, y, self.classes, params)
 

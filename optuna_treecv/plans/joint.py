@@ -216,7 +216,13 @@ class JointPlan(Plan):
     def tested(
         self, family: Family, repeat: Repeat, rows: PreparedRows, chunks: Chunks, sums: KeptSums
     ) -> Iterator[tuple[int, TestedFolds]]:
-        """Yield the numbers of candidates with tested folds, the last folds of a repeat last."""
+        """Yield the numbers of candidates with tested folds, the last folds of a repeat last.
+
+        Those of remote rows come as scores unless predictions are needed.
+        """
+        if self.request.data.is_remote and not self.request.needs_predictions:
+            yield from scores_of_blocks(self.request, family, rows, chunks, sums)
+            return
         for some, outputs in self.predictions(family, chunks, sums):
             first, last = some.start, some.stop
             begin, end = chunks.bounds[[first, last]]
@@ -231,8 +237,14 @@ class JointPlan(Plan):
     def predictions(
         self, family: Family, chunks: Chunks, sums: KeptSums
     ) -> Iterable[TestedChunks]:
-        """Yield the outputs of each candidate's models for the test rows of consecutive chunks."""
-        return family.test(chunks, sums, _ROWS)
+        """Yield the outputs of each candidate's models for the test rows of consecutive chunks.
+
+        Those of remote rows come back from the blocks.
+        """
+        if not self.request.data.is_remote:
+            return family.test(chunks, sums, _ROWS)
+        tested = _tested_there(family, chunks, sums, None)
+        return ((slice(*folds), said) for folds, _, said in tested if said is not None)
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
         """Return what is made once for all candidates."""
@@ -357,22 +369,6 @@ class SumsPlan(JointPlan):
         lasts = [last_step(one) for one in candidates]
         return self.parts.family(lasts, rows, self.parts.scaler, n_threads)
 
-    def tested(
-        self, family: Family, repeat: Repeat, rows: PreparedRows, chunks: Chunks, sums: KeptSums
-    ) -> Iterator[tuple[int, TestedFolds]]:
-        """Yield tested folds; those of remote rows as scores unless predictions are needed."""
-        if self.request.data.is_remote and not self.request.needs_predictions:
-            return scores_of_blocks(self.request, family, rows, chunks, sums)
-        return super().tested(family, repeat, rows, chunks, sums)
-
-    def predictions(
-        self, family: Family, chunks: Chunks, sums: KeptSums
-    ) -> Iterable[TestedChunks]:
-        """Yield the outputs for the test rows; those of remote rows come back from the blocks."""
-        if self.request.data.is_remote:
-            return predictions_of_blocks(family, chunks, sums)
-        return super().predictions(family, chunks, sums)
-
 
 def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
     """Return a plan of a kind, or why there is none."""
@@ -423,9 +419,8 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
         is_searched=any(name in cross_validation.search.ends for name in parameters),
     )
     # A step is not the reason if there is one without it. All rows pass those of a table.
-    if isinstance(parts, str) or parts.kinds:
-        if why := family.why_not(last, facts):
-            return why
+    if (isinstance(parts, str) or parts.kinds) and (why := family.why_not(last, facts)):
+        return why
     if isinstance(parts, str):
         return parts
     try:
@@ -569,13 +564,6 @@ def scores_of_blocks(
             begins = None if len(of_rows) == 1 else np.zeros(1, np.int64)
             tested = TestedRows.of(rows, rows_of, of_rows, family.response, begins)
             yield number, TestedFolds(number, folds, 0, tested)
-
-
-def predictions_of_blocks(family: Any, chunks: Chunks, sums: Keep) -> Iterator[TestedChunks]:
-    """Yield the outputs for all test rows, which come back from the blocks."""
-    for folds, _, outputs in _tested_there(family, chunks, sums, None):
-        assert outputs is not None
-        yield slice(*folds), outputs
 
 
 def _tested_there(

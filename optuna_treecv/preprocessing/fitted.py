@@ -574,8 +574,7 @@ def _columns(X: Any, columns: np.ndarray) -> np.ndarray:
 
 def _spreads_of_sets(values: np.ndarray, chunks: Chunks) -> Spread:
     """Return the spreads of columns in each training set, (n_sets, n_columns); NaN is left out."""
-    p = values.shape[1]
-    zeros = np.zeros(p)
+    zeros = np.zeros(values.shape[1])
     nothing = Spread(zeros, zeros, zeros, zeros + np.inf, zeros - np.inf)
 
     def of(rows: RowNumbers) -> Spread:

@@ -40,8 +40,7 @@ class Binning:
     def n_bins(self) -> np.ndarray:
         """The bins of each feature without the one of missing values, int32."""
         pairs = zip(self.edges, self.categories, strict=True)
-        counts = [len(a) + 1 if b is None else len(b) for a, b in pairs]
-        return np.array(counts, np.int32)
+        return np.array([len(a) + 1 if b is None else len(b) for a, b in pairs], np.int32)
 
     @property
     def is_categorical(self) -> np.ndarray:
@@ -68,8 +67,7 @@ class Binning:
         bins = np.empty((len(self.edges), len(order)), np.uint8)
         for feature, categories in enumerate(self.categories):
             if categories is not None:
-                codes = _codes(table.columns[feature], categories)
-                bins[feature] = codes[order]
+                bins[feature] = _codes(table.columns[feature], categories)[order]
         begins = np.cumsum([0, *map(len, self.edges)], dtype=np.int64)
         edges = np.concatenate(self.edges) if begins[-1] else np.empty(0)
         fill_bins(table.numbers, order, edges, begins, 1 - self.is_categorical, bins)
@@ -252,12 +250,10 @@ def _without(X: Any, is_categorical: np.ndarray) -> Any:
 
 def _categories(values: np.ndarray, feature: int) -> np.ndarray:
     present = values[~which_are_missing(values)]
-    if present.dtype == object:
-        kinds = {str if isinstance(one, str) else float for one in present}
-        if len(kinds) > 1:
-            raise ValueError(
-                f"X must hold categories of one type in column {feature}, got strings and numbers."
-            )
+    if present.dtype == object and len({isinstance(one, str) for one in present}) > 1:
+        raise ValueError(
+            f"X must hold categories of one type in column {feature}, got strings and numbers."
+        )
     categories = np.unique(present)
     if len(categories) > MOST_BINS:
         raise ValueError(

@@ -397,11 +397,10 @@ _LABELS_AT_ONCE = 2**20
 def check_targets(X: Any, y: Any) -> np.ndarray:
     """Return the targets of rows as an array, checked as far as every learner needs."""
     check_array_kind("y", y)
-    if isinstance(y, list | tuple) and any(isinstance(label, str) for label in y):
-        if not all(isinstance(label, str) for label in y):
-            # An array of strings would make labels of None and NaN.
-            labels = np.array(y, dtype=object)
-            raise ValueError(_why_no_labels(labels, TypeError("it mixes types")))
+    if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
+        # An array of strings would make labels of None and NaN.
+        labels = np.array(y, dtype=object)
+        raise ValueError(_why_no_labels(labels, TypeError("it mixes types")))
     with naming("X and y"):
         check_consistent_length(X, y)
     with naming("y"):
@@ -420,9 +419,7 @@ def _as_targets(y: Any) -> np.ndarray:
         raise ValueError(
             f"y must have the shape (n_rows,) or (n_rows, n_targets), got shape {shape}."
         )
-    if len(shape) > 2:
-        return np.asarray(y)
-    return column_or_1d(y, warn=True)
+    return np.asarray(y) if len(shape) > 2 else column_or_1d(y, warn=True)
 
 
 def count_targets(y: Any) -> int:

@@ -241,8 +241,7 @@ def _r2(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
     have_one_row = fold_sizes(begins, len(y)) == 1
     are_undefined = have_one_row & _have_weight(weights, begins)
     _warn("r2", "undefined (NaN)", are_undefined, "which have one row")
-    scores = _r2_of_columns(predicted, y, weights, begins)
-    return np.where(have_one_row, np.nan, scores)
+    return np.where(have_one_row, np.nan, _r2_of_columns(predicted, y, weights, begins))
 
 
 @_mean_of_columns

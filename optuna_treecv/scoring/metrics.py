@@ -327,9 +327,7 @@ def range_of(metric: Any) -> tuple[float, float] | None:
 def range_by_name(name: str) -> tuple[float, float] | None:
     """Return the bounds of a loss, or of a scorer of scikit-learn, with this name."""
     if name in LOSSES:
-        if name == "neg_log_density":
-            return None
-        return LOSSES[name].row_range or (0.0, inf)
+        return None if name == "neg_log_density" else LOSSES[name].row_range or (0.0, inf)
     if name.startswith(_BETWEEN_0_AND_1):
         return (0.0, 1.0)
     if name in _AT_MOST_1:

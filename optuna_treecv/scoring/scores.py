@@ -268,8 +268,7 @@ def spread_of(values: Array, means: Array, weights: Array | None, begins: Array)
         spread[0] = np.add.reduceat(np.square(centred), begins) / np.square(sizes, dtype=float)
         spread[2] = 1 / sizes
         return spread
-    totals = np.add.reduceat(weights, begins)
-    squares = np.square(weights / np.repeat(totals, sizes))
+    squares = np.square(weights / np.repeat(np.add.reduceat(weights, begins), sizes))
     for i, power in enumerate((np.square(centred), centred, 1.0)):
         spread[i] = np.add.reduceat(squares * power, begins)
     return spread

@@ -254,8 +254,7 @@ class NegativeLoss:
         if is_classifier(estimator):
             classes = np.unique(np.concatenate([estimator.classes_, np.ravel(y)]))
         weights = weights_of_rows(X, sample_weight)
-        tested = mean_loss(self.loss, estimator, X, y, weights, classes)
-        return -float(tested.scores[0])
+        return -float(mean_loss(self.loss, estimator, X, y, weights, classes).scores[0])
 
     def __repr__(self) -> str:
         """Return the name of the negated loss."""
@@ -307,8 +306,7 @@ def row_of(result: CVResult, n_splits: int, error_score: Any) -> Row:
         means.append(mean)
         stds.append(std)
         # A pooled score has one value for each repeat.
-        has_splits = len(of_splits) == n_splits <= MOST_SPLITS
-        splits.append(of_splits if has_splits else None)
+        splits.append(of_splits if len(of_splits) == n_splits <= MOST_SPLITS else None)
     return Row(np.array(means), np.array(stds), splits, result.seconds, {})
 
 

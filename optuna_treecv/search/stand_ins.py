@@ -51,6 +51,7 @@ from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.crossval.evaluate import runs_for
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import name_of
+from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.search.scores import ranks_of
@@ -184,7 +185,7 @@ def _checked(runs: list[Run]) -> str:
     for name, run in methods.items():
         if name not in PROMISED and (name != "fit" or not promised):
             raise LeftToSklearn(run.reason or f"method={name!r} makes other models than fit")
-        if name in _GROWN and _is_random(run.estimator):
+        if name in _GROWN and unset_seeds(run.estimator):
             raise LeftToSklearn("random_state is None, so that no two runs have equal results")
         if name in _CONVERGED:
             _check_converges(run.estimator)
@@ -209,11 +210,6 @@ def _check_converges(estimator: Any) -> None:
         usual: Any = by_default.get(name)
         if value is not None and (usual is None or is_early(value, usual)):
             raise LeftToSklearn(f"{name}={value!r} may end fits before they have converged")
-
-
-def _is_random(estimator: Any) -> bool:
-    params = estimator.get_params()
-    return any(value is None for name, value in params.items() if name.endswith("random_state"))
 
 
 def _weights(estimator: Any, params: Mapping[str, Any]) -> Any:
@@ -430,8 +426,7 @@ def _path(
         models += [model(**{**same, "alpha": alpha}) for alpha in of_ratio]
     folds = None, path.cv, path.n_jobs
     settings = _settings(models[0], targets, *folds, scoring="neg_mean_squared_error")
-    results = _results(call, X, targets, settings, models)
-    scores = [-result.test_score for result in results]
+    scores = [-result.test_score for result in _results(call, X, targets, settings, models)]
     of_splits = np.reshape(scores, (*alphas.shape, -1))
     means = of_splits.mean(axis=2)
     best = np.unravel_index(np.argmin(means), means.shape)

@@ -135,8 +135,7 @@ class Growth(ABC):
     @classmethod
     def patience(cls, estimator: Any) -> int | None:
         """Return after how many trees without a better score it would end; None: never."""
-        given = cls._patience_given(estimator).values()
-        return next(filter(None, given), None)
+        return next(filter(None, cls._patience_given(estimator).values()), None)
 
     @classmethod
     def without_patience(cls, estimator: Any) -> Any:

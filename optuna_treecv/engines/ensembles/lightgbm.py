@@ -109,8 +109,7 @@ class LightGBMGrowth(Growth):
         """
         parameters = _parameters(estimator, None)
         given = [parameters.pop(name) for name in _LEAST if name in parameters]
-        out = facts[facts < given[0]]
-        least = 1 + int(out.max(initial=0))
+        least = 1 + int(facts[facts < given[0]].max(initial=0))
         if given[0] > facts.max(initial=0) // 2:  # bins may allow no split that is so even
             least = given[0]
         settings = {name: one for name, one in parameters.items() if name not in _OF_TREES}

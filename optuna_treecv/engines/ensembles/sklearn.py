@@ -126,18 +126,12 @@ class BoostedGrowth(WarmGrowth):
             return False
         return bool(max(scores[-n_last:]) <= scores[-n_last - 1] + fitted.tol)
 
-    @property
-    def _n_fitted(self) -> int:
-        """The trees of the fit so far."""
-        if self.n_trees == 0:
-            return 0
-        return getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
-
     def respond(
         self, method: str, n_trees: int | None = None, limit: TreeLimit = None
     ) -> np.ndarray:
         """Return what the first trees say."""
-        n_trees = min(n_trees or self.n_trees, self._n_fitted)
+        n_fitted = getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
+        n_trees = min(n_trees or self.n_trees, n_fitted)
         n_said, said = self._said.get(method, (0, None))
         if n_said != n_trees:
             stages, at = self._staged.get(method, (iter(()), 0))

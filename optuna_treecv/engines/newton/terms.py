@@ -298,8 +298,7 @@ class Multinomial(PredictorLoss):
         self.n_outputs = n_classes
 
     def first(self, y: Array, weights: Array | None) -> Array:
-        counts = np.bincount(y, weights, self.n_outputs)
-        logs = np.log(np.maximum(counts, 1e-3))
+        logs = np.log(np.maximum(np.bincount(y, weights, self.n_outputs), 1e-3))
         return logs - logs.mean()
 
     def differentiate(self, z: Array, y: Array) -> None:

@@ -160,8 +160,7 @@ class MomentFamily(Family):
             name = "folds with their test rows" if with_test else "folds"
             memory = keep(name, size * k, fill).reshape(k, size)
         each = iter(self._solved(chunks, keep, size) if memory is None else ())
-        most_chunks = max(1, _MOST_BYTES // (8 * size))
-        for first, last in chunks.groups(most_rows, most_chunks):
+        for first, last in chunks.groups(most_rows, max(1, _MOST_BYTES // (8 * size))):
             if memory is None:
                 yield first, np.stack(list(islice(each, last - first)))
             else:

@@ -312,8 +312,7 @@ class LassoFolds(RidgeFolds):
                 return "coordinate descent hardly converges with alpha=0"
             if facts.is_sparse:
                 return "coordinate descent takes less time for sparse rows"
-            n_others = facts.n_features - _FEW_COLUMNS
-            if facts.n_trained < _LEAST_ROWS_PER_COLUMN * n_others:
+            if facts.n_trained < _LEAST_ROWS_PER_COLUMN * (facts.n_features - _FEW_COLUMNS):
                 return "coordinate descent takes less time for so few rows with so many columns"
         if facts.n_features > MOST_COLUMNS or isinstance(estimator, LinearRegression):
             return super(RidgeFolds, cls).why_not(estimator, facts)

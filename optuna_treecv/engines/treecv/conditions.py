@@ -137,9 +137,9 @@ def why_counts_differ(request: Request) -> str:
     cross_validation, weights = request.cross_validation, request.metadata.weights
     if cross_validation.fewest_trained(of_classes=True)[1] == 0:
         return "a training set lacks a class, which fit would not know"
-    if any(isinstance(one, CategoricalNB) for one in models):
-        if weights is not None and not np.all(weights):
-            return "CategoricalNB knows the categories of rows whose weight is 0"
+    has_zero = weights is not None and not np.all(weights)
+    if has_zero and any(isinstance(one, CategoricalNB) for one in models):
+        return "CategoricalNB knows the categories of rows whose weight is 0"
     if any(isinstance(one, GaussianNB) for one in models):
         if cross_validation.fact("squares overflow", lambda: _squares_overflow(request.data.X)):
             return "squares of numbers in X overflow"

@@ -156,8 +156,7 @@ class TrainedPlan(Plan):
     def check(self, candidate: Candidate) -> None:
         """Refuse wrong values of the parameters in which learners on lanes may differ."""
         last = candidate if isinstance(candidate, CompiledEstimator) else candidate[-1]
-        fixed = last.get_params(deep=False).keys() - last.lane_parameters
-        last.check_parameters(but=fixed)
+        last.check_parameters(but=last.get_params(deep=False).keys() - last.lane_parameters)
 
     def prepare(self) -> None:
         """Prepare the rows of the first repeat."""
@@ -290,8 +289,7 @@ class WalkedPlan(TrainedPlan):
         group, n_bytes = self.group(candidate, bound), output_bytes(bound.learner, repeat)
         names, metrics = (bound.rows, bound.folds, bound.settings), self.request.scoring.metrics
         specs: Mapping[int, ResultSpec] = {}
-        at_leaf = self.at_leaf(candidate, bound.learner)
-        if cache is not None and not at_leaf:
+        if cache is not None and not self.at_leaf(candidate, bound.learner):
             of_outputs = Key(*names, b"outputs", n_bytes)
             read = partial(self._read, candidate, repeat, bound.learner)
             specs = {repeat.cut.n_folds: ResultSpec(of_outputs, cache, read, is_optional=True)}

@@ -387,5 +387,4 @@ def ends_within(steps: dict[int, int], begin: int, n_rows: int) -> list[int]:
 
     The phase begins after ``begin`` rows of the spine.
     """
-    ends = [end - begin for end in steps if begin < end < begin + n_rows]
-    return [*ends, n_rows]
+    return [*(end - begin for end in steps if begin < end < begin + n_rows), n_rows]

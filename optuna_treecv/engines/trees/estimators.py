@@ -436,8 +436,7 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
         for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
             of_trees.append(counts - np.bincount(targets[begin:end], minlength=n_classes))
         trained = np.array(of_trees, np.float64)
-        n_rows = trained.sum(axis=1, keepdims=True)
-        return n_rows / (n_classes * np.maximum(trained, 1.0))
+        return trained.sum(axis=1, keepdims=True) / (n_classes * np.maximum(trained, 1.0))
 
     def _impurity(self, targets: np.ndarray, weights: np.ndarray | None) -> float:
         shares = shares_of(self.tree_.values[:1])[0]

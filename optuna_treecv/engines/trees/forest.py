@@ -201,8 +201,7 @@ class Forest:
         trees = self.records["tree"][records]
         sums = self.sums[records]
         if self.n_classes:
-            first = sums.shape[1] - self.n_classes
-            return sums[:, first:] * self.factors[trees]
+            return sums[:, -self.n_classes :] * self.factors[trees]
         return np.ldexp(sums[:, -1] / sums[:, -2], -self.exponents[trees, 1])
 
     def by_row(self, leaves: np.ndarray, answers: np.ndarray) -> np.ndarray:

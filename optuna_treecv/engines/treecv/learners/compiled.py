@@ -456,8 +456,7 @@ class CompiledLearner(KernelTrainer):
         kernel = estimator.make_kernel((X, rows.here.y, n_classes))
         self.weights_of_classes = estimator.weights_of_classes(rows.classes)
         self.weights = rows.weights_with(self.weights_of_classes)
-        of_kernel = rows.here.weights_with(self.weights_of_classes)
-        kernel.weigh(of_kernel, estimator.is_balanced)
+        kernel.weigh(rows.here.weights_with(self.weights_of_classes), estimator.is_balanced)
         self._estimator_kernel = kernel
         if before is not None:
             kernel = kernel_behind(before, kernel, rows)

@@ -157,9 +157,7 @@ class StreamingKMeans(
 
         The outputs of each row are the squared distance and the number of that centre.
         """
-        if method == "predict":
-            return outputs[:, 1].astype(np.int32)
-        return np.sqrt(outputs[:, 0])
+        return outputs[:, 1].astype(np.int32) if method == "predict" else np.sqrt(outputs[:, 0])
 
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> KMeans:
         """Return the kernel with this estimator's settings over padded rows."""

@@ -180,8 +180,7 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         ndarray of shape (n_samples,)
             Labels from ``classes_``.
         """
-        codes = self.respond(self._outputs(X), "predict")
-        return self.classes_[codes]
+        return self.classes_[self.respond(self._outputs(X), "predict")]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
