@@ -194,8 +194,8 @@ def check(estimator: Any, taken: Taken) -> None:
     }
     growth = grown(estimator, taken)
 
-    def compare(n_trees: int, method: str, given: int | None) -> None:
-        found, expected = growth.respond(method, given), said[n_trees, method]
+    def compare(n_trees: int, method: str) -> None:
+        found, expected = growth.respond(method, n_trees), said[n_trees, method]
         words = f"{method} after {n_trees} of {growth.n_trees} trees"
         assert found.dtype == expected.dtype, words
         np.testing.assert_array_equal(found, expected, err_msg=words)
@@ -207,14 +207,13 @@ def check(estimator: Any, taken: Taken) -> None:
             assert n_trees == growth.n_trees == n_seen
             if n_trees in SIZES:
                 for method in methods:
-                    compare(n_trees, method, None)
-                    compare(n_trees, method, n_trees)
+                    compare(n_trees, method)
         for method in methods:  # now further trees follow
-            compare(4, method, 4)
+            compare(4, method)
     assert n_seen == ENDS[-1]
     for method in methods:
         for n_trees in (17, 5, 6, 40, 1, 16):  # neither rising nor falling
-            compare(n_trees, method, n_trees)
+            compare(n_trees, method)
 
 
 WEIGHTED = pytest.mark.parametrize("is_weighted", [False, True], ids=["", "weighted"])
@@ -329,7 +328,10 @@ def test_ensembles_that_grow_in_turns_over_the_same_bins(library: Make) -> None:
             for _ in growth.grow(end):
                 pass
             fitted = own_fit(estimator, taken, end)
-            found, expected = growth.respond("predict_proba"), fitted.predict_proba(taken.test)
+            found, expected = (
+                growth.respond("predict_proba", end),
+                fitted.predict_proba(taken.test),
+            )
             np.testing.assert_array_equal(found, expected)
 
 
@@ -367,7 +369,7 @@ def test_rounds_of_lightgbm_without_a_split(kind: str, reason: str, from_average
                 fitted = own_fit(estimator, taken, n_trees)
                 for method in {"predict", "predict_proba"} & set(dir(fitted)):
                     np.testing.assert_array_equal(
-                        growth.respond(method),
+                        growth.respond(method, n_trees),
                         getattr(fitted, method)(taken.test),
                         err_msg=f"{objective}: {method} after {n_trees} trees",
                     )
@@ -396,7 +398,7 @@ def check_columns(X: np.ndarray, y: np.ndarray, least: tuple[int, ...], **option
         for _ in growth.grow(12):
             pass
         expected = own_fit(estimator, taken, 12).predict_proba(taken.test)
-        found = growth.respond("predict_proba")
+        found = growth.respond("predict_proba", 12)
         np.testing.assert_array_equal(found, expected, err_msg=f"min_child_samples={n_least}")
 
 

@@ -189,15 +189,13 @@ class Growth(ABC):
         """
 
     @abstractmethod
-    def respond(
-        self, method: str, n_trees: int | None = None, limit: TreeLimit = None
-    ) -> np.ndarray:
-        """Return the response to the test rows of the first trees; None: of all so far.
+    def respond(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
+        """Return the response to the test rows of the first trees.
 
         Parameters
         ----------
         method : {"predict", "predict_proba", "decision_function"}
-        n_trees : int or None
+        n_trees : int
         limit : (str, object) or None
             A value of the parameter of ``limit_of``: its trees are cut from those that are there.
 

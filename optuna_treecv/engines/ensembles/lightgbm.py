@@ -159,11 +159,9 @@ class LightGBMGrowth(Growth):
         leaves = self.estimator.num_leaves * (1 if self._classes is None else len(self._classes))
         return LEAF_BYTES * leaves * self.n_trees
 
-    def respond(
-        self, method: str, n_trees: int | None = None, limit: TreeLimit = None
-    ) -> np.ndarray:
+    def respond(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
         """Return what the booster says of the test rows."""
-        n_trees, is_raw = n_trees or self.n_trees, method == "decision_function"
+        is_raw = method == "decision_function"
         if n_trees == self.n_trees and self._is_noted and not is_raw:
             numbers = self._said()
         elif n_trees == self.n_trees or self._is_additive:
@@ -177,7 +175,7 @@ class LightGBMGrowth(Growth):
             first = type(self)(self.estimator, self.prepared, self.take)
             for _ in first.grow(n_trees):
                 pass
-            return first.respond(method)
+            return first.respond(method, n_trees)
         return numbers if is_raw else response_of(numbers, method, self._classes)
 
     def _sum(self, n_kept: int, add: Callable[..., Any]) -> np.ndarray:

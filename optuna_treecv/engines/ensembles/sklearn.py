@@ -126,12 +126,10 @@ class BoostedGrowth(WarmGrowth):
             return False
         return bool(max(scores[-n_last:]) <= scores[-n_last - 1] + fitted.tol)
 
-    def respond(
-        self, method: str, n_trees: int | None = None, limit: TreeLimit = None
-    ) -> np.ndarray:
+    def respond(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
         """Return what the first trees say."""
         n_fitted = getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
-        n_trees = min(n_trees or self.n_trees, n_fitted)
+        n_trees = min(n_trees, n_fitted)
         n_said, said = self._said.get(method, (0, None))
         if n_said != n_trees:
             stages, at = self._staged.get(method, (iter(()), 0))
@@ -216,11 +214,9 @@ class BaggedGrowth(WarmGrowth):
         for self.n_trees in range(first, n_trees + 1):
             yield self.n_trees
 
-    def respond(
-        self, method: str, n_trees: int | None = None, limit: TreeLimit = None
-    ) -> np.ndarray:
+    def respond(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
         """Return the mean of what the first models say."""
-        n_trees, classes = n_trees or self.n_trees, self.taken.classes
+        classes = self.taken.classes
         if method == "predict" and classes is not None:
             return classes[self.respond("predict_proba", n_trees, limit).argmax(axis=1)]
         n_summed, total = self._sums.get((method, limit), (0, 0.0))

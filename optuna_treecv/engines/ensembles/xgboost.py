@@ -133,11 +133,8 @@ class XGBoostGrowth(Growth):
             self._test, iteration_range=(0, n_trees), validate_features=False
         )
 
-    def respond(
-        self, method: str, n_trees: int | None = None, limit: TreeLimit = None
-    ) -> np.ndarray:
+    def respond(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
         """Return what the booster says of the test rows."""
-        n_trees = n_trees or self.n_trees
         numbers = self._said.get(n_trees)
         if numbers is None:
             numbers = self._predict(n_trees)
