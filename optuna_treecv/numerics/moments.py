@@ -16,6 +16,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+from functools import partial
 from functools import reduce
 from itertools import accumulate
 from itertools import pairwise
@@ -27,6 +28,8 @@ from typing import NamedTuple
 from typing import TypeVar
 
 import numpy as np
+from sklearn import get_config
+from sklearn import set_config
 
 from optuna_treecv.numerics.spread import BLOCK
 from optuna_treecv.numerics.spread import blocks
@@ -436,6 +439,11 @@ def about(moments: Moments, origin: np.ndarray) -> np.ndarray:
     return np.asarray(moments.scatters[0] + moments.weights[0] * np.outer(step, step))
 
 
+def make_pool(n_jobs: int) -> ThreadPoolExecutor:
+    """Return threads with the caller's scikit-learn configuration, which is per thread."""
+    return ThreadPoolExecutor(n_jobs, "treecv", initializer=partial(set_config, **get_config()))
+
+
 def in_order(
     n_jobs: int, function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Iterator[Result]:
@@ -446,7 +454,7 @@ def in_order(
     if n_jobs == 1:
         yield from map(function, items)
         return
-    with ThreadPoolExecutor(n_jobs) as pool:
+    with make_pool(n_jobs) as pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:

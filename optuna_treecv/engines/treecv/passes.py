@@ -20,11 +20,11 @@ from optuna_treecv.engines.treecv.learner import ModelTrainer
 from optuna_treecv.engines.treecv.trained import declined
 from optuna_treecv.engines.treecv.trained import Training
 from optuna_treecv.engines.treecv.trained import WalkedPlan
-from optuna_treecv.engines.treecv.walk import make_pool
 from optuna_treecv.engines.treecv.walk import test_then_train
 from optuna_treecv.engines.treecv.walk import TestedBlock
 from optuna_treecv.engines.treecv.walk import train
 from optuna_treecv.estimators.base import is_grown
+from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.plans.fits import cost_of_trainings
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
@@ -100,10 +100,8 @@ class StandardPlan(WalkedPlan):
 
     def cost(self) -> str:
         """Return the number of trainings and of their rows."""
-        kind = "trainings of one pass"
-        if self.n_epochs > 1:
-            kind = f"trainings of {self.n_epochs} passes"
-        return cost_of_trainings(self.request, kind)
+        each = "one pass" if self.n_epochs == 1 else f"{self.n_epochs} passes"
+        return cost_of_trainings(self.request, f"trainings of {each}")
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
         """Train a model for each fold on its training rows, and test it."""
@@ -124,15 +122,7 @@ class StandardPlan(WalkedPlan):
                 training.leaves.test_leaf(Node(chunk, chunk + 1), state)
             return block, n_updates
 
-        n_threads = self.request.settings.n_threads
-        if n_threads == 1:
-            yield from map(run, repeat.blocks)
-            return
-        pool = make_pool(n_threads)
-        try:
-            yield from pool.map(run, repeat.blocks)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        yield from in_order(self.request.settings.n_threads, run, repeat.blocks)
 
 
 def _training_rows(repeat: Repeat, chunk: int, epoch: int) -> np.ndarray:

@@ -13,11 +13,9 @@ from collections.abc import Generator
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import InvalidStateError
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from contextlib import nullcontext
 from contextlib import suppress
-from functools import partial
 from threading import Event
 from typing import Any
 from typing import cast
@@ -25,8 +23,6 @@ from typing import NamedTuple
 from typing import TypeGuard
 
 import numpy as np
-from sklearn import get_config
-from sklearn import set_config
 
 from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.engines.treecv.learner import Learner
@@ -36,6 +32,7 @@ from optuna_treecv.engines.treecv.learner import PartTrainer
 from optuna_treecv.engines.treecv.learner import Trainer
 from optuna_treecv.engines.treecv.sweeps import Sweep
 from optuna_treecv.engines.treecv.sweeps import sweep_tree
+from optuna_treecv.numerics.moments import make_pool
 from optuna_treecv.rows.partition import cut
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
@@ -180,11 +177,6 @@ def sum_along_tree(plan: Partition, sums: dict[Node, np.ndarray], node: Node) ->
         return sums[node]
     left, right = plan.split(node)
     return sum_along_tree(plan, sums, left) + sum_along_tree(plan, sums, right)
-
-
-def make_pool(n_jobs: int) -> ThreadPoolExecutor:
-    """Return threads with the caller's scikit-learn configuration, which is per thread."""
-    return ThreadPoolExecutor(n_jobs, "treecv", initializer=partial(set_config, **get_config()))
 
 
 def train(learner: Trainer, state: Any, phase: Phase) -> int:
