@@ -223,8 +223,7 @@ class ModelCache:
         bool
             Whether ``find`` would return an array. A store need not read it for that.
         """
-        with self._lock:
-            return self._find(key) is not None
+        return self.find(key) is not None
 
     def keep(self, key: Hashable, array: Any, seconds: float) -> None:
         """Keep an array, if it is worth its room.
@@ -271,8 +270,7 @@ class ModelCache:
         seconds : list of float
             The time to make each of these rows again, in the order of the keys.
         """
-        rows = [(key, arrays[i]) for i, key in keys.items()]
-        self._admit(rows, _Block(arrays, sum(seconds)))
+        self._admit([(key, arrays[i]) for i, key in keys.items()], _Block(arrays, sum(seconds)))
 
     def claim(self, key: Hashable) -> Any:
         """Return an array, or claim the right to make it.

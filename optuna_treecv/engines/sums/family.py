@@ -58,6 +58,10 @@ _LEAST_TOL = 1e-6
 _MOST_NOISE = 1e-4
 
 
+#: The coefficients of all points and outputs, one below the other, and what is subtracted from X.
+CoefAndOrigin = tuple[np.ndarray, np.ndarray]
+
+
 class MomentFamily(Family):
     """Models that follow from the moments of training rows.
 
@@ -395,9 +399,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         with np.errstate(divide="ignore"):
             return np.where(is_null, 0, 1 / shrunk)
 
-    def models(
-        self, parts: list[np.ndarray], chunks: Chunks, chunk: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def models(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> CoefAndOrigin:
         """Return the coefficients with intercepts of all points and outputs, and an origin."""
         counts, means, centre, scale, *bases = parts
         n_rows, d = counts.sum(), len(scale)
@@ -423,9 +425,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             coef[i, :, :d], coef[i, :, d] = of_point / scale, constant
         return coef.reshape(-1, d + 1), origin * scale + centre
 
-    def respond(
-        self, models: tuple[np.ndarray, np.ndarray], block: np.ndarray, out: np.ndarray
-    ) -> None:
+    def respond(self, models: CoefAndOrigin, block: np.ndarray, out: np.ndarray) -> None:
         """Write the decision values of rows."""
         coef, origin = models
         block[:, :-1] -= origin

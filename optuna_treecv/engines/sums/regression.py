@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from math import prod
@@ -17,6 +18,7 @@ from optuna_treecv.engines.sums.equations import nearly_dependent_error
 from optuna_treecv.engines.sums.equations import no_weight_error
 from optuna_treecv.engines.sums.equations import Penalties
 from optuna_treecv.engines.sums.equations import RidgeRows
+from optuna_treecv.engines.sums.family import CoefAndOrigin
 from optuna_treecv.engines.sums.family import MomentFamily
 from optuna_treecv.engines.sums.family import MOST_COLUMNS
 from optuna_treecv.engines.sums.left_out import RowsOutOfSums
@@ -117,9 +119,7 @@ class RidgeFolds(MomentFamily):
         penalties = Penalties(memory, len(scale), self.n_outputs)
         penalties.factor(equations.gram, equations.b, self._alphas)
 
-    def models(
-        self, parts: list[np.ndarray], chunks: Chunks, chunk: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def models(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> CoefAndOrigin:
         """Return the coefficients of all points one below the other, and what is subtracted."""
         return np.ascontiguousarray(self._coef(parts, chunks, chunk).T), parts[1]
 
@@ -130,9 +130,7 @@ class RidgeFolds(MomentFamily):
         solved = self.source.solve(penalties, self._alphas, chunks, chunk, origin, scale)
         return solved.transpose(1, 0, 2).reshape(len(scale), -1) / scale[:, None]
 
-    def respond(
-        self, models: tuple[np.ndarray, np.ndarray], block: np.ndarray, out: np.ndarray
-    ) -> None:
+    def respond(self, models: CoefAndOrigin, block: np.ndarray, out: np.ndarray) -> None:
         """Write the predictions of rows."""
         (coef, origin), d = models, block.shape[1]
         if self.source.has_centre:
@@ -344,11 +342,8 @@ class LassoFolds(RidgeFolds):
         if self._cutoff and chunks.are_single_rows and self._rows.maps is None:
             source = copy(self.source)
             source.cutoff = self._cutoff
-            try:
+            with suppress(ValueError):  # columns depend on each other
                 left_out = RowsOutOfSums(source, self._alphas, chunks, keep, self._n_jobs)
-            except ValueError:  # columns depend on each other
-                pass
-            else:
                 return left_out.test(most_rows, True)
         return MomentFamily.test(self, chunks, keep, most_rows)
 

@@ -239,14 +239,13 @@ class RemoteTree:
 
     def __init__(self, repeat: Repeat, models: Models, scored: Scored, learner: Any) -> None:
         blocks: RemoteBlocks = learner.rows.X
-        if scored.at_leaf and models.before is not None:
-            name = scored.metrics[scored.at_leaf[0]].name
+        name = scored.metrics[scored.at_leaf[0]].name if scored.at_leaf else ""
+        if name and models.before is not None:
             raise ValueError(
                 "scoring must follow from predictions for a Pipeline whose rows lie on a cluster, "
                 f"but {name!r} is called with estimators."
             )
-        if scored.at_leaf and not np.isin(blocks.bounds[1:-1], repeat.cut.begins()).all():
-            name = scored.metrics[scored.at_leaf[0]].name
+        if name and not np.isin(blocks.bounds[1:-1], repeat.cut.begins()).all():
             raise ValueError(
                 "scoring must follow from predictions where a fold lies in several places, but "
                 f"{name!r} is called with estimators; use more folds, or fewer workers, instead."

@@ -384,10 +384,8 @@ def _grow(
 ) -> tuple[Any, ...]:
     """Grow some trees; return what ``grow`` does, with the ends of rows."""
     (of_weights, of_targets), trees = share
-    first, last = 0, 0
     folds = [tree - 1 for tree in trees if tree > 0]
-    if folds:
-        first, last = folds[0], folds[-1] + 1
+    first, last = (folds[0], folds[-1] + 1) if folds else (0, 0)
     # The folds between the first and the last are ranges of rows, whether they have a tree or not.
     bounds = np.ascontiguousarray(rows.bounds[first : last + 1])
     fold_of_tree = np.array([tree - 1 - first if tree > 0 else -1 for tree in trees], np.int32)

@@ -123,9 +123,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
             raise
 
     @abstractmethod
-    def _read(
-        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
-    ) -> tuple[Any, np.ndarray | None]:
+    def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, Any]:
         """Return validated X and the targets for the kernel, in the type of the first rows."""
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
@@ -244,9 +242,7 @@ class UnsupervisedEstimator(KernelEstimator):
         """
         return self._pass(X, None, sample_weight, is_fit=False)
 
-    def _read(
-        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
-    ) -> tuple[np.ndarray, None]:
+    def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, None]:
         return self._validated(X, dtype=FLOATS if first else self._dtype, reset=first), None
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
@@ -458,8 +454,7 @@ class CompiledLearner(KernelTrainer):
         self.weights = rows.weights_with(self.weights_of_classes)
         kernel.weigh(rows.here.weights_with(self.weights_of_classes), estimator.is_balanced)
         self._estimator_kernel = kernel
-        if before is not None:
-            kernel = kernel_behind(before, kernel, rows)
+        kernel = kernel_behind(before, kernel, rows)
         super().__init__(kernel, rows)
         self.before = before
         # A kernel around running steps surveys each phase as a whole.
@@ -553,9 +548,9 @@ class CompiledLearner(KernelTrainer):
         return X, y if rows.classes is None else rows.classes[y]
 
 
-def kernel_behind(before: FittedSteps, kernel: Kernel, rows: PreparedRows) -> Kernel:
+def kernel_behind(before: FittedSteps | None, kernel: Kernel, rows: PreparedRows) -> Kernel:
     """Return a kernel over rows that sees them scaled, if a step before it runs."""
-    if not before.has_running:
+    if before is None or not before.has_running:
         return kernel
     flags, rows = (before.acts[0], before.acts[1]), rows.here
     if not isinstance(rows.X, SparseRows):
@@ -598,8 +593,7 @@ class Lanes(KernelTrainer):
         kernel.weigh(learners[0].weights, first.is_balanced)
         kernel.leave_room(-(-free_bytes // (kernel.n_outputs * kernel.itemsize)))
         self._free_bytes, self.out_rows = free_bytes, kernel.out_rows
-        before = learners[0].before
-        super().__init__(kernel if before is None else kernel_behind(before, kernel, rows), rows)
+        super().__init__(kernel_behind(learners[0].before, kernel, rows), rows)
 
     def only(self, numbers: list[int]) -> "Lanes":
         """Return some of the learners."""

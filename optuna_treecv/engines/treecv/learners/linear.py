@@ -191,9 +191,7 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         # Balanced classes are counted in states. A dict may change, and weights the rows to come.
         return {**super()._fixed(), "class_weight": self.is_balanced}
 
-    def _read(
-        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
-    ) -> tuple[Any, np.ndarray]:
+    def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, Any]:
         X, y = self._validate(X, y, first)
         if is_fit:
             self.classes_ = find_classes(y)
@@ -304,9 +302,7 @@ class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
         tags.regressor_tags.poor_score = True  # one pass over a small sample
         return tags
 
-    def _read(
-        self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any
-    ) -> tuple[Any, np.ndarray]:
+    def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, Any]:
         X, y = self._validate(X, y, first)
         return X, in_type(as_numbers(y), X.dtype)
 
