@@ -333,10 +333,8 @@ def _what_would_be_right(estimator: Any, name: str) -> str:
             right = "solver='adam' or solver='sgd'"
             return f"{name} has it with {right}, got solver={estimator.solver!r}"
         return f"{name} has it with other parameters, got {estimator!r}"
-    if hasattr(estimator, "__sklearn_tags__"):
-        kind = get_tags(estimator).estimator_type or "classifier"
-        return f"{name} has none; {_ALTERNATIVES.get(kind, _ALTERNATIVES['classifier'])}"
-    return f"{name} has none; {_ALTERNATIVES['classifier']}"
+    kind = get_tags(estimator).estimator_type if hasattr(estimator, "__sklearn_tags__") else ""
+    return f"{name} has none; {_ALTERNATIVES.get(kind, _ALTERNATIVES['classifier'])}"
 
 
 def refused_setting(estimator: Any) -> str:

@@ -23,7 +23,6 @@ from itertools import pairwise
 from math import isqrt
 from math import prod
 from typing import Any
-from typing import cast
 from typing import NamedTuple
 from typing import TypeVar
 
@@ -314,9 +313,13 @@ class Source:
         return None if weights is None else weights[part].astype(np.float64)
 
     def collect(self, part: RowNumbers) -> Moments:
-        """Return the moments of some rows."""
+        """Return the moments of some rows; remote ones are a slice, read block after block."""
         if isinstance(self.rows.X, RemoteBlocks):
-            return self._collect_there(cast(slice, part))
+            if self.make is None:
+                raise ValueError("columns that depend on each other have no model elsewhere.")
+            assert isinstance(part, slice)
+            each = self.rows.X.over(part.start, part.stop, _collected, self.make)
+            return reduce(merge, each, self.nothing())
         sums = self.nothing()
         spread = sums.spread
         buffer = np.empty((min(BLOCK, n_rows_of(part)), self._n_read))
@@ -325,8 +328,7 @@ class Source:
                 block = buffer[: n_rows_of(some)]
                 weights = self.fill(some, block)
                 if spread is not None:
-                    of_block = spread_of(block[:, : self.rows.n_features])
-                    spread = merge_spreads(spread, of_block)
+                    spread = merge_spreads(spread, spread_of(block[:, : self.rows.n_features]))
                 _add(sums, group, block, weights)
         return sums._replace(spread=spread)
 
@@ -334,13 +336,6 @@ class Source:
         """Return the moments of the rows before the first chunk, if there are any."""
         first = slice(0, int(chunks.bounds[0]))
         return [self.collect(first)] if first.stop else []
-
-    def _collect_there(self, part: slice) -> Moments:
-        """Return the moments of rows that lie elsewhere: those of blocks, one after another."""
-        if self.make is None:
-            raise ValueError("columns that depend on each other have no model elsewhere.")
-        each = self.rows.X.over(part.start, part.stop, _collected, self.make)
-        return reduce(merge, each, self.nothing())
 
     def _by_group(self, part: RowNumbers) -> Iterator[tuple[int, RowNumbers]]:
         """Yield row numbers by group."""

@@ -500,8 +500,7 @@ class TreeCVSearchCV(BaseSearchCV):
             evaluator.use(evaluator.cross_validation.trying_all_folds())
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a pruner, which the user may not know.
-        is_meant = self.study is None or isinstance(pruner, RacingPruner)
-        if pruner is not None and is_meant:
+        if pruner is not None and (self.study is None or isinstance(pruner, RacingPruner)):
             evaluator.report_for(pruner)
         return objective
 

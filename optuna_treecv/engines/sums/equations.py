@@ -82,7 +82,7 @@ class Penalties:
         self.gram[:] = gram
         self._b[:] = b
         self._diagonal[0] = np.nan  # which says that it is not factorised
-        if len(gram) == 1 or not np.any(self._are_even(alphas)):
+        if len(gram) == 1 or not np.any(_are_even(gram, alphas)):
             return
         reduced, self._diagonal[:], self._beside[:], self._tau[:] = lapack.tridiagonal(gram)
         self._reflectors[:] = reduced[1:, :-1]
@@ -110,7 +110,7 @@ class Penalties:
         if not np.all(np.isfinite(squares)):
             return solved
         high = squares.max()
-        are_even = self._are_even(alphas) & np.isfinite(self._diagonal[0])
+        are_even = _are_even(self.gram, alphas) & np.isfinite(self._diagonal[0])
         for i, alpha in enumerate(alphas):
             if are_even[i]:
                 solved[i], pivots = lapack.solve_tridiagonal(
@@ -126,11 +126,6 @@ class Penalties:
         if not squares.all():  # rotations spread rounding errors over columns that are constant
             solved[np.ix_(alphas > 0, squares == 0)] = 0
         return solved
-
-    def _are_even(self, alphas: np.ndarray) -> np.ndarray:
-        """Return for which alphas the columns have similar scales."""
-        squares = self.gram.diagonal()
-        return np.asarray(squares.max() + alphas <= _MOST_RATIO * (squares.min() + alphas))
 
     def _by_cholesky(self, alphas: np.ndarray) -> np.ndarray:
         """Return (G + alpha I)^-1 b for each alpha, NaN where a pivot is lost."""
@@ -151,6 +146,12 @@ class Penalties:
         if not alphas.all() and is_singular(self.gram):
             solved[alphas == 0] = np.nan
         return solved
+
+
+def _are_even(gram: np.ndarray, alphas: np.ndarray) -> np.ndarray:
+    """Return for which alphas the columns have similar scales."""
+    squares = gram.diagonal()
+    return np.asarray(squares.max() + alphas <= _MOST_RATIO * (squares.min() + alphas))
 
 
 def _cholesky_factors(matrices: np.ndarray) -> np.ndarray:
@@ -219,8 +220,7 @@ def bases(
         Returns R of [X, y] = QR with X'X = G and X'y = b. It is called where rounding errors hide
         small eigenvalues of G.
     """
-    squares = gram.diagonal()
-    are_even = squares.max() + alphas <= _MOST_RATIO * (squares.min() + alphas)
+    are_even = _are_even(gram, alphas)
     parts, lost_points = [], []
     points = np.flatnonzero(are_even)
     if len(points):
