@@ -187,7 +187,7 @@ BREAKAGES = [
     ),
     Breakage(
         "growing: kept bins leave out no column, however many rows a leaf must have",
-        "1 + int(out.max(initial=0))",
+        "1 + int(facts[facts < given[0]].max(initial=0))",
         "1",
         "test_growing::test_trials_over_kept_bins_have_scores_of_their_own",
     ),
@@ -690,8 +690,8 @@ BREAKAGES = [
     ),
     Breakage(
         "scores: shares of weighted rows are not squared",
-        "squares = np.square(weights / np.repeat(totals, sizes))",
-        "squares = weights / np.repeat(totals, sizes)",
+        "squares = np.square(weights / np.repeat(np.add.reduceat(weights, begins), sizes))",
+        "squares = weights / np.repeat(np.add.reduceat(weights, begins), sizes)",
         "test_intervals",
     ),
     Breakage(
@@ -792,8 +792,8 @@ BREAKAGES = [
     ),
     Breakage(
         "forest: leaves ignore the weights of classes",
-        "return sums[:, first:] * self.factors[trees]",
-        "return sums[:, first:]",
+        "return sums[:, -self.n_classes :] * self.factors[trees]",
+        "return sums[:, -self.n_classes :]",
         "test_trees",
     ),
     Breakage(
