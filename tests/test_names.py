@@ -219,11 +219,9 @@ CHANGES = {
 
 def rows_of_the_table():
     """Return the cells of the table in the documentation, by the words in the first column."""
-    table = PAGE.read_text().partition(".. list-table::")[2].partition("\nThe versions")[0]
-    found = {}
-    for row in table.split("   * - ")[1:]:
-        first, *cells = [line.strip().removeprefix("- ") for line in row.strip().splitlines()]
-        found[first] = cells
+    table = PAGE.read_text().partition(".. csv-table::")[2].partition("\nThe versions")[0]
+    rows = [line.strip().split(",") for line in table.partition("\n\n")[2].splitlines() if line]
+    found = {first: cells for first, *cells in rows}
     columns = found.pop("What changes")
     return {
         (what, column): cell
