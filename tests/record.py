@@ -230,6 +230,11 @@ def _subjects() -> Iterator[Subject]:
                   **sk)  # fmt: skip
     yield Subject("treecv/multinomial_nb", MultinomialNB(), alphas, bad_alpha, "three", X=COUNTS,
                   **sk)  # fmt: skip
+    for name, kind in {"pegasos": PegasosClassifier, "scikit_sgd": SGDClassifier}.items():
+        scaled = make_pipeline(StandardScaler(), kind(alpha=0.01, random_state=0))
+        alpha = f"{kind.__name__.lower()}__alpha"
+        yield Subject(f"treecv/{name}_scaled", scaled, {alpha: alphas["alpha"]}, {alpha: -1.0},
+                      settings=further, is_fast=kind is PegasosClassifier)  # fmt: skip
     mini = MiniBatchKMeans(3, n_init=1, random_state=0)
     yield Subject("treecv/mini_batch", mini, clusters, bad_clusters, "none", **sk)
 
