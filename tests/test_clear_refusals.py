@@ -81,7 +81,10 @@ def test_rows(rows):
         ({"scoring": int}, "scoring must be None, a loss name, a scorer name, a scorer.*got"),
         ({"cv": MASKED}, "^cv must not be a masked array, because its mask would be ignored; "),
         ({"groups": MASKED}, "^groups must not be a masked array, because its mask would be ign"),
-        ({"stratify": True}, "^stratify must be .* y must hold class labels, and it holds real"),
+        (
+            {"stratify": True},
+            "^stratify must be .* y must contain class labels, but it contains real",
+        ),
         ({"scoring": "neg_log_loss"}, "needs an estimator with predict_proba; Averaged.* has non"),
     ],
     ids=said,

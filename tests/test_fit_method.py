@@ -318,7 +318,9 @@ def test_out_of_fold_predictions_are_those_of_cross_val_predict():
         found = tree_cross_val_predict(model, X_CLASSES, labels, cv=cv, response_method=method)
         np.testing.assert_array_equal(found, expected)
     for cv in (TimeSeriesSplit(3), ShuffleSplit(2), 0.3):
-        with pytest.raises(ValueError, match="^cv must be a splitter whose test sets hold every"):
+        with pytest.raises(
+            ValueError, match="^cv must be a splitter whose test sets contain every"
+        ):
             tree_cross_val_predict(Ridge(), X_NUMBERS, Y_NUMBERS, cv=cv)
 
 
@@ -636,12 +638,10 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     with pytest.raises(ValueError, match="^order must be 'fixed' for .* with method='fit', which"):
         tree_cross_validate(model, X_CLASSES, Y_CLASSES, order="random")
     for cv in (KFold(3), TimeSeriesSplit(3), ShuffleSplit(3, random_state=0)):
-        with pytest.raises(
-            ValueError, match="^n_repeats must be 1 where no repeat differs, got 2"
-        ):
+        with pytest.raises(ValueError, match="^n_repeats must be 1 if no repeat differs, got 2"):
             tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
     for cv in ("loo", 60):  # whose folds are permuted only
-        with pytest.raises(ValueError, match="^n_repeats must be 1 where no repeat differs"):
+        with pytest.raises(ValueError, match="^n_repeats must be 1 if no repeat differs"):
             tree_cross_validate(model, X_CLASSES[:60], Y_CLASSES[:60], cv=cv, n_repeats=2)
     for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
         result = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
@@ -649,7 +649,7 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     # A seed changes no model of these.
     solvers = LogisticRegression(solver="saga"), LogisticRegression(), Ridge(), svm.SVC()
     for model, method in zip(solvers, ("newton", "fit", "exact", "fit"), strict=True):
-        with pytest.raises(ValueError, match="^n_repeats must be 1 where no repeat differs"):
+        with pytest.raises(ValueError, match="^n_repeats must be 1 if no repeat differs"):
             tree_cross_validate(
                 make_pipeline(StandardScaler(), model),
                 *(X_CLASSES, Y_CLASSES),
@@ -745,13 +745,17 @@ def test_a_search_over_classifiers_and_regressors_is_refused():
         lambda trial: [DummyClassifier(), DummyRegressor()][trial.number], X_CLASSES, Y_CLASSES
     )
     study = optuna.create_study()
-    with pytest.raises(ValueError, match="^scoring must be given where it is not the same by def"):
+    with pytest.raises(
+        ValueError, match="^scoring must be given if the estimators have different"
+    ):
         study.optimize(objective, n_trials=2)
 
 
 def test_predictions_of_repeats_are_refused():
     cv = RepeatedStratifiedKFold(n_splits=3, n_repeats=2)
-    with pytest.raises(ValueError, match="^cv must be a splitter whose test sets hold every row"):
+    with pytest.raises(
+        ValueError, match="^cv must be a splitter whose test sets contain every row"
+    ):
         tree_cross_val_predict(GaussianNB(), X_CLASSES, Y_CLASSES, cv=cv)
 
 

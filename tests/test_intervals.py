@@ -311,7 +311,7 @@ def test_an_unstable_learner_is_named():
         ({"method": "hoeffding", "loss_range": (1, 0)}, "loss_range must be two numbers"),
         ({"method": "hoeffding", "loss_range": 1}, "loss_range must be two numbers"),
         ({"method": "hoeffding", "loss_range": (0, np.inf)}, "loss_range must be two numbers"),
-        ({"method": "hoeffding", "loss_range": (0, 0.1)}, "loss_range must hold the score"),
+        ({"method": "hoeffding", "loss_range": (0, 0.1)}, "loss_range must include the score"),
     ],
     ids=said,
 )
@@ -331,7 +331,7 @@ def test_no_range_and_no_scores(binary):
     wild = LSQSGDRegressor(step_size=1e200, radius=np.inf, average=False)
     diverged = tree_cross_validate(wild, *binary, cv=5)
     assert diverged.std_error is None
-    with pytest.raises(ValueError, match="some fold is infinite, because its model has diverged"):
+    with pytest.raises(ValueError, match="a fold is infinite, because its model has diverged"):
         diverged.interval()
     hold_out = tree_cross_validate(PegasosClassifier(), *binary, cv=0.3)
     with pytest.raises(ValueError, match="'bayle' or 'hoeffding' for a single test set"):
@@ -385,7 +385,7 @@ def test_repeats_of_a_hold_out_are_splits(binary):
     ends = np.clip([result.mean - half, result.mean + half], 0, 1)
     np.testing.assert_allclose([interval.low, interval.high], ends, rtol=1e-12)
     assert interval.note == "" and result.std_over_repeats is None
-    with pytest.raises(ValueError, match="where folds have test rows in common"):
+    with pytest.raises(ValueError, match="if folds have test rows in common"):
         result.interval("bayle")
 
 
@@ -438,7 +438,7 @@ def test_differences_by_rows_of_groups_warn(binary):
         )
         for alpha in (1e-3, 1.0)
     )
-    with pytest.warns(UserWarning, match="compare: it takes rows as independent"):
+    with pytest.warns(UserWarning, match="compare: it assumes that rows are independent"):
         assert one.compare(other).interval.note
 
 
@@ -533,11 +533,11 @@ def test_other_features_and_estimators_compare(binary):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cv": 6}, "same folds of the same rows: its folds are others"),
-        ({"random_state": 1}, "its folds are others"),
-        ({"n_repeats": 2}, "its folds are others"),
+        ({"cv": 6}, "same folds of the same rows: its folds are different"),
+        ({"random_state": 1}, "its folds are different"),
+        ({"n_repeats": 2}, "its folds are different"),
         ({"scoring": "hinge"}, "same score, 'error', got one of 'hinge'"),
-        ({"score_weight": np.linspace(1, 2, 83)}, "its score_weight is another"),
+        ({"score_weight": np.linspace(1, 2, 83)}, "its score_weight is different"),
     ],
     ids=said,
 )
@@ -552,14 +552,14 @@ def test_what_does_not_compare(options, message, binary):
 def test_other_rows_do_not_compare(binary):
     X, y = binary
     evaluate = partial(tree_cross_validate, PegasosClassifier(), cv=5, stratify=False)
-    with pytest.raises(ValueError, match="its targets are others"):
+    with pytest.raises(ValueError, match="its targets are different"):
         evaluate(X, y).compare(evaluate(X, 1 - y))
     with pytest.raises(ValueError, match="other must be a CVResult, got 0.1"):
         evaluate(X, y).compare(0.1)
     with pytest.raises(ValueError, match="level must be between 0 and 1"):
         evaluate(X, y).compare(evaluate(X, y), level=5)
     hold_out = partial(tree_cross_validate, PegasosClassifier(), X, y, cv=0.2)
-    with pytest.raises(ValueError, match="row_losses=True compares over rows"):
+    with pytest.raises(ValueError, match="use row_losses=True in both evaluations"):
         hold_out().compare(hold_out())
     assert hold_out(row_losses=True).compare(hold_out(row_losses=True)).mean == 0
 

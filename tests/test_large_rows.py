@@ -668,7 +668,7 @@ def test_wrong_folders(tmp_path):
     for folder in (tmp_path / "none", 3):
         with pytest.raises(ValueError, match="^spill_dir must be a folder that exists, got"):
             tree_cross_validate(PEGASOS, X, y, max_memory=LITTLE, spill_dir=folder)
-    with pytest.raises(ValueError, match="^spill_dir must be None where max_memory is None"):
+    with pytest.raises(ValueError, match="^spill_dir must be None if max_memory is None"):
         tree_cross_validate(PEGASOS, X, y, spill_dir=tmp_path)
     if os.path.isdir("/dev/shm"):
         with pytest.raises(OSError, match="^spill_dir must be a folder on a disk, got '/dev/shm'"):

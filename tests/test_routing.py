@@ -434,17 +434,17 @@ def test_folds_without_weight(method, binary):
     ids = np.arange(len(y)) % 4
     with pytest.raises(
         ValueError,
-        match=r"^sample_weight must be above 0 in some training row of each fold, but is 0 in all "
+        match=r"^sample_weight must be above 0 for a training row of each fold, but is 0 in all "
         "of those of fold 2; ",
     ):
         tree_cross_validate(
             SGD, X, y, cv=ids, method=method, sample_weight=(ids == 2).astype(float)
         )
     with pytest.raises(
-        ValueError, match="^sample_weight must be above 0 in some test row of each .* of fold 3,"
+        ValueError, match="^sample_weight must be above 0 for a test row of each .* of fold 3,"
     ):
         tree_cross_validate(SGD, X, y, cv=ids, method=method, sample_weight=in_fold(3, ids))
-    with pytest.raises(ValueError, match="^score_weight must be above 0 in some test row .* 1,"):
+    with pytest.raises(ValueError, match="^score_weight must be above 0 for a test row .* 1,"):
         tree_cross_validate(SGD, X, y, cv=ids, method=method, score_weight=in_fold(1, ids))
     tree_cross_validate(
         SGD, X, y, cv=ids, method=method, sample_weight=in_fold(3, ids), score_weight=None
@@ -505,7 +505,7 @@ def test_folds_without_weight(method, binary):
             "params must name a step of the Pipeline and an argument of its fit, got ",
         ),
         (LogisticRegression(), {"params": [1]}, "params must be None or a dict of arguments of"),
-        (SGD, {"params": {1: 2}}, "params must hold arguments of fit by name, got [1]."),
+        (SGD, {"params": {1: 2}}, "params must have names of arguments as keys, got [1]."),
         (SGD, {"score_weight": "other"}, "score_weight must be 'same', None or one weight per"),
         (
             SGD,

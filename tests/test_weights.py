@@ -197,7 +197,7 @@ def test_pooled_scores_have_the_weights(binary):
         )
         assert found.mean == pytest.approx(expected, rel=1e-12)
         assert found.mean != tree_cross_validate(model, X, y, **options).mean
-        with pytest.raises(ValueError, match="^score_weight must be above 0 in some test row of"):
+        with pytest.raises(ValueError, match="^score_weight must be above 0 for a test row of"):
             tree_cross_validate(model, X, y, score_weight=weights, **options)
 
 

@@ -1,4 +1,4 @@
-"""The evaluation of several candidates in one call of their plan, before their runs ask for it."""
+"""Batches: several candidates are evaluated in one call of their plan, ahead of their runs."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -24,17 +24,17 @@ from optuna_treecv.types import Array
 
 
 def evaluate_batch(runs: Iterable[Run], are_leased: bool = False) -> bool:
-    """Evaluate those runs together that can be; each of them has ``precomputed`` results then.
+    """Precompute the results of those runs that can be evaluated in a batch.
 
-    A run that cannot be is left to evaluate itself, and so is one with a wrong parameter, which
-    raises its error then.
+    Other runs, and runs with a wrong parameter, are unchanged: they evaluate their folds when they
+    are iterated over, and raise their errors then.
 
     Parameters
     ----------
     runs : iterable of Run
-        All of one cross-validation.
+        Runs of a single cross-validation.
     are_leased : bool
-        Whether other processes may wait for the results, so that they go to the store at once.
+        Whether other processes may wait for the results, so that they are stored at once.
 
     Returns
     -------
@@ -55,67 +55,70 @@ def evaluate_batch(runs: Iterable[Run], are_leased: bool = False) -> bool:
 
 
 def _evaluate_group(runs: Sequence[Run], number: int, are_leased: bool) -> bool:
-    """Evaluate runs of one group on the repeat with this number; return whether any was."""
+    """Evaluate runs of one group on a repeat, and return whether any of them succeeded."""
     began, since = perf_counter(), datetime.now(UTC)
     plan = runs[0].plan
     repeat = plan.repeats[number]
-    each = [Precomputed() for _ in runs]
+    results = [Precomputed() for _ in runs]
     watch = next((run.watch for run in runs if run.watch is not None and number == 0), None)
     candidates = [run.estimator for run in runs]
-    sinks = [run.sink(repeat, one.cost) for run, one in zip(runs, each, strict=True)]
+    sinks = [run.sink(repeat, result.cost) for run, result in zip(runs, results, strict=True)]
     bound = [run.results(repeat).bound for run in runs]
     work = Work(candidates, sinks, repeat, range(repeat.cut.n_folds), watch, bound)
     try:
         with closing(plan.evaluate(work)) as events:
             for event in events:
                 assert not isinstance(event, FoldModels | TreeProgress)  # they are of single runs
-                _take(runs[event.candidate], repeat, each[event.candidate], event)
+                _add_event(runs[event.candidate], repeat, results[event.candidate], event)
     except ConnectionError:
         raise
-    except Exception:  # noqa: BLE001  # each run will raise its own
+    except Exception:  # noqa: BLE001  # each run raises its own error later
         for run in runs:
             run.book.forget(repeat)
         return False
     seconds = (perf_counter() - began) / len(runs)
-    computed = [(run, one) for run, one in zip(runs, each, strict=True) if one.events]
-    for run, one in computed:
-        one.cost.seconds += seconds
-        run.precomputed[number] = one
+    computed = [(run, result) for run, result in zip(runs, results, strict=True) if result.events]
+    for run, result in computed:
+        result.cost.seconds += seconds
+        run.precomputed[number] = result
     cache = plan.request.cross_validation.shared.cache
     if are_leased and isinstance(cache, StoredModelCache):
-        cache.write(kept for run, one in computed for kept in _lent(run, repeat, one, since))
+        cache.write(
+            record for run, result in computed for record in _leased(run, repeat, result, since)
+        )
     return bool(computed)
 
 
-def _take(run: Run, repeat: Repeat, one: Precomputed, event: Event) -> None:
-    """Take an event of a run; predictions are scored at once, because they may be large."""
+def _add_event(run: Run, repeat: Repeat, result: Precomputed, event: Event) -> None:
+    """Add an event to a run's results; predictions are scored at once, as they may be large."""
     if isinstance(event, Failed):
         run.book.forget(repeat)
-        # A run without a fallback will raise its own error, which may say more.
-        one.events = [] if run.plan.fallback is None else [event]
-        one.n_needed = 0
+        # A run without a fallback raises its own error later, which may be more specific.
+        result.events = [] if run.plan.fallback is None else [event]
+        result.n_needed = 0
     elif isinstance(event, TestedFolds):
         run.book.add(repeat, event)
-        one.n_needed += event.n_needed
+        result.n_needed += event.n_needed
         if event.folds.last == repeat.cut.n_folds:
-            of_all = TestedFolds(0, repeat.plan.root, one.n_needed, record=event.record)
-            one.events.append(of_all)
+            of_all = TestedFolds(0, repeat.plan.root, result.n_needed, record=event.record)
+            result.events.append(of_all)
     else:
-        one.events.append(event)
+        result.events.append(event)
 
 
-def _lent(
-    run: Run, repeat: Repeat, one: Precomputed, since: datetime
+def _leased(
+    run: Run, repeat: Repeat, result: Precomputed, since: datetime
 ) -> Iterator[tuple[Key, Array, float]]:
-    """Yield what other processes wait for; its negative count says that no trial has counted.
+    """Yield keys, arrays and seconds of the results that other processes may wait for.
 
-    The first trial that is recorded in the store counts the row updates.
+    Their number of row updates is negative because no trial has counted them yet: the first trial
+    that is recorded in the store does so.
     """
-    cost, last = one.cost, one.events[-1]
+    cost, last = result.cost, result.events[-1]
     record = last.record if isinstance(last, TestedFolds) else None
     if not isinstance(record, ArrayThenCount) or record.was_kept:
         return
     for spec in run.results(repeat).specs.values():
-        one.since, n_updates = since, cost.n_updates
+        result.since, n_updates = since, cost.n_updates
         cost.n_updates, cost.n_uncounted = 0, n_updates
         yield spec.key, ArrayThenCount.of(record.array, -n_updates).memory, cost.seconds

@@ -1,7 +1,7 @@
-"""The choice of an engine for a request, and the checks of what was asked for.
+"""The choice of an engine for a request, and the checks of its scoring.
 
-The mean over folds of a score that is not a mean over rows depends on the size of the folds: that
-of the root mean squared error over folds of one row is the mean absolute error.
+The mean over folds of a score that is not a mean over rows depends on the size of the folds: the
+mean of the root mean squared error over folds of one row is the mean absolute error.
 """
 
 from collections.abc import Collection
@@ -59,15 +59,16 @@ def request_for(
     searched: Collection[str] = (),
     **wants: Opaque,
 ) -> Request:
-    """Return a request; the rows are divided for it if they were not.
+    """Return the request to evaluate an estimator; split the rows unless that is done.
 
     Parameters
     ----------
     cross_validation : CrossValidation
     estimator : estimator
     n_epochs : int or None
-        The epochs of this estimator; None: those of the settings.
+        The epochs of this estimator; None: the epochs of the settings.
     searched : collection of str
+        The parameters that a search sets.
     **wants : bool or str
         ``of_class``, ``is_scored``, ``wants_rows`` and ``wants_average`` of ``Request``.
     """
@@ -88,14 +89,14 @@ def request_for(
 
 
 def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
-    """Return the plan of the first engine that was asked for and can evaluate a request.
+    """Return the plan of the first engine that ``method`` allows and that accepts a request.
 
-    The last engine can evaluate any estimator. Warn once where the choice may surprise.
+    The last engine accepts any estimator. Warn once if the choice may surprise.
 
     Raises
     ------
     ValueError
-        If no engine can evaluate the estimator in the way that was asked for.
+        If no engine can evaluate the estimator by the requested method.
     """
     *others, (engine, plan) = answers_to(request, engines)
     declined = [answer for _, answer in others if isinstance(answer, Declined)]
@@ -149,7 +150,7 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
 
 
 def _check_epochs(request: Request, plan: Plan, why_fits: str) -> None:
-    """Refuse several epochs of models that are not trained so."""
+    """Refuse several epochs of models that are trained for one."""
     why, n_epochs = plan.capabilities.why_one_epoch, request.given_epochs
     of_trials = "n_epochs" in request.searched and not hasattr(request.estimator, "n_epochs")
     if why and ((n_epochs or 1) > 1 or of_trials):
@@ -164,13 +165,13 @@ def _check_epochs(request: Request, plan: Plan, why_fits: str) -> None:
 def answers_to(
     request: Request, engines: Sequence[Engine]
 ) -> Iterator[tuple[Engine, Plan | Declined]]:
-    """Yield the engines that were asked for with their answers, up to the first plan.
+    """Yield the engines that ``method`` allows with their answers, up to the first plan.
 
     Raises
     ------
     ValueError
-        If the rows or targets have a form that only ``fit`` takes, and it was not asked for, or if
-        no engine takes the rows where they are.
+        If the rows or targets have a form that only ``fit`` takes, and ``method`` is another, or
+        if no engine takes rows of this kind, such as remote ones.
     """
     data, method = request.data, request.settings.method
     only_fit = data.why_only_fit(is_classifier(request.estimator))
@@ -195,7 +196,7 @@ def answers_to(
         declined.append(answer)
     if not declined or data.is_remote:
         nearest = most_relevant(declined) if declined else None
-        reason = "no other method trains models there"
+        reason = "no other method trains models on remote rows"
         if nearest is not None:
             reason = nearest.reason if nearest.relevance == 2 else declined[-1].reason
         raise ValueError(
@@ -205,13 +206,13 @@ def answers_to(
 
 
 def most_relevant(declined: Sequence[Declined]) -> Declined:
-    """Return what keeps the engine away that is nearest to the estimator."""
-    highest = max((one.relevance for one in declined), default=0)
-    return next(one for one in reversed(declined) if one.relevance == highest)
+    """Return the refusal of the engine that comes closest to the estimator."""
+    highest = max((answer.relevance for answer in declined), default=0)
+    return next(answer for answer in reversed(declined) if answer.relevance == highest)
 
 
 def _check_scores(request: Request, plan: Plan) -> None:
-    """Refuse or warn about scores that mislead."""
+    """Refuse scores that mislead, or warn about them."""
     cross_validation = request.cross_validation
     check_scoring(request, plan)
     about = f"scales of {type(request.estimator).__name__}"
@@ -224,21 +225,20 @@ def _check_scores(request: Request, plan: Plan) -> None:
 
 
 def check_scoring(request: Request, plan: Plan) -> None:
-    """Check the scoring of an estimator.
+    """Check that the scoring fits the estimator, and that repeats and order have an effect.
 
     Raises
     ------
     ValueError
-        If the estimator cannot be evaluated by it, or if repeats or the order would change
-        nothing.
+        If the estimator cannot be evaluated by it, or if repeats or the order change nothing.
     """
     cross_validation, estimator = request.cross_validation, request.estimator
     scoring = request.scoring
     before = cross_validation.fact("scoring", lambda: scoring.name)
     if scoring.name != before:
         raise ValueError(
-            f"scoring must be given where it is not the same by default: {before!r} before, "
-            f"{scoring.name!r} for {name_of(estimator)}."
+            f"scoring must be given if the estimators have different default scores, here "
+            f"{before!r} for the first and {scoring.name!r} for {name_of(estimator)}."
         )
     if request.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
         kind = "classifier" if is_classifier(estimator) else "regressor"
@@ -263,7 +263,8 @@ def check_scoring(request: Request, plan: Plan) -> None:
     if request.settings.order == "random" and not plan.capabilities.is_incremental:
         raise ValueError(
             f"order must be 'fixed' for {name_of(estimator)} with method={plan.name!r}, "
-            "which does not train models further, so that their rows have no order, got 'random'."
+            "whose models are not incremental, so that the order of rows has no effect, got "
+            "'random'."
         )
     if cross_validation.n_repeats > 1 and not (
         plan.capabilities.is_seeded and takes_seed(estimator)
@@ -275,7 +276,7 @@ def check_scoring(request: Request, plan: Plan) -> None:
 
 
 def check_scores_rows(request: Request) -> None:
-    """Refuse a metric that is no mean over rows where the scores of rows are needed."""
+    """Refuse a metric that is no mean over rows if the scores of rows are needed."""
     settings = request.settings
     for metric in request.scored_by_row:
         if not scores_rows(metric, request.classes):
@@ -290,7 +291,7 @@ def check_scores_rows(request: Request) -> None:
 
 
 def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) -> None:
-    """Refuse a scorer of scikit-learn whose positive label is none of two classes."""
+    """Refuse a scorer of scikit-learn whose positive label is neither of the two classes."""
     score: Opaque = getattr(scorer, "score", None)
     function = getattr(score, "_score_func", None)
     if function is None or request.classes is None or len(request.classes) != 2:
@@ -299,7 +300,7 @@ def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) ->
         return  # its scores are those of a scorer that fails
     defaults = {name: one.default for name, one in signature(function).parameters.items()}
     of_score = defaults | score._kwargs
-    # Other averages ignore the label, but for that of average_precision.
+    # Other averages ignore the label, except in average_precision.
     is_binary = of_score.get("average", "binary") == "binary"
     is_used = is_binary or function is average_precision_score
     label, classes = of_score.get("pos_label"), request.classes.tolist()
@@ -312,6 +313,7 @@ def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) ->
 
 
 def _check_repeats_differ(request: Request, plan: Plan) -> None:
+    """Refuse repeats with the same folds and the same models."""
     cross_validation = request.cross_validation
     first, *others = [repeat.cut for repeat in cross_validation.repeats]
     if plan.capabilities.is_incremental:
@@ -323,10 +325,10 @@ def _check_repeats_differ(request: Request, plan: Plan) -> None:
         order = right = ""
     if are_alike:
         raise ValueError(
-            f"n_repeats must be 1 where no repeat differs, got {cross_validation.n_repeats} with "
+            f"n_repeats must be 1 if no repeat differs, got {cross_validation.n_repeats} with "
             f"the same folds each time{order} and no random_state=None in "
-            f"{name_of(request.estimator)} that acts; use {right}shuffle=True instead, or a cv "
-            "that shuffles anew."
+            f"{name_of(request.estimator)} that has an effect; use {right}shuffle=True or a cv "
+            "that shuffles on each call instead."
         )
 
 
@@ -343,7 +345,7 @@ _NEAREST = {
 
 
 def _why_too_small(metric: Metric, request: Request) -> str:
-    """Return why the mean over folds of a score misleads, a sentence; "" if it does not."""
+    """Return a warning if the folds are too small for the mean of a score over them; else ""."""
     if not isinstance(metric, Scorer) or metric.is_mean:
         return ""
     data, codes = request.data, None
@@ -369,7 +371,7 @@ def _why_too_small(metric: Metric, request: Request) -> str:
 def _remedies(
     scoring: Scorer, estimator: Estimator, n_rows: int, codes: Array | None
 ) -> list[str]:
-    """Return the scoring that does not depend on the folds, and the largest number of folds."""
+    """Return alternatives: scores that do not depend on the folds, and a smaller ``cv``."""
     remedies = [f"scoring=pooled({scoring.name!r})"] if scoring.is_registered else []
     if is_classifier(estimator):
         loss = "log_loss" if hasattr(estimator, "predict_proba") else "accuracy"
@@ -388,18 +390,18 @@ def _remedies(
 
 
 def baseline(metric: Metric, estimator: Estimator, data: Data) -> tuple[float, str] | None:
-    """Return the score of a constant prediction on all rows, and in words what is predicted.
+    """Return the score of a constant prediction on all rows, and the constant in words.
 
     None if there is no such score: for estimators without targets, for "hinge", for scorers that
-    may look at more than predictions, and for scorers of classifiers that are not means over rows.
-    A constant has a trivial score by these, such as 0 for F1, with a warning that only a change of
+    may use more than predictions, and for scorers of classifiers that are not means over rows. By
+    these, a constant has a trivial score, such as 0 for F1, with a warning that only a change of
     the whole process's filters could suppress.
 
     Parameters
     ----------
     metric : Loss, Scorer or Pooled
     estimator : estimator
-        Tells classifiers from regressors.
+        A classifier or a regressor.
     data : Data
         The rows as given.
     """
@@ -424,24 +426,25 @@ def baseline(metric: Metric, estimator: Estimator, data: Data) -> tuple[float, s
             score = _loss_of_classes(scoring, dummy, data)
         else:
             score = _score(scoring, dummy, data)
-    except (TypeError, ValueError):  # a scorer of another kind; the trial will say so
+    except (TypeError, ValueError):  # a scorer of another kind; the trial raises the error
         return None
     return (score, what) if np.isfinite(score) else None
 
 
 def _loss_of_classes(loss: Loss, dummy: Estimator, data: Data) -> float:
-    """Return the loss on all rows from their weights by class, which takes few milliseconds."""
-    codes, every = data.codes(), np.arange(len(data.classes()))
+    """Compute the loss on all rows from the total weight of each class, in milliseconds."""
+    codes, labels = data.codes(), np.arange(len(data.classes()))
     fitted, tested = (
-        np.bincount(codes, weights, len(every)) for weights in (data.weights, data.score_weights)
+        np.bincount(codes, weights, len(labels)) for weights in (data.weights, data.score_weights)
     )
-    dummy.fit(every[:, None], every, sample_weight=fitted)
-    response = getattr(dummy, loss.methods)(every[:1, None])
-    losses = loss.of_rows(np.repeat(response, len(every), axis=0), every)
+    dummy.fit(labels[:, None], labels, sample_weight=fitted)
+    response = getattr(dummy, loss.methods)(labels[:1, None])
+    losses = loss.of_rows(np.repeat(response, len(labels), axis=0), labels)
     return float(np.average(losses, weights=tested))
 
 
 def _score(scoring: Loss | Scorer, dummy: Estimator, data: Data) -> float:
+    """Compute the score of a dummy estimator on all rows."""
     nothing, weights = np.zeros((data.n_rows, 1)), data.score_weights
     dummy.fit(nothing, data.y, sample_weight=data.weights)
     if isinstance(scoring, Scorer):
@@ -451,16 +454,17 @@ def _score(scoring: Loss | Scorer, dummy: Estimator, data: Data) -> float:
     return float(np.average(scoring.of_rows(responses, data.y), weights=weights))
 
 
-# Columns whose ranges differ by more than this factor take SGD's steps at very different speeds.
+# SGD learns at very different speeds from columns whose ranges differ by more than this factor.
 _MOST_SCALES = 100
-# The rows that are looked at, in runs of so many, so that a file is read in few places.
+# The number of sampled rows, and the length of their runs, so that a file is read in few places.
 _SAMPLE, _RUN = 10_000, 50
 
 
 def why_scales_mislead(estimator: Estimator, X: Features) -> str:
-    """Return what is wrong with the scales of dense columns for a learner without steps before it.
+    """Return a warning if an unscaled dense X slows an SGD learner without preprocessing; else "".
 
-    The ranges are those of a sample of the rows. Sparse rows and texts are not looked at.
+    The ranges of the columns are those of a sample of the rows. Sparse rows and texts are not
+    checked.
     """
     is_linear = isinstance(estimator, CompiledEstimator) and estimator.is_linear
     takes_steps = is_linear or any(kind.__name__ in OF_PASSES for kind in type(estimator).__mro__)
@@ -476,7 +480,7 @@ def why_scales_mislead(estimator: Estimator, X: Features) -> str:
     leave_pages(X)
     if rows.dtype.kind not in "fiub":
         return ""
-    with np.errstate(invalid="ignore"):  # infinite entries, which others refuse
+    with np.errstate(invalid="ignore"):  # infinite entries, which other checks refuse
         ranges = np.ptp(rows.astype(np.float64), axis=0)
     ranges = ranges[np.isfinite(ranges) & (ranges > 0)]
     if not len(ranges) or ranges.max() <= _MOST_SCALES * ranges.min():
@@ -490,7 +494,7 @@ def why_scales_mislead(estimator: Estimator, X: Features) -> str:
 
 
 def why_not_finite(estimator: Estimator, mean: float, n_diverged: int) -> str:
-    """Return the reason of a mean score that is not finite, a sentence; "" if it is finite."""
+    """Return a warning if the mean score is not finite, with the reason; else ""."""
     if np.isfinite(mean):
         return ""
     if n_diverged:
@@ -501,7 +505,7 @@ def why_not_finite(estimator: Estimator, mean: float, n_diverged: int) -> str:
 
 
 def has_fewer_of_a_class(cut: Cut, n: int, codes: Array) -> bool:
-    """Return whether some chunk tests fewer than ``n`` rows of some class.
+    """Return whether any fold tests fewer than ``n`` rows of any class.
 
     Parameters
     ----------
@@ -512,7 +516,7 @@ def has_fewer_of_a_class(cut: Cut, n: int, codes: Array) -> bool:
     """
     n_classes = int(codes.max()) + 1
     if cut.n_tested < n * cut.n_folds * n_classes:
-        return True  # the rows do not suffice; this also bounds the table of counts
+        return True  # too few rows in all; this also bounds the table of counts
     chunk = np.repeat(np.arange(cut.n_folds), np.diff(cut.begins()))
     tested = codes[cut.tested_from(0, cut.n_folds)]
     counts = np.bincount(chunk * n_classes + tested, minlength=1)

@@ -1,4 +1,4 @@
-"""The data, settings and cuts of one cross-validation: everything but the estimator."""
+"""The data, settings and splits of one cross-validation: everything but the estimator."""
 
 from collections.abc import Callable
 from collections.abc import Hashable
@@ -66,24 +66,24 @@ from optuna_treecv.types import Targets
 
 T = TypeVar("T")
 
-# Numbers are far from 0 beside their spread if they are larger than so many standard deviations.
+# Numbers are far from 0 relative to their spread above this number of standard deviations.
 _FAR = 100
 
 
 @dataclass(frozen=True)
 class Search:
-    """What the trials of a search have in common.
+    """The properties that all trials of a search have in common.
 
     Attributes
     ----------
     ends : mapping
-        By parameter, the values at the ends of the search, where they are known.
+        For each parameter with known bounds, the lowest and the highest value of the search.
     grid : mapping
-        By parameter, all values, where a grid is searched.
+        For each parameter of a grid, all its values.
     keep_outputs : {"auto", "all", False}
-        Which out-of-fold responses outlive their evaluation, see ``Request.kept_responses``.
+        Which out-of-fold outputs outlive their evaluation, see ``Request.kept_responses``.
     tries_all_folds : bool
-        Whether fits go on where a fold has failed, to raise ``FoldsFailed`` in the end.
+        Whether further folds are fitted after one has failed, to raise ``FoldsFailed`` in the end.
     """
 
     ends: Mapping[str, tuple[ParamValue, ...]] = field(default_factory=dict)
@@ -94,26 +94,29 @@ class Search:
 
 @dataclass(eq=False)
 class _Found:
-    """What is found once, by the thread that needs it first, and the time that this has taken.
+    """The state that is computed once, by the first thread that needs it.
 
     Attributes
     ----------
     undivided : Settings or None
-        How the rows are to be divided; None: they are.
+        How the rows are to be split; None once they are.
     repeats : list of Repeat
-        Empty before the rows are divided.
+        Empty before the rows are split.
     seconds : float
+        The time that preparing the rows has taken so far.
     facts : dict
+        The values that ``CrossValidation.fact`` caches, by their keys.
     topics : set of str
-        What users were warned about.
+        The topics of the warnings that were given.
     name_of_metadata : list of (bytes or None)
+        The key of the metadata; empty if there are none.
     metadata : Metadata or None
     prepared : dict of RowLayout to PreparedRows
-        Of the first repeat.
+        The prepared rows of the first repeat.
     further : mapping
-        The prepared rows of further repeats that somebody has.
+        The prepared rows of further repeats, while they are in use.
     last : dict
-        What was made for the name that was asked for last, by its kind.
+        For each kind of object, the last one that was requested, with its key.
     """
 
     undivided: Settings | None
@@ -129,18 +132,18 @@ class _Found:
     lock: Lock = field(default_factory=Lock)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Prepared rows are larger than what they are made from, so they are made again. Metadata
-        # is compared by identity, which pickling does not keep for all objects.
-        found = self.undivided, self.repeats, self.seconds, self.facts, self.topics
-        return _Found, (*found, self.name_of_metadata)
+        # Prepared rows are larger than the rows as given, so they are prepared again. Metadata
+        # are compared by identity, which pickling does not preserve for all objects.
+        state = self.undivided, self.repeats, self.seconds, self.facts, self.topics
+        return _Found, (*state, self.name_of_metadata)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CrossValidation:
-    """A cross-validation without the estimator: data, settings and cuts.
+    """A cross-validation without the estimator: data, settings and splits.
 
-    It is made once and shared by all estimators and threads. The rows are divided when it is known
-    whether classes are predicted, prepared when the first estimator asks for them, and kept.
+    It is made once and shared by all estimators and threads. The rows are split when it is known
+    whether classes are predicted, prepared when the first estimator requests them, and cached.
 
     Attributes
     ----------
@@ -150,7 +153,7 @@ class CrossValidation:
         Without ``cv`` and ``groups``.
     search : Search
     asks_for_passes : bool
-        Whether models that are trained further are asked for, and not those of ``fit``.
+        Whether incremental models are requested, and not those of ``fit``.
     groups : ndarray of shape (n_rows,), int, or None
         The number of the group of each row.
     shared : SharedBetweenRuns
@@ -158,7 +161,7 @@ class CrossValidation:
     unused : UnusedWarnings
         Warns once of parameters that have no effect.
     steps : Steps
-        The steps before the learners, fitted once for all of them.
+        The preprocessing, fitted once for all learners.
     """
 
     data: Data
@@ -186,21 +189,21 @@ class CrossValidation:
         search: Search = Search(),
         topics: set[str] | None = None,
     ) -> Self:
-        """Return a cross-validation of rows as given.
+        """Return a cross-validation of the rows as given.
 
         Parameters
         ----------
         X, y : the rows as given
         settings : Settings
         estimator : estimator or None
-            One of those that will be evaluated; None if none is known yet.
+            One of the estimators that will be evaluated; None if there is none yet.
         cache : ModelCache, StoredModelCache or None
-            Where models and results are kept; None: nowhere.
+            The cache of models and results; None: they are not cached.
         with_others : bool
             Whether other cross-validations may use the same cache.
         search : Search
         topics : set of str or None
-            What users were warned about before; None: nothing.
+            The topics of earlier warnings; None: there were none.
         """
         began = perf_counter()
         found = _Found(settings, topics=set() if topics is None else topics)
@@ -258,21 +261,21 @@ class CrossValidation:
         self.__dict__.update(state)
 
     def with_report(self, report: Report) -> Self:
-        """Return the same with this kind of reports."""
+        """Return a copy with other reports."""
         return self._copy([one.cut for one in self.repeats], replace(self.settings, report=report))
 
     def trying_all_folds(self) -> Self:
-        """Return the same, in which fits go on where a fold has failed."""
+        """Return a copy in which further folds are fitted after one has failed."""
         return replace(self, search=replace(self.search, tries_all_folds=True))
 
     @property
     def repeats(self) -> list[Repeat]:
-        """The repeats; none before the rows are divided."""
+        """The repeats; none before the rows are split."""
         return self._found.repeats
 
     @property
     def topics(self) -> set[str]:
-        """What users were warned about."""
+        """The topics of the warnings that were given."""
         return self._found.topics
 
     @cached_property
@@ -281,17 +284,19 @@ class CrossValidation:
         return count_targets(self.data.y)
 
     def metadata_for(self, estimator: Estimator) -> Metadata:
-        """Return what an estimator and its scores get besides X and y.
+        """Return the metadata that an estimator and its scores get besides X and y.
 
-        It is the same for all estimators of an evaluation. The rows must have been cut.
+        They are the same for all estimators of an evaluation. The rows must have been split.
         """
-        metrics: Sequence[Metric | None] = [None]  # a loss that the estimator decides on
+        metrics: Sequence[Metric | None] = [None]  # the default loss of the estimator
         if self.settings.scored_by is not None:
             metrics = self.settings.scored_by.metrics
         unpooled = [metric.of if isinstance(metric, Pooled) else metric for metric in metrics]
-        scorers = [one.score if isinstance(one, Scorer) else None for one in unpooled]
+        scorers = [metric.score if isinstance(metric, Scorer) else None for metric in unpooled]
         metadata = self._metadata_arguments.metadata_for(estimator, scorers)
-        of_folds = not (self.settings.pooled or all(isinstance(one, Pooled) for one in metrics))
+        of_folds = not (
+            self.settings.pooled or all(isinstance(metric, Pooled) for metric in metrics)
+        )
         found = self._found
         with found.lock:
             is_first = found.metadata is None
@@ -309,12 +314,12 @@ class CrossValidation:
         if not metadata.equals(before):
             raise ValueError(
                 "params must reach the fit and the scores of all estimators alike, but "
-                f"{name_of(estimator)} and one before it request different ones."
+                f"{name_of(estimator)} and an earlier estimator request different ones."
             )
         return metadata
 
     def fact(self, name: Hashable, find: Callable[[], T]) -> T:
-        """Return what is found once and kept under a name."""
+        """Return the value of ``find``, which is called once for each key ``name``."""
         facts = self._found.facts
         with self._found.lock:
             if name not in facts:
@@ -322,16 +327,16 @@ class CrossValidation:
             return facts[name]
 
     def last(self, kind: str, name: Hashable, make: Callable[[], T]) -> T:
-        """Return what is made once and kept until another name of the kind is asked for."""
-        kept = self._found.last
+        """Return the object of ``make``, cached until the kind is requested by another key."""
+        last = self._found.last
         with self._found.lock:
-            if kind not in kept or kept[kind][0] != name:
-                kept.pop(kind, None)  # its memory may be needed
-                kept[kind] = name, make()
-            return kept[kind][1]
+            if kind not in last or last[kind][0] != name:
+                last.pop(kind, None)  # its memory may be needed
+                last[kind] = name, make()
+            return last[kind][1]
 
     def divide_for(self, estimator: Estimator) -> None:
-        """Divide the rows, unless that is done, for estimators of the given kind."""
+        """Split the rows for an estimator of this kind, unless that is done."""
         found = self._found
         with found.lock:
             if found.undivided is None:
@@ -343,9 +348,9 @@ class CrossValidation:
             found.seconds += perf_counter() - began
 
     def divided_as(self, cuts: Sequence[Cut]) -> Self:
-        """Return a cross-validation that divides the same rows in another way, in the same order.
+        """Return a cross-validation with other splits of the same rows, in the same order.
 
-        Prepared rows and the cache are shared. Nothing is reported, and no outputs are kept.
+        Prepared rows and the cache are shared. Nothing is reported, and no outputs are stored.
         """
         return self._copy(
             cuts,
@@ -355,7 +360,7 @@ class CrossValidation:
         )
 
     def _copy(self, cuts: Sequence[Cut], settings: Settings, **others: Opaque) -> Self:
-        """Return a cross-validation of the same rows, prepared once for both."""
+        """Return a cross-validation that shares the prepared rows."""
         found = replace(self._found, facts={}, further=WeakValueDictionary())
         other = replace(self, settings=settings, _found=found, **others)
         found.repeats = repeats_of(cuts, settings)
@@ -389,19 +394,19 @@ class CrossValidation:
         return folds if self.n_repeats == 1 else f"{self.n_repeats} x {folds}"
 
     def warn_once(self, about: str, find: Callable[[], str]) -> None:
-        """Warn by the sentence that is found, unless it is empty or was looked for before."""
+        """Warn by the sentence of ``find`` unless it is "" or the topic was checked before."""
         _warn_once(self._found, about, find)
 
     @cached_property
     def tests_single_rows(self) -> bool:
         """Whether each fold tests one row."""
-        return all(one.cut.n_tested == one.cut.n_folds for one in self.repeats)
+        return all(repeat.cut.n_tested == repeat.cut.n_folds for repeat in self.repeats)
 
     @cached_property
     def output_type(self) -> np.dtype[np.float32 | np.float64]:
         """The type of predicted numbers that outlive their evaluation.
 
-        float32 rounds too much where numbers are far from 0 beside their spread, as times are.
+        float32 rounds too much if numbers are far from 0 relative to their spread, as times are.
         """
         y = self.data.y
         is_number = y is not None and y.dtype.kind in "iuf"
@@ -409,7 +414,7 @@ class CrossValidation:
         return np.dtype(np.float64 if is_far else np.float32)
 
     def tested(self, method: str) -> Tested:
-        """Return which rows are tested how; ``method`` is that of ``CVResult``."""
+        """Return the tests of the rows, for ``method`` as in ``CVResult``."""
         cuts = [repeat.cut for repeat in self.repeats]
         targets, weights = self.data.y, self.data.score_weights
         return self.fact(
@@ -424,7 +429,7 @@ class CrossValidation:
         return sum(repeat.cut.n_trained for repeat in self.repeats)
 
     def fewest_trained(self, of_classes: bool) -> tuple[int, int]:
-        """Return the rows of the smallest training set, and of the rarest class in any of them."""
+        """Return the number of rows of the smallest training set, and of its rarest class."""
         data = self.data
 
         def count() -> tuple[int, int]:
@@ -439,7 +444,7 @@ class CrossValidation:
         return self.fact(("fewest trained", of_classes), count)
 
     def describe(self) -> dict[str, object]:
-        """Return what is evaluated, in words and numbers."""
+        """Return the folds, the data and the seed as strings and numbers."""
         return {
             "cv": self._cv_in_words,
             "n_folds": self.n_folds,
@@ -451,9 +456,9 @@ class CrossValidation:
         }
 
     def digest(self, scoring: Scoring) -> str:
-        """Return a short name for the data, the folds and a scoring.
+        """Return a short digest of the data, the folds and a scoring.
 
-        It is one that no other evaluation has if a part of it has no name, see ``why_nameless``.
+        If a part of it has no digest, see ``why_nameless``, it is unique to this evaluation.
         """
         try:
             return self._name(scoring)
@@ -461,7 +466,7 @@ class CrossValidation:
             return self._token
 
     def why_nameless(self, scoring: Scoring) -> str:
-        """Return why no later process can recognise this evaluation, a clause; "" if one can."""
+        """Return the reason why later processes cannot identify this evaluation; else ""."""
         try:
             self._name(scoring)
         except NoKey as error:
@@ -469,12 +474,12 @@ class CrossValidation:
         return ""
 
     def _name(self, scoring: Scoring) -> str:
-        """Return 16 hexadecimal digits that other data, folds or scoring change.
+        """Return 16 hexadecimal digits that identify the data, folds and scoring.
 
         Raises
         ------
         NoKey
-            If a part has no name; its argument is a clause that says which.
+            If a part has no digest; its argument is the reason.
         """
         data, n_epochs = self._content(self.data.y), self.settings.n_epochs or 1
         if data is None:
@@ -491,7 +496,7 @@ class CrossValidation:
         return digest(*parts).hex()[:16]
 
     def _content(self, y: Targets) -> bytes | None:
-        """Return the digest of all rows as given with some form of y; X is read once."""
+        """Return the digest of all rows as given with a form of y; X is read once."""
         of_X = self.fact("digest of X", lambda: data_digest(self.data.X))
         of_y = data_digest(y)
         return None if of_X is None or of_y is None else digest(of_X, of_y)
@@ -506,7 +511,7 @@ class CrossValidation:
     ) -> PreparedRows:
         """Return the rows of a repeat in a layout.
 
-        Transformed rows are kept as ``Steps.rows`` says.
+        Transformed rows are cached as in ``Steps.rows``.
 
         Parameters
         ----------
@@ -514,11 +519,11 @@ class CrossValidation:
         repeat : Repeat or None
             The default is the first one.
         transform : callable or None
-            Makes the rows that are prepared from those given.
+            Transforms the rows as given before they are prepared.
         name : bytes or None
-            Tells transformations apart; None if they have no name.
+            The key of the transformation; None if it has none.
         are_named : bool
-            Whether models are known by a digest of the prepared rows, which takes time too.
+            Whether keys of models contain a digest of the prepared rows, which takes time too.
         """
         repeat, found = repeat or self.repeats[0], self._found
         is_kept = name is not None and repeat.number == 0
@@ -549,9 +554,9 @@ class CrossValidation:
             return found.prepared[layout]
 
     def data_name(self) -> tuple[bytes, bool]:
-        """Return a name for the rows as given with their weights and what else ``fit`` gets.
+        """Return a key for the rows as given with their weights and further arguments of ``fit``.
 
-        Also return whether later processes name them so too.
+        Also return whether later processes compute the same key.
         """
 
         def content() -> bytes | None:
@@ -563,9 +568,9 @@ class CrossValidation:
     def names_of(
         self, layout: RowLayout, rows: PreparedRows, repeat: int, steps: bytes
     ) -> tuple[bytes, tuple[bytes, bool]]:
-        """Return names of prepared rows, and of the targets and weights they are scored with.
+        """Return keys of prepared rows, and of the targets and weights they are scored with.
 
-        The latter comes with whether later processes give them the same name.
+        The latter comes with whether later processes compute the same key.
         """
         counts = np.array([rows.n_features, 0 if rows.classes is None else len(rows.classes)])
         of_rows = rows.X, rows.y, rows.weights, counts
@@ -582,7 +587,7 @@ Task = CrossValidation
 
 
 def on_cluster(X: Features, y: Targets) -> tuple[Features, Targets]:
-    """Return rows of Dask as they lie on a cluster, if there is a current client of one."""
+    """Return rows of Dask as remote rows, if there is a current client of a cluster."""
     distributed = sys.modules.get("distributed")
     if distributed is None or not is_dask(X):
         return X, y
@@ -596,7 +601,7 @@ def on_cluster(X: Features, y: Targets) -> tuple[Features, Targets]:
 
 
 def _warn_once(found: _Found, about: str, find: Callable[[], str]) -> None:
-    """Warn by the sentence that is found, unless it is empty or was looked for before."""
+    """Warn by the sentence of ``find`` unless it is "" or the topic was checked before."""
     with found.lock:
         if about in found.topics:
             return

@@ -1,8 +1,8 @@
-"""The protocol between the core and the engines: plans, the results that they name, their events.
+"""The protocol between the core and the engines: plans, the keys of their results, their events.
 
 An engine decides whether it can evaluate a request. If so, it returns a plan, which evaluates all
-candidates that differ in ``Capabilities.free_parameters`` alone. A plan computes: it looks nothing
-up, keeps nothing, and changes nothing that belongs to a run.
+candidates that differ in ``Capabilities.free_parameters`` alone. A plan only computes: it looks up
+and stores no results, and does not change the state of a run.
 """
 
 from abc import ABC
@@ -39,7 +39,7 @@ from optuna_treecv.types import Opaque
 
 
 class RowProgress(NamedTuple):
-    """Scores of rows that are known before those of folds.
+    """Scores of rows, available before the scores of folds.
 
     Attributes
     ----------
@@ -48,9 +48,9 @@ class RowProgress(NamedTuple):
     step : int
         The sixteenths of a training pass that are done, or ``NESTED_STEP``.
     scores : RowScores
-        Of all rows so far.
+        The scores of all rows so far.
     has_lost : bool
-        Whether the candidate was pruned among those that are evaluated together with it.
+        Whether the candidate was pruned within its batch.
     """
 
     candidate: int
@@ -66,15 +66,16 @@ class TreeProgress(NamedTuple):
     ----------
     candidate : int
     step : int
-        Of the report.
+        The step of the report.
     value : float
         The mean score of the folds so far.
     n_trees, n_folds : int
         The number of trees, and of the folds whose ensembles have that many.
     n_left : int
-        The trees that may follow in these folds.
+        The trees that these folds may still grow.
     scores : RowScores or None
-        Of the test rows of the first fold, while it grows alone and ``watch`` takes rows.
+        The scores of the test rows of the first fold, while it grows alone and ``watch`` takes
+        rows.
     """
 
     candidate: int
@@ -94,21 +95,21 @@ class TestedFolds(NamedTuple):
     candidate : int
     folds : Node
     n_needed : int
-        The rows of their trainings, whether these were done now or before.
+        The rows of their trainings, including those of cached models.
     predictions : TestedRows or None
-        None where predictions are not wanted, or do not leave the engine.
+        None if predictions are not requested, or do not leave the engine.
     scores : FoldScores or None
-        None: they follow from the predictions, but for those of ``called``.
+        None: they are computed from the predictions, except the scores of ``called``.
     called : callable or None
-        (folds) -> by the number of the metric, the scores of some of the folds that do not follow
-        from predictions.
+        (folds) -> by the number of the metric, the scores that cannot be computed from
+        predictions.
     pooled : ndarray of shape (n_metrics, 2) or None
-        The pooled scores of the repeat with their standard errors, where they are stored.
+        The pooled scores of the repeat with their standard errors, if they were stored.
     record : ArrayThenCount, ndarray or None
-        What is stored where these are the last folds of a ``ResultSpec``; None: the scores of all
-        of them.
+        The record to store if these are the last folds of a ``ResultSpec``; None: the scores of
+        all of them.
     seconds : float or None
-        The time that these folds alone have taken; None: not known.
+        The time that these folds alone have taken; None: unknown.
     n_uncounted : int
         The row updates of a stored result that no trial has counted yet.
     """
@@ -144,21 +145,21 @@ class FoldModels(NamedTuple):
 
 
 class Failed(Exception):
-    """Some folds of a candidate were not evaluated: ``evaluate`` yields it, ``predict`` raises it.
+    """A plan has failed for folds of a candidate: ``evaluate`` yields it, ``predict`` raises it.
 
     It is the last event of its candidate.
 
     Parameters
     ----------
     error : Exception
-        What is raised unless the folds are fitted one by one instead.
+        The error to raise unless the folds are refitted one by one.
     reason : str
-        Why the folds are fitted.
+        The reason to refit the folds.
     candidate : int
     folds : Node or None
-        None: all that were asked for.
+        None: all requested folds.
     stands : bool
-        Whether the error stands if the fits raise another one that is no ValueError.
+        Whether this error is raised if the refits raise another one that is no ValueError.
     """
 
     def __init__(
@@ -185,10 +186,10 @@ class ResultSpec(NamedTuple):
     key : Key
     cache : AnyCache
     read : callable or None
-        (memory) -> the folds; None: it holds their scores.
+        (memory) -> the folds; None: it contains their scores.
     is_optional : bool
-        Whether a store behind the cache does without it where no other run has the same
-        parameters. Others are stored if they took some time.
+        Whether a store behind the cache skips it if no other run has the same parameters. Other
+        results are stored if they took some time.
     """
 
     key: Key
@@ -198,23 +199,23 @@ class ResultSpec(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What names the results of a candidate on a repeat.
+    """The keys of the results of a candidate on a repeat.
 
     Attributes
     ----------
     key : str
-        What is trained how, in hexadecimal; "" if it has no name that others could find.
+        The key of the estimator and its training, in hexadecimal; "" if it has none.
     fingerprint : str
-        On which rows.
+        The fingerprint of the rows.
     group : bytes
         Candidates of equal groups are evaluated in one call; empty: each one alone.
     specs : dict of int to ResultSpec
-        By the end of the folds whose scores follow from it, which begin where those of the one
-        before end.
+        By the end of the run of folds whose scores it contains. Each run begins at the end of the
+        previous one.
     n_bytes : int
-        What waits for the candidate's run beside its scores, where it is evaluated in a batch.
+        The bytes that a batch holds for the candidate's run beside its scores.
     bound : object
-        What the plan needs to evaluate the candidate, if it took time to make.
+        An object that the plan needs to evaluate the candidate, if it took time to make.
     """
 
     key: str = ""
@@ -226,9 +227,9 @@ class Results(NamedTuple):
 
 
 class Watch:
-    """Requests early scores, and may prune candidates that are evaluated together.
+    """Requests early scores, and may prune candidates of a batch.
 
-    This one prunes none.
+    This default prunes no candidate.
 
     Attributes
     ----------
@@ -239,22 +240,22 @@ class Watch:
     takes_rows = False
 
     def losers(self, step: int, scores: Sequence[RowScores], rows: "slice[int]") -> list[int]:
-        """Return the numbers of the candidates that are pruned by their scores on some rows."""
+        """Return the numbers of the candidates to prune by their scores on a slice of rows."""
         return []
 
 
 @dataclass
 class Cost:
-    """What the evaluation of a repeat, or of all of them, has taken.
+    """The cost of an evaluation, in row updates and seconds.
 
     Attributes
     ----------
     n_updates : int
         The rows trained on.
     n_needed : int
-        The rows of all trainings, whether they were done now or before.
+        The rows of all trainings, including those of cached models.
     n_uncounted : int
-        Those that a batch has trained on for the store: the first trial that is recorded there
+        The rows that a batch has trained on for the store: the first trial that is recorded there
         with its results counts them as ``n_updates``.
     seconds, seconds_prepare : float
         The time of the evaluation, and the time in which the rows were prepared.
@@ -281,9 +282,9 @@ class Sink:
     comes_again : bool
         Whether another run may have the same parameters, so that a store may keep its models.
     set_curve : callable
-        (curve) -> None. Takes the scores after each number of trees.
+        (curve) -> None. Receives the scores after each number of trees.
     take : callable
-        (TestedFolds) -> None. Stores folds that were done when the evaluation was left.
+        (TestedFolds) -> None. Stores the folds that were done when the evaluation was closed.
     """
 
     cost: Cost
@@ -293,21 +294,21 @@ class Sink:
 
 
 class Work(NamedTuple):
-    """What a plan is asked to evaluate.
+    """The candidates and folds that a plan is to evaluate.
 
     Attributes
     ----------
     candidates : sequence of estimators
         All of one group.
     sinks : sequence of Sink
-        One for each of them.
+        One for each candidate.
     repeat : Repeat
     folds : sequence of int
-        The folds of which no result was found. With a watch there may be none.
+        The folds without a stored result. With a watch, it may be empty.
     watch : Watch or None
         Requests early scores.
     bound : sequence of object
-        That of the ``Results`` of each candidate.
+        The ``bound`` of the ``Results`` of each candidate.
     """
 
     candidates: Sequence[Candidate]
@@ -325,39 +326,39 @@ class Capabilities:
     Attributes
     ----------
     free_parameters : collection of str
-        The parameters on which neither the choice of the engine nor the plan depends, while they
-        are positive and finite numbers.
+        The parameters on which neither the choice of the engine nor the plan depends, as long as
+        they are positive and finite numbers.
     shared_parameters : tuple of str
-        Those in which candidates may differ that are evaluated in one call.
+        The parameters in which the candidates of one call may differ.
     is_incremental : bool
         Whether models are trained by ``partial_fit``, in passes over their rows.
     is_seeded : bool
         Whether models depend on ``random_state``.
     early_reports : {"", "rows", "trees"}
-        What is scored before folds are.
+        Which scores are available before those of folds.
     n_epochs : int
         The number of epochs for which models are trained.
     why_one_epoch : str
-        Why models are not trained for several epochs; "" if they may be.
+        The reason why models are trained for a single epoch; "" if they may be trained for more.
     needs_memory : str
-        Why all rows must be in memory; "" if they may be on disk.
+        The reason why all rows must be in memory; "" if they may be on disk.
     falls_back : bool
-        Whether folds are refitted where the plan fails, if nobody has asked for its engine.
+        Whether folds are refitted if the plan fails and ``method`` does not name its engine.
     at_once : bool
         Whether all folds of a repeat are evaluated before the first one is reported.
     caches_responses : bool
-        Whether responses of models would take another training, so that they are cached beside
-        the scores.
+        Whether predictions would take another training, so that they are cached beside the
+        scores.
     averages_models : bool
-        Whether the models of folds have an average.
+        Whether the models of folds can be averaged.
     leaves_out_pairs : bool
-        Whether models without two folds take little more time.
+        Whether models that leave out two folds take little more time.
     preprocessing : ModelsFrom
-        How the models are trained, which decides how transformers before them are evaluated.
+        How the models are trained, which decides how their preprocessing is evaluated.
     settings : tuple of str
         Which of ``core.settings.OF_ENGINES`` it takes.
     readings : str
-        How often rows on disk are read, as the end of a sentence; "" if that is not known.
+        How often rows on disk are read, as the end of a sentence; "" if that is unknown.
     with_size : callable or None
         (estimator, n_trees) -> an ensemble of the best number of trees.
     fold_models : callable or None
@@ -386,22 +387,22 @@ class Capabilities:
 
 
 class Declined(NamedTuple):
-    """An engine does not evaluate a request.
+    """The refusal of an engine to evaluate a request.
 
     Attributes
     ----------
     reason : str
     advice : str
-        The error if the engine was asked for.
+        The error message if ``method`` names the engine.
     free_parameters : collection of str
-        The parameters on which this does not depend.
+        The parameters on which the refusal does not depend.
     relevance : {0, 1, 2}
-        The reason of highest relevance is given to the user: 2 if the engine is for such
-        estimators, 1 if the reason holds for estimators of no engine.
+        The user is given the reason of the highest relevance: 2 if the engine is for estimators of
+        this kind, 1 if no engine is.
     warning : str
-        The reason of a warning where folds are fitted because of this.
+        The reason to give in a warning if folds are refitted because of this.
     offer : str
-        A sentence about what the engine would do if it was asked for.
+        A sentence about what the engine would do if ``method`` named it.
     """
 
     reason: str
@@ -422,12 +423,12 @@ class Plan(ABC):
     Attributes
     ----------
     name : str
-        The engine's, under which results are stored; ``CVResult.method``.
+        The name of the engine, under which results are stored; ``CVResult.method``.
     capabilities : Capabilities
     reason : str
         Why "auto" takes the engine.
     fallback : Plan or None
-        Evaluates folds where this plan fails.
+        The plan that refits the folds if this one fails.
     """
 
     name: str
@@ -449,14 +450,14 @@ class Plan(ABC):
         return self.request.cross_validation.repeats_for(self.n_epochs)
 
     def with_request(self, request: Request) -> "Plan":
-        """Return the same plan for a request that wants something else of the same candidates."""
+        """Return a copy of the plan for another request of the same candidates."""
         other = copy(self)
         other.request = request
         if self.fallback is not None:
             other.fallback = self.fallback.with_request(request)
         return other
 
-    def check(self, candidate: Candidate) -> None:  # noqa: B027  # of most plans, fits refuse them
+    def check(self, candidate: Candidate) -> None:  # noqa: B027  # in most plans, fits refuse them
         """Refuse wrong values of free parameters.
 
         Raises
@@ -465,19 +466,19 @@ class Plan(ABC):
         """
 
     def prepare(self) -> None:  # noqa: B027  # most plans do so when they evaluate
-        """Prepare the rows, so that what is wrong with them is found before the first trial."""
+        """Prepare the rows, so that errors in them are raised before the first trial."""
 
     @abstractmethod
     def cost(self) -> str:
-        """Return a sentence about what an evaluation takes."""
+        """Return a sentence about the cost of an evaluation."""
 
     @abstractmethod
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return what names the results of a candidate on a repeat."""
+        """Return the keys of the results of a candidate on a repeat."""
 
     @abstractmethod
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Evaluate candidates of one group, and yield events; those of a candidate are in order.
+        """Evaluate candidates of one group, and yield the events of each of them in order.
 
         Closing the iterator ends the evaluation.
         """
@@ -499,15 +500,15 @@ class Engine:
     ----------
     name : str
     plan : callable
-        (request) -> a plan, or why there is none. It raises a ValueError if the estimator has
-        wrong parameters.
+        (request) -> a plan or a refusal. It raises a ValueError if the estimator has wrong
+        parameters.
     methods : tuple of str
         The values of ``method`` for which it may be chosen.
     rows : {"local", "remote", "any"}
-        Which rows it takes.
+        The rows that it takes.
     nests_by : callable or None
-        (estimator) -> the parameter whose smaller values give the first part of the same model,
-        such as ``n_estimators``; "" if there is none.
+        (estimator) -> the parameter whose smaller values give a prefix of the same model, such as
+        ``n_estimators``; "" if there is none.
     """
 
     name: str
@@ -517,17 +518,17 @@ class Engine:
     nests_by: Callable[[Estimator], str] | None = None
 
 
-def results_of(request: Request, repeat: Repeat, kept: KeptScores) -> Results:
-    """Return what names the scores of all folds of a repeat."""
-    specs = specs_of_scores(request, repeat, kept)
-    return Results(kept.name, kept.data.hex(), specs=specs)
+def results_of(request: Request, repeat: Repeat, stored: KeptScores) -> Results:
+    """Return the keys of the scores of all folds of a repeat."""
+    specs = specs_of_scores(request, repeat, stored)
+    return Results(stored.name, stored.data.hex(), specs=specs)
 
 
 def specs_of_scores(
-    request: Request, repeat: Repeat, kept: KeptScores
+    request: Request, repeat: Repeat, stored: KeptScores
 ) -> Mapping[int, ResultSpec]:
-    """Return the result that holds all scores of a repeat; none where those of rows are needed."""
-    if request.needs_rows or kept.cache is None or not kept.settings:
+    """Return the stored result of all fold scores of a repeat; none if row scores are needed."""
+    if request.needs_rows or stored.cache is None or not stored.settings:
         return {}
-    key = kept.key(8 * sum(sizes_of_scores(request, repeat)))
-    return {repeat.cut.n_folds: ResultSpec(key, kept.cache)}
+    key = stored.key(8 * sum(sizes_of_scores(request, repeat)))
+    return {repeat.cut.n_folds: ResultSpec(key, stored.cache)}

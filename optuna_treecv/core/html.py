@@ -1,4 +1,4 @@
-"""What notebooks show of a result: a small table, and the scores of folds as a strip."""
+"""The display of results in notebooks: a small table, and a strip of fold scores."""
 
 from collections.abc import Mapping
 from html import escape
@@ -7,13 +7,13 @@ import numpy as np
 
 from optuna_treecv.types import Array
 
-# The most folds that are drawn one by one; of more, so many quantiles are.
+# The most folds that are drawn one by one; above, this number of quantiles is drawn.
 _MOST_FOLDS = 200
 _WIDTH, _HEIGHT = 480, 28
 
 
 def as_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
-    """Return a heading, and names and values below it; what is None or "" is left out.
+    """Return an HTML table of names and values below a title, without values of None or "".
 
     ``above`` is HTML between the heading and the table.
     """
@@ -27,7 +27,7 @@ def as_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
 
 
 def strip_of(scores: Array, mean: float, error: float | None) -> str:
-    """Return a picture of the scores of folds: a tick for each, the mean, and a standard error.
+    """Return an SVG strip of fold scores: a tick for each, the mean, and its standard error.
 
     Parameters
     ----------
@@ -36,17 +36,17 @@ def strip_of(scores: Array, mean: float, error: float | None) -> str:
     error : float or None
         The standard error of the mean, drawn as a band on both sides.
     """
-    known = np.sort(scores[np.isfinite(scores)])
-    if len(known) < 2 or not np.isfinite(mean) or not 0 < known[-1] - known[0] < np.inf:
+    finite = np.sort(scores[np.isfinite(scores)])
+    if len(finite) < 2 or not np.isfinite(mean) or not 0 < finite[-1] - finite[0] < np.inf:
         return ""
-    if len(known) > _MOST_FOLDS:
-        known = np.quantile(known, np.linspace(0, 1, _MOST_FOLDS))
-    low, high = known[0], known[-1]
+    if len(finite) > _MOST_FOLDS:
+        finite = np.quantile(finite, np.linspace(0, 1, _MOST_FOLDS))
+    low, high = finite[0], finite[-1]
 
     def place(value: float) -> float:
         return float(np.clip(8 + (_WIDTH - 16) * (value - low) / (high - low), 1, _WIDTH - 1))
 
-    ticks = "".join(f"M{place(one):.1f} 6V{_HEIGHT - 6}" for one in known)
+    ticks = "".join(f"M{place(score):.1f} 6V{_HEIGHT - 6}" for score in finite)
     band = ""
     if error is not None and np.isfinite(error):
         left, right = place(mean - error), place(mean + error)

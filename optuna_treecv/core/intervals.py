@@ -47,7 +47,7 @@ class Interval:
     Attributes
     ----------
     low, high : float
-        Its ends, in the units of the score, and within its range where that is known.
+        Its ends, in the units of the score, within the range of the score if it has one.
     method : {"bayle", "nadeau_bengio", "hoeffding", "student", "bootstrap"}
         How it was computed.
     target : str
@@ -55,7 +55,7 @@ class Interval:
     level : float
         The probability with which the interval covers its target, if its assumptions hold.
     note : str
-        Why it may be too narrow; "" if nothing is known that makes it so.
+        The reason why it may be too narrow; "" if there is none.
     """
 
     low: float
@@ -66,7 +66,7 @@ class Interval:
     note: str = ""
 
     def __repr__(self) -> str:
-        """Return all in a few lines."""
+        """Return all attributes in a few lines."""
         note = f",\n    note={self.note!r}" if self.note else ""
         return (
             f"Interval(low={self.low:.6g}, high={self.high:.6g}, method={self.method!r}, "
@@ -97,20 +97,20 @@ class HasInterval:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The scores behind a mean, and what is known of the rows behind them.
+    """The fold scores behind a mean, with the statistics of their rows.
 
     Attributes
     ----------
     name : str
-        That of the metric in results.
+        The name of the metric in results.
     metric : Loss or Scorer
     by_fold : ndarray of shape (n_repeats, n_folds)
         The score of each fold, in the order of the folds.
     spreads : ndarray of shape (3, n_repeats, n_folds) or None
-        Of the scores of rows within each fold, see ``scoring/scores.py``. NaN where it is not
-        known; None where each fold is a single row.
+        The spread of the scores of rows within each fold, see ``scoring/scores.py``. NaN if it is
+        unknown; None if each fold is a single row.
     tested : Tested
-        What was tested.
+        The tested rows.
     """
 
     name: str
@@ -147,7 +147,7 @@ def interval_of(scores: Scores, method: str, level: float, loss_range: Bounds = 
         )
     if not np.all(np.isfinite(scores.by_fold)):
         raise ValueError(
-            f"interval needs finite scores, but {scores.name!r} of some fold is infinite, because "
+            f"interval needs finite scores, but {scores.name!r} of a fold is infinite, because "
             "its model has diverged."
         )
     if method == "nadeau_bengio":
@@ -166,7 +166,7 @@ def interval_of(scores: Scores, method: str, level: float, loss_range: Bounds = 
 
 
 def within(interval: Interval, bounds: tuple[float, float] | None) -> Interval:
-    """Return the part of an interval that lies within the range of the score."""
+    """Return an interval, clipped to the range of the score."""
     if bounds is None:
         return interval
     low, high = bounds
@@ -174,7 +174,7 @@ def within(interval: Interval, bounds: tuple[float, float] | None) -> Interval:
 
 
 def row_error(scores: Scores) -> float:
-    r"""Return the standard error of the mean over all rows; NaN where the rows are not known.
+    r"""Return the standard error of the mean over all rows; NaN if their scores are unknown.
 
     It is :math:`\hat\sigma_n / \sqrt n` with the all-pairs estimator :math:`\hat\sigma_n^2 =
     \frac{1}{n} \sum_i (\ell_i - R)^2` (Bayle, Bayle, Janson & Mackey 2020, equation 4.2). For
@@ -198,21 +198,21 @@ def row_error(scores: Scores) -> float:
 
 
 def fold_error(by_fold: Array, n_folds: int, overlap: float | None = None) -> float:
-    r"""Return the standard error of a mean over folds, as if these were independent.
+    r"""Return the standard error of a mean over folds, taken as independent.
 
     Repeats have the same rows, so they do not count as further folds. Nor do further splits with
-    the same test rows: then the error is :math:`\sqrt{(1 / J + n_2 / n_1) S^2}` with the sample
-    variance :math:`S^2` of all J scores, :math:`n_2` test and :math:`n_1` training rows per fold
-    (Nadeau & Bengio 2003).
+    the same test rows; for these, the error is :math:`\sqrt{(1 / J + n_2 / n_1) S^2}` with the
+    sample variance :math:`S^2` of all J scores, :math:`n_2` test and :math:`n_1` training rows per
+    fold (Nadeau & Bengio 2003).
 
     Parameters
     ----------
     by_fold : ndarray
         The scores of all folds, of all repeats.
     n_folds : int
-        Per repeat.
+        The folds of one repeat.
     overlap : float or None
-        Where folds have test rows in common, the test rows of a fold as a share of its training
+        If folds have test rows in common, the test rows of a fold as a share of its training
         rows.
     """
     deviation = float(np.std(by_fold, ddof=1))
@@ -238,7 +238,7 @@ def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
     if tested.n_folds == 1 or tested.method == "progressive":
         raise ValueError(
             "method must be 'bayle' or 'hoeffding' for a single test set, got 'nadeau_bengio', "
-            "which needs the scores of two or more folds."
+            "which needs the scores of at least two folds."
         )
     if tested.goes_forward:
         raise ValueError(
@@ -249,12 +249,11 @@ def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
 
 
 def _hoeffding(scores: Scores, level: float, loss_range: Bounds) -> float:
-    r"""Return :math:`b \sqrt{\ln(2 / \delta) / (2 m)}` for m rows with scores in a range b.
+    r"""Return half the width of the interval of Hoeffding (1963).
 
-    The interval is the mean plus and minus this.
-
-    Hoeffding (1963). For a k-fold estimate it holds with the m = n / k rows of one fold, and for
-    progressive validation with all m tested rows (Blum, Kalai & Langford 1999).
+    It is :math:`b \sqrt{\ln(2 / \delta) / (2 m)}` for m rows with scores in a range of width b.
+    For a k-fold estimate, m = n / k is the number of rows of one fold; for progressive validation,
+    all m tested rows count (Blum, Kalai & Langford 1999).
     """
     tested = scores.tested
     if not scores.metric.is_mean:
@@ -269,8 +268,8 @@ def _hoeffding(scores: Scores, level: float, loss_range: Bounds) -> float:
     if 2 * half > width:
         warn_caller(
             f"the interval by method='hoeffding' is wider than the range of {scores.name!r}, "
-            f"{bounds[0]:g} to {bounds[1]:g}, and says nothing: it counts the rows of one fold "
-            "alone; use method='bayle' or fewer folds instead."
+            f"{bounds[0]:g} to {bounds[1]:g}, and contains no information, because it counts the "
+            "rows of one fold alone; use method='bayle' or fewer folds instead."
         )
     return half
 
@@ -296,14 +295,14 @@ def _checked_range(loss_range: Bounds, scores: Scores) -> tuple[float, float]:
         )
     if np.any(scores.by_fold < low) or np.any(scores.by_fold > high):
         raise ValueError(
-            f"loss_range must hold the score of every row, got {loss_range!r}, but a fold scores "
-            f"{scores.by_fold.min():.4g} to {scores.by_fold.max():.4g}."
+            f"loss_range must include the score of every row, got {loss_range!r}, but the folds "
+            f"have scores from {scores.by_fold.min():.4g} to {scores.by_fold.max():.4g}."
         )
     return low, high
 
 
 def _bayle(scores: Scores, level: float) -> float:
-    """Return half the width of the interval by the rows' standard error."""
+    """Return half the width of the interval of Bayle et al. (2020), from ``row_error``."""
     if not scores.metric.is_mean:
         raise ValueError(
             f"method must be 'nadeau_bengio' for {scores.name!r}, which is no mean over rows, got "
@@ -311,23 +310,23 @@ def _bayle(scores: Scores, level: float) -> float:
         )
     if scores.tested.shares_test_rows:
         raise ValueError(
-            "method must be 'nadeau_bengio' where folds have test rows in common, got 'bayle', "
-            "which takes all scores of rows as independent."
+            "method must be 'nadeau_bengio' if folds have test rows in common, got 'bayle', "
+            "which assumes that the scores of rows are independent."
         )
     if scores.spreads is not None and not np.all(np.isfinite(scores.spreads)):
         other = "" if scores.tested.goes_forward else " or method='nadeau_bengio'"
         raise ValueError(
-            f"method='bayle' needs the scores of rows, which {scores.name!r} does not give with "
+            f"method='bayle' needs the scores of rows, which {scores.name!r} does not have with "
             f"method={scores.tested.method!r}; use row_losses=True{other} instead."
         )
     error = row_error(scores)
     if np.isnan(error):
-        raise ValueError("method='bayle' needs two or more tested rows.")
+        raise ValueError("method='bayle' needs at least two tested rows.")
     return float(stats.norm.ppf((1 + level) / 2)) * error
 
 
 def note_of_instability(scores: Scores) -> str:
-    """Return a sentence where models differ so much that one of them may be far off, or "".
+    """Return a warning if the models of folds differ more than their rows explain; else "".
 
     Either the means of the repeats differ by two thirds of the standard error over rows, or the
     scores of the folds differ by more than those of their rows explain (a chi-squared test).
@@ -344,11 +343,11 @@ def note_of_instability(scores: Scores) -> str:
         spread = float(np.std(scores.by_fold.mean(axis=1), ddof=1))
     if spread > _UNSTABLE * error:
         fact = (
-            f"The means of {n_repeats} repeats have a standard deviation of {spread:.2g}, where "
+            f"The means of {n_repeats} repeats have a standard deviation of {spread:.2g}, but "
             f"the standard error over rows is {error:.2g}"
         )
     elif scores.spreads is not None and n_folds > 1 and scores.spreads[2].max() <= _MOST_SHARE:
-        # The variance of a fold's mean by its rows, which are a sample.
+        # The variance of a fold's mean as the mean of a sample of rows.
         within = float((scores.spreads[0] / (1 - scores.spreads[2])).mean())
         between = float(np.var(scores.by_fold, axis=1, ddof=1).mean())
         degrees = n_repeats * (n_folds - 1)
@@ -359,21 +358,21 @@ def note_of_instability(scores: Scores) -> str:
             )
     return fact and (
         f"{fact}. So a single model that is trained on all rows may score further from the mean "
-        "than this interval says; an averaged learner, or the mean of the fold models "
+        "than this interval suggests; an averaged learner, or the mean of the fold models "
         "(kfold_models=True), is more stable."
     )
 
 
 def note_of_dependence(tested: Tested) -> str:
-    """Return a sentence where rows are not independent, or ""."""
+    """Return a warning if the rows are not independent; else ""."""
     if tested.groups is None and not tested.is_ordered:
         return ""
     rows = "neighbouring rows of a time series" if tested.groups is None else "rows of one group"
-    return f"It takes rows as independent, which {rows} are not, and may be too narrow."
+    return f"It assumes that rows are independent, which {rows} are not, and may be too narrow."
 
 
 def models_in_words(tested: Tested) -> str:
-    """Return the target of intervals by rows in words."""
+    """Return the target of intervals over rows in words."""
     if tested.method == "progressive":
         return "the mean score on new rows of the models along the pass"
     if tested.n_folds == 1:
@@ -399,7 +398,7 @@ class PairedDifference(HasInterval):
     low, high, level : float
         The ends and the level of the interval.
     by : {"rows", "folds"}
-        What was paired. There are more rows than folds, so rows show smaller differences.
+        The pairs. There are more rows than folds, so rows reveal smaller differences.
     n_pairs : int
         The number of pairs.
     """
@@ -411,7 +410,7 @@ class PairedDifference(HasInterval):
     n_pairs: int
 
     def __repr__(self) -> str:
-        """Return all but the target of the interval."""
+        """Return all attributes except the target of the interval."""
         return (
             f"PairedDifference(mean={self.mean:.6g}, std_error={self.std_error:.6g}, "
             f"low={self.low:.6g}, high={self.high:.6g}, by={self.by!r}, "
@@ -424,14 +423,14 @@ _TARGET = "the difference of the mean scores on new rows of the models of the fo
 
 @lru_cache
 def student_quantile(level: float, degrees: int) -> float:
-    """Return how many standard errors Student's interval reaches to each side."""
+    """Return half the width of Student's interval in standard errors."""
     return float(stats.t.ppf((1 + level) / 2, degrees))
 
 
 def difference_by_rows(
-    mean: float, one: Array, other: Array, shares: Array, level: float, note: str = ""
+    mean: float, scores: Array, other: Array, shares: Array, level: float, note: str = ""
 ) -> PairedDifference:
-    r"""Return a difference with the standard error over rows.
+    r"""Return the difference of two means with its standard error over rows.
 
     With :math:`d_i` the difference of row i, whose share in the mean D is :math:`a_i`, it is
     :math:`\sqrt{\sum_i a_i^2 (d_i - D)^2}`, the estimator of Bayle et al. (2020) for differences.
@@ -440,20 +439,20 @@ def difference_by_rows(
     ----------
     mean : float
         The difference of the means.
-    one, other : ndarray of shape (n_rows,)
+    scores, other : ndarray of shape (n_rows,)
         The scores of the rows; NaN for rows that no fold tests.
     shares : ndarray of shape (n_rows,)
-        Those of the rows in a mean.
+        The shares of the rows in a mean.
     level : float
     note : str
-        Why the interval may be too narrow.
+        The reason why the interval may be too narrow.
     """
     level = check_level(level)
-    differences = np.subtract(one, other, dtype=np.float64)
+    differences = np.subtract(scores, other, dtype=np.float64)
     are_tested = ~np.isnan(differences)
     differences = differences[are_tested]
     if not np.all(np.isfinite(differences)):
-        raise ValueError("other must have finite scores as self has, but some row's is infinite.")
+        raise ValueError("other must have finite scores, as self must, but a row's is infinite.")
     error = sqrt(float(np.square(shares[are_tested] * (differences - mean)).sum()))
     half = float(stats.norm.ppf((1 + level) / 2)) * error
     interval = Interval(mean - half, mean + half, "bayle", _TARGET, level, note)
@@ -461,28 +460,30 @@ def difference_by_rows(
 
 
 def difference_by_folds(
-    one: Array, other: Array, n_folds: int, level: float, overlap: float | None = None
+    scores: Array, other: Array, n_folds: int, level: float, overlap: float | None = None
 ) -> PairedDifference:
-    r"""Return a difference with the standard error over folds, and Student's interval.
+    r"""Return the difference of two means with its standard error over folds.
+
+    The interval is Student's.
 
     Parameters
     ----------
-    one, other : ndarray of shape (n_repeats * n_folds,)
+    scores, other : ndarray of shape (n_repeats * n_folds,)
         The scores of the folds.
     n_folds : int
-        Per repeat: the repeats have the same rows, so they do not count as further folds.
+        The folds of one repeat. Repeats have the same rows, so they do not count as further folds.
     level : float
     overlap : float or None
         As for ``fold_error``.
     """
     level = check_level(level)
-    differences = one - other
+    differences = scores - other
     if not np.all(np.isfinite(differences)):
-        raise ValueError("other must have finite scores as self has, but some fold's is infinite.")
+        raise ValueError("other must have finite scores, as self must, but a fold's is infinite.")
     if n_folds < 2:
         raise ValueError(
-            "other must be compared over two or more folds, got one; row_losses=True compares "
-            "over rows."
+            "other must be compared over at least two folds, got one; use row_losses=True in both "
+            "evaluations to compare them over rows instead."
         )
     mean, error = float(differences.mean()), fold_error(differences, n_folds, overlap)
     half = student_quantile(level, n_folds - 1) * error

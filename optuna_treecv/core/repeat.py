@@ -1,4 +1,4 @@
-"""The repeats of a cross-validation: how each divides the rows, and the tree over its folds."""
+"""The repeats of a cross-validation: the folds of each, and the tree over them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -33,12 +33,12 @@ from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
 
-#: The most parts that are reported, or shared out among threads.
+#: The most parts that are reported, or distributed among threads.
 MAX_BLOCKS = 32
 
 # Without reports, one thread walks a tree of fewer rows than this as one block, and several
-# threads take a few blocks each: above the blocks the interpreter works, and with a cache siblings
-# are not trained together there.
+# threads take a few blocks each, because nodes above the blocks are walked in Python, where
+# siblings are not trained together if there is a cache.
 _ROWS_IN_ONE_BLOCK = 2**22
 _BLOCKS_PER_THREAD = 4
 
@@ -51,10 +51,10 @@ class Repeat(NamedTuple):
     number : int
         0, 1, ...
     cut : Folds or Splits
-        How the rows are cut.
+        The folds or splits.
     plan : Partition
         The tree over the folds. Over splits, its rows are the test rows of all of them, one after
-        another, and only its nodes mean anything.
+        another, and only its nodes are meaningful.
     key : bytes
         A digest of the tree or of the splits.
     blocks, parts : list of Node
@@ -70,7 +70,7 @@ class Repeat(NamedTuple):
 
 
 def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Estimator) -> list[Cut]:
-    """Return how the rows are divided for estimators of the given kind, one cut for each repeat.
+    """Return the folds or splits of each repeat for an estimator of this kind.
 
     Raises
     ------
@@ -98,22 +98,22 @@ def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Estimato
 
 
 def repeats_of(cuts: Sequence[Cut], settings: Settings) -> list[Repeat]:
-    """Return the repeats of some cuts, whose parts are those of the reports."""
+    """Return the repeats with these splits, divided into the parts that are reported."""
     reports_of = len(cuts) if settings.reports_parts else None
     if reports_of is not None and reports_of > MAX_BLOCKS:
         raise ValueError(
-            f"report needs n_repeats of at most {MAX_BLOCKS}, and no splitter that repeats "
-            f"more often, got {len(cuts)} repeats."
+            f"report needs at most {MAX_BLOCKS} repeats, by n_repeats or by the splitter, got "
+            f"{len(cuts)}."
         )
     repeats = [_repeat(number, cut, settings, reports_of) for number, cut in enumerate(cuts)]
-    # Folds are tested in other parts, and scored when all of them are.
+    # Early reports have other parts, and folds are scored when all of them are tested.
     if settings.is_early or settings.is_growing:
         repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
     return repeats
 
 
 def _repeat(number: int, cut: Cut, settings: Settings, reports_of: int | None) -> Repeat:
-    """Return a repeat; all ``reports_of`` of them report 32 times at most, None: none does."""
+    """Return a repeat, one of ``reports_of`` with at most 32 reports in all; None: no reports."""
     is_random, seed = settings.order == "random", derive_seed(settings.seed, number)
     n_jobs = settings.n_threads
     if isinstance(cut, Folds):
@@ -145,7 +145,7 @@ def numbers_of_groups(groups: ArrayLike, n_rows: int) -> Array:
 
 
 def can_stratify(data: Data, settings: Settings) -> bool:
-    """Return whether there are labels and the rows are cut in a way that can be stratified."""
+    """Return whether y has labels and ``cv`` can be stratified."""
     return (
         data.y is not None
         and settings.may_stratify
@@ -155,12 +155,12 @@ def can_stratify(data: Data, settings: Settings) -> bool:
 
 
 def _codes(data: Data, settings: Settings, cv_in_words: str, estimator: Estimator) -> Array | None:
-    """Return the class of each row if the folds are to be stratified."""
+    """Return the class of each row if the folds are to be stratified; else None."""
     cv, stratify, can_be = settings.cv, settings.stratify, can_stratify(data, settings)
     if stratify is True and not can_be:
         raise ValueError(
             "stratify must be 'auto' or False unless cv is an int below the number of "
-            f"rows or a share of them, got True with cv={cv_in_words}."
+            f"rows or a share between 0 and 1, got True with cv={cv_in_words}."
         )
     if stratify is False or not can_be:
         return None
@@ -169,8 +169,8 @@ def _codes(data: Data, settings: Settings, cv_in_words: str, estimator: Estimato
             return None
         if data.y.ndim == 1 and type_of_target(data.y) == "continuous":
             raise ValueError(
-                "stratify must be 'auto' or False, got True: y must hold class labels, and it "
-                "holds real numbers."
+                "stratify must be 'auto' or False, got True: y must contain class labels, but it "
+                "contains real numbers."
             )
     try:
         codes = data.codes()
@@ -189,7 +189,7 @@ def _codes(data: Data, settings: Settings, cv_in_words: str, estimator: Estimato
 
 
 def _why_order_misleads(X: Features) -> str:
-    """Return why folds should not be shuffled: the rows are in the order of time."""
+    """Return a warning against shuffled folds if X has an increasing column of times; else ""."""
     if not hasattr(X, "iloc"):
         return ""
     times = {"index": X.index} | {
@@ -208,7 +208,7 @@ def _why_order_misleads(X: Features) -> str:
 
 
 def divide_nodes(plan: Partition, nodes: list[Node], n_jobs: int) -> list[Node]:
-    """Return subtrees of which these nodes consist, enough for that many threads."""
+    """Split these nodes into subtrees, until there are enough of them for ``n_jobs`` threads."""
     blocks = list(nodes)
     while n_jobs > 1 and len(blocks) < _BLOCKS_PER_THREAD * n_jobs:
         largest = max(blocks, key=lambda node: node.n_folds)

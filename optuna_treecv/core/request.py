@@ -1,4 +1,4 @@
-"""The request: one estimator on a cross-validation, and what is wanted of it."""
+"""The request: one estimator on a cross-validation, and the results that are wanted."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -63,27 +63,27 @@ class Request:
     Attributes
     ----------
     cross_validation : CrossValidation
-        Its rows are divided.
+        Its rows are split.
     estimator : estimator
     metadata : Metadata
-        What the estimator and its scores get besides X and y.
+        The metadata that the estimator and its scores get besides X and y.
     given_epochs : int or None
-        The number of epochs that was asked for.
+        The requested number of epochs.
     asks_for_passes : bool
-        Whether incremental models are asked for, and not those of ``fit``.
+        Whether incremental models are requested, and not those of ``fit``.
     searched : collection of str
         The parameters that a search sets, so that their values are not checked.
     of_class : bool
-        Whether only that is refused which no parameter of the estimator could change.
+        Whether to refuse only what holds for the class, whatever the estimator's parameters are.
     is_scored : bool
-        False: it is predicted with or fitted, and needs no scoring.
+        Whether it is scored; otherwise it only predicts or is fitted.
     wants_rows : bool
         Whether the scores of rows are wanted, if the first optimised metric has them.
     first_optimized : int
-        The place, among the optimised scores, of the one that comes first.
+        The number of the optimised score that counts as the first.
     wants_average : str
-        The beginning of an error if the average of the models of all folds is wanted, but they
-        have none; empty: it is not wanted. Models are not shared if it is.
+        If the average of the models of all folds is wanted, the beginning of the error message in
+        case they have none; otherwise "". Models are not shared if it is wanted.
     """
 
     cross_validation: CrossValidation
@@ -122,20 +122,20 @@ class Request:
         return replace(scoring, optimized=scoring.optimized[self.first_optimized :])
 
     def once(self, name: str, find: Callable[[], T]) -> T:
-        """Return what an engine finds once for this request, and keeps under a name."""
+        """Return the value of ``find``, which is called once per request for each name."""
         if name not in self._found:
             self._found[name] = find()
-        found: T = self._found[name]
-        return found
+        value: T = self._found[name]
+        return value
 
     @property
     def is_pooled(self) -> bool:
-        """Whether the first optimised score is pooled, so that folds have none."""
+        """Whether the first optimised score is pooled, so that there are no fold scores."""
         return isinstance(self.scoring.first, Pooled)
 
     @property
     def score_range(self) -> tuple[float, float] | None:
-        """The bounds of the first optimised score, where they are known."""
+        """The bounds of the first optimised score, if it has any."""
         first = self.scoring.first
         return None if isinstance(first, Pooled) else range_of(first)
 
@@ -166,10 +166,10 @@ class Request:
 
     @cached_property
     def kept_responses(self) -> tuple[str, ...]:
-        """The responses to all rows that outlive the evaluation.
+        """The response methods whose outputs for all rows outlive the evaluation.
 
-        They are those of ``predict`` and ``predict_proba``, as far as the scores need them, or
-        where all predictions are wanted.
+        These are ``predict`` and ``predict_proba``, if a score needs them or all outputs are to be
+        stored.
         """
         wanted = self.cross_validation.search.keep_outputs
         if not wanted or self.settings.method == "progressive":
@@ -191,12 +191,12 @@ class Request:
     def kept_bytes(self) -> int:
         """The bytes per row of ``kept_responses``."""
         n_classes = 1 if self.classes is None else len(self.classes)
-        each = {"predict": self.cross_validation.n_targets, "predict_proba": n_classes}
+        n_numbers = {"predict": self.cross_validation.n_targets, "predict_proba": n_classes}
         item_size = self.cross_validation.output_type.itemsize
-        return item_size * sum(each[method] for method in self.kept_responses)
+        return item_size * sum(n_numbers[method] for method in self.kept_responses)
 
     def as_kept(self, response: Array, method: str) -> Array:
-        """Return a response in few bytes."""
+        """Return outputs in a type of few bytes."""
         kind: DTypeLike = self.cross_validation.output_type
         if self.classes is not None:
             is_code = method == "predict"
@@ -205,17 +205,17 @@ class Request:
             return response.astype(kind)
 
     def fit_on_all_rows(self, candidate: Candidate) -> Estimator:
-        """Return a clone of a candidate, fitted on all rows as they were given.
+        """Return a clone of a candidate, fitted on all rows as given.
 
-        The seeds that it lacks are those of the cross-validation while it is fitted. Warn before
-        ``fit`` reads more rows into memory than ``max_memory`` allows.
+        During ``fit``, each ``random_state=None`` has the seed of the cross-validation. Warn
+        before ``fit`` reads more rows into memory than ``max_memory`` allows.
         """
         data = self.data
         data.require_local(f"fit of {name_of(candidate)}", "; use refit=False instead")
         if data.is_large:
             warn_caller(
-                f"max_memory does not limit the final fit: fit of {name_of(candidate)} takes all "
-                f"rows at once, {data.n_bytes / 1e6:,.0f} MB, and mostly copies them."
+                f"max_memory does not limit the final fit: fit of {name_of(candidate)} needs all "
+                f"rows in memory, {data.n_bytes / 1e6:,.0f} MB, and usually copies them."
             )
         fitted = seeded(clone(candidate), self.settings.seed)
         X, y = unshared(candidate, data.X_given), data.y_given
@@ -231,7 +231,7 @@ class Request:
 
 @dataclass(frozen=True)
 class FoldScorer:
-    """Scores predictions by the metrics of a request.
+    """A scorer of predictions by the metrics of a request.
 
     Attributes
     ----------
@@ -244,7 +244,7 @@ class FoldScorer:
     estimator: Estimator
 
     def of_folds(self, rows: TestedRows, called: Mapping[int, Array] | None = None) -> FoldScores:
-        """Return the scores of folds; ``called`` has those that do not follow from predictions."""
+        """Return the scores of folds; ``called`` has those that need more than predictions."""
         request = self.request
         metrics, classes = request.scoring.metrics, request.classes
         return scores_of_folds(metrics, rows, self.estimator, classes, called)
@@ -265,7 +265,7 @@ class FoldScorer:
 
 
 def name_of_folds(request: Request, repeat: Repeat) -> bytes:
-    """Return a name of the folds of a repeat and the order of their rows."""
+    """Return a key of the folds of a repeat and the order of their rows."""
     name = partial(digest, repeat.key, repeat.cut.order.tobytes())
     return request.cross_validation.fact(("folds", repeat.number), name)
 
@@ -273,7 +273,7 @@ def name_of_folds(request: Request, repeat: Repeat) -> bytes:
 def kept_scores(
     request: Request, repeat: Repeat, engine: str, parts: Sequence[object]
 ) -> KeptScores:
-    """Return where an engine stores the scores of an estimator's ``parts``, without its point."""
+    """Return the place in the cache for an engine's scores, before the free parameters are set."""
     cross_validation = request.cross_validation
     cache, data = cross_validation.shared.cache, cross_validation.data_name()
     folds = name_of_folds(request, repeat)
@@ -281,7 +281,7 @@ def kept_scores(
 
 
 def sizes_of_scores(request: Request, repeat: Repeat) -> list[int]:
-    """Return how many numbers each part of the stored scores of a repeat has."""
+    """Return the length of each part of the stored scores of a repeat."""
     n_metrics, n_folds = len(request.scoring.metrics), repeat.cut.n_folds
     has_spreads = not request.cross_validation.tests_single_rows
     n_spreads = SPREAD_SIZE * n_metrics * n_folds * has_spreads

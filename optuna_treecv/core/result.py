@@ -1,4 +1,4 @@
-"""What a cross-validation has found, and how sure it is."""
+"""The results of a cross-validation: scores, standard errors, intervals and comparisons."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ class Curve:
     mean : ndarray of shape (n_sizes,)
         The mean score of the folds by the first optimised metric.
     std_error : ndarray of shape (n_sizes,)
-        The standard deviation of the scores of folds over the root of their number, NaN for one.
-        Folds share training rows, so that it is a guide and no more.
+        The standard deviation of the scores of folds over the square root of their number, NaN for
+        one fold. It is a rough guide, because folds share training rows.
     best : int
-        The number of trees with the best mean, the smallest one of several.
+        The number of trees with the best mean, the smallest one if there are several.
     oob_score : float or None
-        The mean of ``oob_score_`` of the forests of the folds; None where ``oob_score`` is not
-        set, for ``n_estimators="best"``, for trees that are cut, and where scores were kept.
+        The mean of ``oob_score_`` of the forests of the folds; None if ``oob_score`` is not set,
+        for ``n_estimators="best"``, for truncated trees, and if the scores were stored.
     """
 
     n_trees: Array
@@ -52,7 +52,7 @@ class Curve:
 
     @classmethod
     def of(cls, scores: Array, n_trees: Array, sign: float, patience: int | None) -> "Curve":
-        """Return the curve of some folds, which ends where more trees bring no better mean.
+        """Return the curve of these folds, up to the point of early stopping.
 
         Parameters
         ----------
@@ -61,7 +61,8 @@ class Curve:
         sign : float
             -1 where larger scores are better.
         patience : int or None
-            The curve ends after so many trees without a better mean; None: where scores end.
+            The number of trees without a better mean after which the curve ends; None: it ends
+            with the scores.
         """
         losses = sign * scores.mean(axis=0)
         best_so_far = np.minimum.accumulate(losses)
@@ -77,24 +78,24 @@ class Curve:
         return cls(n_trees, scores.mean(axis=0), errors, int(n_trees[at_best[len(n_trees) - 1]]))
 
     def in_brief(self, most: int = 32) -> list[list[float | None]]:
-        """Return some of its numbers of trees, with the means and errors, for display.
+        """Return at most ``most`` + 1 evenly spaced points of the curve, for display.
 
         Parameters
         ----------
         most : int, default=32
-            The most numbers of trees beside the best.
+            The most numbers of trees besides the best.
 
         Returns
         -------
         list of three lists of float
-            The numbers of trees, their means and their errors, None where one is not known.
+            The numbers of trees, their means and their standard errors; None for unknown values.
         """
-        some = np.unique(np.linspace(0, len(self.mean) - 1, most).astype(int))
+        shown = np.unique(np.linspace(0, len(self.mean) - 1, most).astype(int))
         at_best = np.searchsorted(self.n_trees, self.best)
-        some = np.union1d(some, [at_best])
-        parts = self.n_trees[some], self.mean[some], self.std_error[some]
+        shown = np.union1d(shown, [at_best])
+        parts = self.n_trees[shown], self.mean[shown], self.std_error[shown]
         return [
-            [float(f"{one:.6g}") if np.isfinite(one) else None for one in part.tolist()]
+            [float(f"{value:.6g}") if np.isfinite(value) else None for value in part.tolist()]
             for part in parts
         ]
 
@@ -104,17 +105,12 @@ class Curve:
         return float(self.mean[np.searchsorted(self.n_trees, self.best)])
 
     def has_ended(self, patience: int | None) -> bool:
-        """Return whether it ended before its scores did.
+        """Return whether the curve was ended by early stopping.
 
         Parameters
         ----------
         patience : int or None
-            After so many trees without a better mean; None: never.
-
-        Returns
-        -------
-        bool
-            False where all numbers of trees have scores.
+            The number of trees without a better mean after which it ends; None: it never does.
         """
         return patience is not None and int(self.n_trees[-1]) - self.best >= patience
 
@@ -150,7 +146,7 @@ class Score:
 
     @property
     def std_error(self) -> float | None:
-        """The standard error of the mean; it is computed when it is asked for."""
+        """The standard error of the mean, computed on access."""
         if self._behind is None:
             return self._pooled_error
         tested, metric, by_fold = self._behind.tested, self._behind.metric, self._behind.by_fold
@@ -161,7 +157,7 @@ class Score:
                 by_rows = row_error(self._behind)
             if tested.n_folds > 1:
                 by_folds = fold_error(by_fold, tested.n_folds, overlap)
-        # Over rows where these are known, else over folds.
+        # Over rows if their scores are known, else over folds.
         return next((float(one) for one in (by_rows, by_folds) if np.isfinite(one)), None)
 
     def interval(
@@ -198,12 +194,12 @@ class Score:
         if self._behind is None:
             raise ValueError(
                 "an interval needs the scores of all folds; a pooled score has only std_error, "
-                "the standard error over rows, and a pruned evaluation has too few."
+                "the standard error over rows, and a pruned evaluation lacks folds."
             )
         return self._behind
 
     def __repr__(self) -> str:
-        """Return all but the fold scores."""
+        """Return all attributes except the fold scores."""
         return (
             f"Score(mean={self.mean:.6g}, {_spread(self.std, self.std_error)}, "
             f"direction={self.direction!r}, test_score=<{len(self.test_score)} scores>)"
@@ -262,7 +258,8 @@ class CVResult:
     curve : Curve or None
         For an ensemble that grows tree by tree: ``n_trees``, and ``mean`` and ``std_error`` of the
         scores for each of these numbers; ``best``, the number with the best mean; and
-        ``oob_score``. None for other estimators, and if an earlier evaluation gave the scores.
+        ``oob_score``. None for other estimators, and if the scores of an earlier evaluation were
+        stored.
     """
 
     test_score: Array
@@ -379,7 +376,7 @@ class CVResult:
 
         Evaluations on the same folds err on the same rows, so the standard error of their
         difference is often much smaller than those of their means. With ``row_losses=True`` in
-        both, the pairs are rows; otherwise they are folds, and ``by`` says so.
+        both, the pairs are rows; otherwise they are folds; see the attribute ``by``.
 
         Parameters
         ----------
@@ -419,13 +416,13 @@ class CVResult:
         if not isinstance(other, CVResult):
             raise ValueError(f"other must be a CVResult, got {other!r}.")
         ours, theirs = self.scores[self._name]._scores(), other.scores[other._name]._scores()
-        one, two = ours.metric, theirs.metric
-        is_same = one is two or getattr(one, "score", one) is getattr(two, "score", two)
-        if one.is_registered and two.is_registered:
-            is_same = one.name == two.name
+        a, b = ours.metric, theirs.metric
+        is_same = a is b or getattr(a, "score", a) is getattr(b, "score", b)
+        if a.is_registered and b.is_registered:
+            is_same = a.name == b.name
         if not is_same:
             raise ValueError(
-                f"other must have the same score, {self._name!r}, got one of {other._name!r}."
+                f"other must have the same score, {self._name!r}, got a result of {other._name!r}."
             )
         if why := ours.tested.why_not_comparable(theirs.tested):
             raise ValueError(f"other must be evaluated on the same folds of the same rows: {why}.")
@@ -443,15 +440,15 @@ class CVResult:
     def kfold_estimator(self) -> Estimator:
         """Return the average of the models of all folds, as a fitted estimator.
 
-        Its ``coef_`` and ``intercept_`` are the means of those of the fold models. Where the last
-        steps of training move the weights far, it predicts better than the model that is trained
-        on all rows. The cross-validated score is that of the single fold models.
+        Its ``coef_`` and ``intercept_`` are the means of those of the fold models. If the last
+        steps of training change the weights much, it predicts better than the model that is
+        trained on all rows. The cross-validated score is that of the single fold models.
 
         Returns
         -------
         estimator
-            A linear estimator that predicts. It has no state to train further; the learners of
-            this package refuse ``partial_fit``.
+            A linear estimator that predicts. It has no state to continue training from; the
+            learners of this package refuse ``partial_fit``.
 
         Raises
         ------
@@ -477,7 +474,7 @@ class CVResult:
         return self._kfold_estimator
 
     def _repr_html_(self) -> str:
-        """Return what notebooks show."""
+        """Return the display for notebooks."""
         names = list(self.scores)
         rows: dict[str, object] = {}
         for name, score in self.scores.items():
@@ -499,7 +496,7 @@ class CVResult:
         return as_table(f"CVResult: {', '.join(names)}", rows, strip)
 
     def __repr__(self) -> str:
-        """Return all but the fold scores, which may be half a million."""
+        """Return all attributes except the fold scores, of which there may be half a million."""
         several = ""
         if len(self.scores) > 1:
             means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
@@ -523,7 +520,7 @@ class CVResult:
 
 
 def _spread(std: float | None, std_error: float | None) -> str:
-    """Return the standard deviation over folds and the standard error as text, if there are."""
+    """Return the standard deviation over folds and the standard error, unless None, as text."""
     spreads = {"std": std, "std_error": std_error}
     return (
         ", ".join(f"{name}={value:.6g}" for name, value in spreads.items() if value is not None)
@@ -534,7 +531,7 @@ def _spread(std: float | None, std_error: float | None) -> str:
 def mean_and_std(scores: Array) -> tuple[float, float | None]:
     """Return mean and standard deviation of scores; the latter is None if a score is infinite.
 
-    Both are NaN of no scores: the evaluation was left before the first one was known.
+    Both are NaN without scores, if the evaluation was ended before the first one.
     """
     if len(scores) == 0:
         return np.nan, np.nan

@@ -1,4 +1,4 @@
-"""Metadata, which estimators and scores get besides X and y: weights and arguments of ``fit``.
+"""The metadata of estimators and scores besides X and y: weights and arguments of ``fit``.
 
 ``params`` is routed as by scikit-learn's ``cross_validate``: everything goes to ``fit``, or with
 ``enable_metadata_routing=True`` to the methods that request it.
@@ -44,7 +44,7 @@ _WEIGHTS = "sample_weight"
 
 @dataclass(frozen=True)
 class Metadata:
-    """What an estimator and its scores get besides X and y.
+    """The metadata of an estimator and its scores.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Metadata:
 
     @property
     def name_of_score_weights(self) -> str:
-        """The argument that has given the weights in scores."""
+        """The name of the argument that gives the weights in scores."""
         return _WEIGHTS if self.score_weights is self.weights else "score_weight"
 
     def is_nothing(self) -> bool:
@@ -71,7 +71,7 @@ class Metadata:
         return self.weights is None and self.score_weights is None and not self.others
 
     def equals(self, other: "Metadata") -> bool:
-        """Return whether both pass the same objects on."""
+        """Return whether both contain the same objects."""
         return (
             self.weights is other.weights
             and self.score_weights is other.score_weights
@@ -79,7 +79,7 @@ class Metadata:
         )
 
     def name(self) -> bytes | None:
-        """Return a name that later processes give the same weights and arguments; None: none."""
+        """Return the key of the weights and arguments, equal in later processes; None: no key."""
         weights = data_digest(self.weights, self.score_weights)
         assert weights is not None  # they are arrays of numbers
         parts = [weights, encode(self.is_routed)]
@@ -92,13 +92,13 @@ class Metadata:
         return digest(*parts)
 
     def to_fit(self, estimator: Estimator) -> dict[str, object]:
-        """Return the arguments of an estimator's ``fit`` besides X and y, for all rows."""
+        """Return the arguments of an estimator's ``fit`` on all rows, besides X and y."""
         if self.weights is None:
             return dict(self.others)
         return {**self.others, _name_of_weights(estimator, self.is_routed): self.weights}
 
     def why_not_further(self, estimator: Estimator) -> str:
-        """Return why an estimator can be fitted, but not trained further, with this; else ""."""
+        """Return the reason why an estimator cannot be trained incrementally; else ""."""
         if self.others:
             return f"partial_fit is not given {', '.join(map(repr, self.others))} of params"
         if self.weights is None:
@@ -110,7 +110,7 @@ class Metadata:
         return ""
 
     def why_not_by_sums(self, estimator: Estimator) -> str:
-        """Return why models do not follow from sums over weighted rows, a clause; else ""."""
+        """Return the reason why models do not follow from sums over weighted rows; else ""."""
         if self.others:
             return f"fit gets {', '.join(map(repr, self.others))} of params"
         if self.weights is None or not self.is_routed:
@@ -126,7 +126,7 @@ class Metadata:
         ----------
         estimator : estimator
         searched : collection of str
-            Parameters that a search sets. Steps of a Pipeline among them are not checked.
+            The parameters that a search sets. Steps of a Pipeline among them are not checked.
         """
         arguments = self.to_fit(estimator)
         if self.is_routed and isinstance(estimator, Pipeline):
@@ -151,41 +151,41 @@ class Metadata:
         Parameters
         ----------
         cut : Folds or Splits
-            How the rows are cut.
+            The folds or splits.
         of_folds : bool
-            Whether there are scores of folds, and not of all rows together alone.
+            Whether any score is computed per fold, and not all are pooled.
         """
         if self.weights is not None:
             number = fold_without_rows(cut, cut.count(self.weights > 0)[0])
             if number is not None:
                 raise ValueError(
-                    "sample_weight must be above 0 in some training row of each fold, but is 0 in "
-                    f"all of those of fold {number}; use fewer folds, for example, instead."
+                    "sample_weight must be above 0 for a training row of each fold, but is 0 for "
+                    f"all training rows of fold {number}; use fewer folds, for example, instead."
                 )
         if of_folds and self.score_weights is not None:
             number = fold_without_rows(cut, cut.count(self.score_weights > 0)[1])
             if number is not None:
                 raise ValueError(
-                    f"{self.name_of_score_weights} must be above 0 in some test row of each fold, "
-                    f"but is 0 in all of those of fold {number}, whose score would be 0/0; use "
+                    f"{self.name_of_score_weights} must be above 0 for a test row of each fold, "
+                    f"but is 0 for all test rows of fold {number}, whose score would be 0/0; use "
                     "fewer folds, score_weight=None or pooled scores, for example, instead."
                 )
 
     def warn_if_weights_act_in_no_score(self, cut: Cut) -> None:
-        """Warn where each fold tests a single row, whose weighted mean is its plain loss."""
+        """Warn if each fold tests a single row, so that weights do not change the scores."""
         weights = self.score_weights
         if weights is None or np.all(weights == weights[0]) or cut.n_tested > cut.n_folds:
             return
         warn_caller(
-            f"{self.name_of_score_weights} has no effect on scores where each fold tests one row, "
-            "because the weighted mean of one loss is that loss; scoring=pooled('error'), for "
-            "example, weighs all rows in one score, and score_weight=None is the same without "
-            "this warning."
+            f"{self.name_of_score_weights} has no effect on scores if each fold tests one row, "
+            "because the weighted mean of one loss is that loss; use scoring=pooled('error'), for "
+            "example, to weigh all rows in one score, or score_weight=None for the same scores "
+            "without this warning."
         )
 
 
 def fold_without_rows(cut: Cut, counts: Array) -> int | None:
-    """Return the number of a fold whose chunk counts no row; None if each counts some."""
+    """Return the number of a fold whose count is 0; None if there is none."""
     return None if np.all(counts) else cut.number(int(np.argmin(counts)))
 
 
@@ -206,7 +206,7 @@ class MetadataArguments:
         if params is not None and not isinstance(params, Mapping):
             raise ValueError(f"params must be None or a dict of arguments of fit, got {params!r}.")
         if params is not None and not all(isinstance(name, str) for name in params):
-            raise ValueError(f"params must hold arguments of fit by name, got {list(params)}.")
+            raise ValueError(f"params must have names of arguments as keys, got {list(params)}.")
         if isinstance(score_weight, str) and score_weight != "same":
             raise ValueError(
                 f"score_weight must be 'same', None or one weight per row, got {score_weight!r}."
@@ -225,14 +225,14 @@ class MetadataArguments:
             self._score_weights = check_weights("score_weight", score_weight, n_rows)
 
     def metadata_for(self, estimator: Estimator, scorers: Sequence[object]) -> Metadata:
-        """Return what an estimator and its scores get.
+        """Return the metadata of an estimator and its scores.
 
         Parameters
         ----------
         estimator : estimator
         scorers : sequence of callable or None
-            What scores; None for losses, for which the estimator's ``score`` makes the requests.
-            They get nothing where ``score_weight`` is None.
+            The scorers; None for a loss, for which the estimator's ``score`` makes the requests.
+            They get nothing if ``score_weight`` is None.
         """
         weights, score_weights = self._weights, self._score_weights
         to_fit = self._params
@@ -247,7 +247,7 @@ class MetadataArguments:
                 (name, value), *more = to_scores.items()
                 if name != _WEIGHTS or more:
                     raise ValueError(
-                        "params must hold only sample_weight for scorers, got "
+                        "params must contain only sample_weight for scorers, got "
                         f"{', '.join(map(repr, to_scores))}."
                     )
                 score_weights = self._check(name, value)
@@ -260,7 +260,7 @@ class MetadataArguments:
         return Metadata(weights, score_weights, others, self._is_routed)
 
     def _check(self, name: str, value: ArrayLike) -> Array:
-        """Return the checked weights among the params, the same array for the same one."""
+        """Return checked weights of ``params``, the same array for the same object."""
         param = next((key for key, one in self._params.items() if one is value), name)
         if param not in self._checked:
             weights = check_weights(f"params[{param!r}]", value, self._n_rows)
@@ -270,7 +270,7 @@ class MetadataArguments:
     def _by_requests(
         self, estimator: Estimator, scorers: Sequence[object]
     ) -> tuple[dict[str, Opaque], dict[str, Opaque]]:
-        """Return what ``fit`` and what all scores alike request of the params."""
+        """Return the params that ``fit`` requests, and those that all scores request."""
         of_estimator = MethodMapping().add(caller="fit", callee="fit")
         to_score = MethodMapping().add(caller="fit", callee="score")
         router = MetadataRouter(owner="cross_validate")
@@ -293,10 +293,10 @@ class MetadataArguments:
 
 
 def part_of(params: Mapping[str, object], X: Features, rows: Array | None) -> dict[str, object]:
-    """Return the arguments of one fit: those with an entry for each row of X are cut.
+    """Return the arguments of one fit, with the rows of those that have an entry for each row.
 
-    Others are copied, because a fit may change them: it goes on from ``coef_init`` in place, and
-    callbacks count.
+    Others are copied, because a fit may change them: it updates ``coef_init`` in place, and
+    callbacks have state.
     """
     cut: dict[str, object] = _check_method_params(X, params, rows)
     for name, value in params.items():
@@ -320,9 +320,9 @@ def _identities(params: Mapping[str, object]) -> dict[str, int]:
     return {name: id(value) for name, value in params.items()}
 
 
-def _given_twice(one: str, other: str) -> ValueError:
+def _given_twice(argument: str, other: str) -> ValueError:
     return ValueError(
-        f"{other} must be None where {one} gives the weights, because they are given twice."
+        f"{other} must be None if {argument} gives the weights, because they are given twice."
     )
 
 
@@ -351,21 +351,21 @@ def _reach_only_the_last_step(estimator: Estimator, weights: Array) -> bool:
 
 
 def _owner(estimator: Estimator, name: str, searched: Collection[str]) -> Estimator:
-    """Return the estimator whose ``fit`` gets the argument of this name, itself or a step.
+    """Return the estimator or the step whose ``fit`` gets the argument of this name.
 
-    None if a search sets the step.
+    Return None if a search sets the step.
     """
     prefix = ""
     while isinstance(estimator, Pipeline):
-        step, _, rest = name.partition("__")
-        if not rest or step not in estimator.named_steps:
+        step, _, argument = name.partition("__")
+        if not argument or step not in estimator.named_steps:
             raise ValueError(
                 f"params must name a step of the Pipeline and an argument of its fit, got "
                 f"{name!r}{_advice(estimator)}."
             )
         if (prefix := prefix + step) in searched:
             return None
-        estimator, name, prefix = estimator.named_steps[step], rest, f"{prefix}__"
+        estimator, name, prefix = estimator.named_steps[step], argument, f"{prefix}__"
     return estimator
 
 
@@ -382,7 +382,7 @@ def _takes(estimator: Estimator, name: str) -> bool:
 
 
 def _advice(estimator: Estimator) -> str:
-    """Return how the weights of a Pipeline are named."""
+    """Return advice on the name of the weights in a Pipeline; "" for other estimators."""
     if not isinstance(estimator, Pipeline):
         return ""
     return f"; use {_name_of_weights(estimator, False)!r}, for example, instead"

@@ -15,37 +15,37 @@ STEPS_PER_PASS = 16
 #: The first step that is reported, an eighth of a pass, and the last one of the pass.
 FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS
 
-#: The number of folds that is known before all folds are, and the fewest folds where that pays.
+#: The number of folds that are scored before all others, and the fewest folds for which it pays.
 NESTED_FOLDS = 16
 FEWEST_FOLDS = 2 * NESTED_FOLDS
 
 
-#: Where the spine ends.
+#: The end of the spine.
 FIRST_LEAF = Node(0, 1)
 
-#: The step at which these are known: they take four passes.
+#: The step at which the nested folds are scored, because they take four passes.
 NESTED_STEP = 4 * STEPS_PER_PASS
 
 
 class RowScores:
-    """The scores of rows, as they become known.
+    """A growing sequence of the scores of rows.
 
     Parameters
     ----------
     n_rows : int
-        The most rows.
+        The largest number of rows.
     has_weights : bool
     ends : collection of int
-        After so many rows their scores are asked for.
+        The numbers of rows after which their scores are requested.
     dtype : dtype
-        Of the scores.
+        The type of the scores.
 
     Attributes
     ----------
     n_rows : int
-        The rows so far.
+        The number of rows so far.
     marks : list of int
-        Where a tail may begin or end, rising.
+        The positions at which a tail may begin or end, in ascending order.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RowScores:
         self._weights = np.empty(n_rows) if has_weights else None
 
     def add(self, values: Array, weights: Array | None) -> None:
-        """Take note of the scores of further rows."""
+        """Append the scores of further rows."""
         part = slice(self.n_rows, self.n_rows + len(values))
         self._values[part] = values
         if self._weights is not None:
@@ -92,7 +92,7 @@ class RowScores:
         return slice((self.n_rows + 1) // 2, self.n_rows)
 
     def mean(self, rows: "slice[int]") -> float:
-        """Return the mean score of some rows; NaN if none of them has a weight."""
+        """Return the mean score of a slice of rows; NaN if their total weight is 0."""
         values = self.values[rows]
         if self._weights is None:
             return float(values.mean())
@@ -102,12 +102,12 @@ class RowScores:
 
 
 def length_of_spine(plan: Partition) -> int:
-    """Return the number of rows that the model of the first leaf has seen."""
+    """Return the number of rows on which the model of the first leaf is trained."""
     return plan.n_rows - (plan.begin(1) - plan.begin(0))
 
 
 def steps_of_spine(plan: Partition) -> dict[int, int]:
-    """Return by the number of rows trained on which step is then done.
+    """Return a dict from the number of rows trained on to the step that ends there.
 
     A step is a sixteenth of a pass over all rows, rounded up. The last one ends with the spine.
     """

@@ -1,9 +1,9 @@
-"""The loop: what a candidate's evaluation finds, computes, scores and stores.
+"""The loop: the evaluation of a candidate, from stored results to new ones.
 
-Whatever changes during an evaluation is here. For each repeat, a run looks up the results that the
-plan names, asks the plan for the folds that are missing, scores what it predicts, reveals part
-after part, and stores what is new. If a plan fails for a candidate, the folds are refitted, unless
-its engine was asked for by name.
+All state that changes during an evaluation is here. For each repeat, a run looks up stored results
+by the keys of the plan, lets the plan evaluate the missing folds, scores their predictions,
+reveals part after part, and stores new results. If a plan fails for a candidate, the folds are
+refitted, unless ``method`` names its engine.
 """
 
 from collections import deque
@@ -67,16 +67,16 @@ RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samp
 
 @dataclass(eq=False)
 class Precomputed:
-    """What a batch has computed of a candidate on a repeat, before its run asks for it.
+    """The results of a candidate on a repeat that a batch has computed ahead of its run.
 
     Attributes
     ----------
     cost : Cost
     events : list of Event
         Early scores, and then the folds of the whole repeat, which are in the book, or ``Failed``;
-        those of a candidate that was pruned are early scores alone.
+        only early scores if the candidate was pruned.
     since : datetime or None
-        The time from which on other processes may have counted the row updates.
+        The time after which other processes may have counted the row updates.
     n_needed : int
         The rows of all trainings of the folds so far.
     """
@@ -88,7 +88,7 @@ class Precomputed:
 
     @property
     def n_bytes(self) -> int:
-        """The bytes of what is not in the book."""
+        """The bytes of early scores and records, which are not in the book."""
         early = [one.scores.n_bytes for one in self.events if isinstance(one, RowProgress)]
         records = [
             one.record.memory.nbytes
@@ -101,35 +101,36 @@ class Precomputed:
 class Run:
     """The evaluation of one candidate.
 
-    Iterate over ``events`` to the end, or leave them early; then ask for ``result``. A second
-    iteration begins anew.
+    Iterate over ``events`` to the end, or stop early; then call ``result``. A second iteration
+    evaluates again.
 
     Parameters
     ----------
     plan : Plan
     estimator : estimator
-        The candidate; it differs from that of the plan's request in free parameters alone.
+        The candidate; it differs from the estimator of the plan's request in free parameters
+        alone.
 
     Attributes
     ----------
     plan : Plan
-        Its fallback, once it has failed.
+        After a failure, the fallback of the given plan.
     reason : str
         Why "auto" has chosen the engine; "" if the user did.
     book : Scorebook
     curve : Curve or None
-        The scores after each number of trees, where an ensemble has grown.
+        The scores after each number of trees, for a growing ensemble.
     errors : dict of int to Exception
         By the numbers of folds, over all repeats, the errors of those that could not be fitted.
     precomputed : dict of int to Precomputed
-        By repeat, what was computed before it is iterated over.
+        By repeat, the results of a batch that are not iterated over yet.
     uncounted_since : datetime or None
-        The time from which on trials of other processes may have counted ``Cost.n_uncounted``;
+        The time after which trials of other processes may have counted ``Cost.n_uncounted``;
         None: at any time.
     is_leased : bool
-        Whether other processes may wait for the results, so that they go to the store at once.
+        Whether other processes may wait for the results, so that they are stored at once.
     comes_again : bool
-        Whether another run may have the same parameters, so that its results go to the store.
+        Whether another run may have the same parameters, so that its results are stored.
     watch : Watch or None
         Requests early scores while several candidates are evaluated together.
     """
@@ -148,7 +149,7 @@ class Run:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget an evaluation, but for what is precomputed."""
+        """Discard the state of an evaluation, except precomputed results."""
         if not self.precomputed:
             self._book = None
         self.curve: Curve | None = None
@@ -157,19 +158,19 @@ class Run:
         self._models: list[FoldModels] = []
 
     def like(self, estimator: Estimator) -> "Run":
-        """Return a run of another candidate of the same plan; its free parameters are checked."""
+        """Return a run of another candidate of the same plan, after checks of its parameters."""
         self.plan.check(estimator)
         return Run(self.plan, estimator)
 
     def with_row_scores(self) -> "Run":
-        """Return a run that also scores single rows, unless something is precomputed."""
+        """Return a run that also scores single rows, unless results are precomputed."""
         if self.precomputed or not self.request.has_row_scores:
             return self
         plan = self.plan.with_request(replace(self.request, wants_rows=True))
         return Run(plan, self.estimator)
 
     def optimizing(self, number: int) -> "Run":
-        """Return the run as if it was optimised by another one of its optimised scores."""
+        """Return a copy whose first optimised score is another one of them."""
         other = copy(self)
         other.request = replace(self.request, first_optimized=number)
         return other
@@ -180,24 +181,24 @@ class Run:
             self._book = Scorebook(self.request, self.estimator)
         return self._book
 
-    # Results: what names them, whether they are there, and how they are stored.
+    # Results: their keys, whether they are stored, and how they are.
 
     def results(self, repeat: Repeat) -> Results:
-        """Return what names the results of a repeat; it is looked up once."""
+        """Return the keys of the results of a repeat, computed once."""
         if repeat.number not in self._results:
             self._results[repeat.number] = self.plan.results(self.estimator, repeat)
         return self._results[repeat.number]
 
     @property
     def is_stored(self) -> bool:
-        """Whether an evaluation of a single repeat would only find results."""
+        """Whether the results of the first repeat are stored."""
         specs = self.results(self.plan.repeats[0]).specs
         return bool(specs) and all(spec.cache.has(spec.key) for spec in specs.values())
 
     def group_of(self, repeat: Repeat) -> bytes:
-        """Return the group in which a batch may evaluate a repeat; empty: it is not for a batch.
+        """Return the group in which a batch may evaluate a repeat; b"": it is evaluated alone.
 
-        That is so if its results are there, or cannot be named, or if it is evaluated alone.
+        The latter is so if its results are stored or have no key.
         """
         try:
             results = self.results(repeat)
@@ -205,17 +206,17 @@ class Run:
             raise
         except Exception:  # noqa: BLE001  # the evaluation will raise it
             return b""
-        is_there = any(spec.cache.has(spec.key) for spec in results.specs.values())
-        return b"" if is_there or repeat.number in self.precomputed else results.group
+        is_stored = any(spec.cache.has(spec.key) for spec in results.specs.values())
+        return b"" if is_stored or repeat.number in self.precomputed else results.group
 
     def missing(self) -> str:
-        """Return the name of what a batch could compute of the first repeat; "": nothing is."""
+        """Return the key of results of the first repeat that a batch may compute; "": none."""
         repeat = self.plan.repeats[0]
         return (self.results(repeat).key or str(id(self))) if self.group_of(repeat) else ""
 
     @property
     def n_bytes_missing(self) -> int:
-        """The bytes that results take while they wait for their trial."""
+        """The bytes that precomputed results would take until their trial runs."""
         repeat = self.plan.repeats[0]
         n_bytes, n_rows = self.results(repeat).n_bytes + self.book.n_bytes, repeat.cut.n_tested
         n_bytes += n_rows * (self.request.kept_bytes + 8 * self.request.needs_rows)
@@ -225,25 +226,25 @@ class Run:
 
     @property
     def n_bytes_precomputed(self) -> int:
-        """The bytes that wait for the trial."""
+        """The bytes of precomputed results."""
         n_bytes = self.book.n_bytes if self.precomputed else 0
         return n_bytes + sum(one.n_bytes for one in self.precomputed.values())
 
     def _find(self, repeat: Repeat) -> Iterator[TestedFolds]:
         """Yield the folds whose results are stored."""
-        kept = self.request.kept_responses
+        methods = self.request.kept_responses
         for spec in self.results(repeat).specs.values():
             memory = spec.cache.find(spec.key)
             if memory is not None:
                 if self.plan.capabilities.caches_responses:
-                    each = {one: spec.cache.memory.find((spec.key, one)) for one in kept}
-                    found = {name: one for name, one in each.items() if one is not None}
-                    self.book.responses[repeat.number] = found
+                    outputs = {one: spec.cache.memory.find((spec.key, one)) for one in methods}
+                    stored = {name: one for name, one in outputs.items() if one is not None}
+                    self.book.responses[repeat.number] = stored
                 read = spec.read or partial(unpack, self.request, repeat)
                 yield read(memory)
 
     def store(self, repeat: Repeat, event: TestedFolds, n_needed: int, seconds: float) -> None:
-        """Store the result that ends with these folds, if there is one and it is known."""
+        """Store the result that ends with these folds, if there is one with known scores."""
         spec = self.results(repeat).specs.get(event.folds.last)
         if spec is None:
             return
@@ -270,7 +271,7 @@ class Run:
                 spec.cache.memory.keep((spec.key, method), response, seconds)
 
     def sink(self, repeat: Repeat, cost: Cost) -> Sink:
-        """Return what receives the reports of an evaluation."""
+        """Return the receiver of a plan's reports."""
 
         def take(event: TestedFolds) -> None:
             self.store(repeat, event, event.n_needed, event.seconds or 0.0)
@@ -278,7 +279,7 @@ class Run:
         return Sink(cost, self.comes_again, partial(setattr, self, "curve"), take)
 
     def _end(self, repeat: Repeat) -> None:
-        """Write what waits to be written, and let go of the rows of further repeats."""
+        """Write pending results, and release the rows of further repeats."""
         results = self._results.get(repeat.number, Results())
         if repeat.number > 0:
             self._results.pop(repeat.number, None)
@@ -293,14 +294,14 @@ class Run:
     def events(self, watch: Watch | None = None) -> Generator[RowProgress | TreeProgress | int]:
         """Evaluate the folds; yield early scores if ``watch`` requests them, and then parts.
 
-        A part is yielded by its number, 0, 1, ..., once its folds are scored. It is a subtree at
-        depth min(5, depth of the tree). With repeats parts are larger, so that there are at most
-        32 in all, or one per repeat.
+        The number of a part, 0, 1, ..., is yielded once its folds are scored. A part is a subtree
+        at depth min(5, depth of the tree). With repeats parts are larger, so that there are at
+        most 32 in all, or one per repeat.
 
         Raises
         ------
         FoldsFailed
-            In the end, if all folds are tried and the optimised score of one is not known.
+            In the end, if all folds are tried and the optimised score of one is unknown.
         """
         self._begin()
         n_parts = 0
@@ -309,7 +310,7 @@ class Run:
             self._costs.append(cost)
             first_watch = watch if repeat.number == 0 else None
             try:
-                self.results(repeat)  # prepares rows, whose seconds are counted elsewhere
+                self.results(repeat)  # prepares rows, whose seconds are counted separately
                 with closing(self._tested(repeat, first_watch, cost)) as events:
                     for event in _timed(events, cost):
                         if not isinstance(event, TestedFolds):
@@ -325,7 +326,7 @@ class Run:
         self._check_scores()
 
     def _check_scores(self) -> None:
-        """Raise an error or warn where scores are not known or not finite."""
+        """Raise an error if a score is unknown, and warn if one is not finite."""
         request, book = self.request, self.book
         scores = book.scores[request.scoring.optimized[0]]
         of_repeats = book.pooled[request.scoring.optimized[0], :, 0]
@@ -342,7 +343,7 @@ class Run:
     def _tested(
         self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int = 0
     ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
-        """Yield early scores, and folds from the first one on once they are in the book."""
+        """Yield early scores, and the folds from ``first`` on after adding them to the book."""
         done, failed = first, None
         with closing(self._sources(repeat, watch, cost, first)) as events:
             for event, is_new in events:
@@ -360,7 +361,7 @@ class Run:
                 try:
                     if is_new is not None:
                         self.book.add(repeat, event)
-                except ValueError as error:  # a score is not defined
+                except ValueError as error:  # a score is undefined
                     if self.plan.fallback is None:
                         raise
                     failed = Failed(error, str(error).removesuffix("."))
@@ -381,15 +382,15 @@ class Run:
     def _sources(
         self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int
     ) -> Generator[tuple[Event, bool | None]]:
-        """Yield what is precomputed, what is stored and what is evaluated now, in order.
+        """Yield precomputed, stored and newly evaluated events, in order.
 
-        Also yield whether an event is new; None: its folds are in the book already.
+        Also yield whether an event is new; None: its folds are already in the book.
         """
         plan, n_folds = self.plan, repeat.cut.n_folds
         before = self.precomputed.pop(repeat.number, None)
-        found: deque[TestedFolds] = deque()
+        stored: deque[TestedFolds] = deque()
         if before is None:
-            found.extend(event for event in self._find(repeat) if event.folds.last > first)
+            stored.extend(event for event in self._find(repeat) if event.folds.last > first)
         else:
             vars(cost).update(vars(cost + before.cost))
             self.uncounted_since = before.since
@@ -398,22 +399,22 @@ class Run:
                 return
             watch = None
         folds: Sequence[int] = range(first, n_folds)
-        if found:
-            known = {chunk for event in found for chunk in range(*event.folds)}
-            folds = [chunk for chunk in folds if chunk not in known]
+        if stored:
+            done = {chunk for event in stored for chunk in range(*event.folds)}
+            folds = [chunk for chunk in folds if chunk not in done]
         if folds or (watch is not None and plan.capabilities.early_reports == "rows"):
             sinks, bound = [self.sink(repeat, cost)], [self.results(repeat).bound]
             work = Work([self.estimator], sinks, repeat, folds, watch, bound)
             with closing(plan.evaluate(work)) as events:
                 for event in events:
                     while (
-                        found
+                        stored
                         and isinstance(event, TestedFolds)
-                        and found[0].folds.first < event.folds.first
+                        and stored[0].folds.first < event.folds.first
                     ):
-                        yield found.popleft(), False
+                        yield stored.popleft(), False
                     yield event, True
-        yield from ((event, False) for event in found)
+        yield from ((event, False) for event in stored)
 
     def _skipped(self, repeat: Repeat, failed: Failed) -> TestedFolds:
         """Return a fold without a score, or raise the error unless all folds are tried."""
@@ -430,16 +431,16 @@ class Run:
     def _refitted(
         self, repeat: Repeat, failed: Failed, cost: Cost, first: int
     ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
-        """Evaluate the folds by the fallback, and those of further repeats too.
+        """Refit the folds by the fallback, and those of further repeats too.
 
-        The plan's error stands if fits raise no better. Their own error about parameters or data
-        is a ValueError.
+        The plan's error is raised if the refits raise another error that is no ValueError: errors
+        about parameters or data are ValueErrors.
         """
         self.plan, self.reason = self.plan.fallback or self.plan, failed.reason
         self._results.clear()
         self.curve = None
-        for one in self.plan.repeats[repeat.number :]:
-            self.book.forget(one)
+        for later_repeat in self.plan.repeats[repeat.number :]:
+            self.book.forget(later_repeat)
         for before in self.precomputed.values():  # further repeats by the plan that has failed
             vars(cost).update(vars(cost + before.cost))
         self.precomputed.clear()
@@ -457,17 +458,17 @@ class Run:
         self.complete()
         return self.result()
 
-    # What is known so far.
+    # The state so far.
 
     @property
     def method_name(self) -> str:
-        """What was done: "holdout" if that was asked for, else the name of the engine."""
+        """The value of ``CVResult.method``: "holdout" or the name of the engine."""
         method = self.request.settings.method
         return method if method == "holdout" else self.plan.name
 
     @property
     def cost(self) -> Cost:
-        """What all repeats have taken."""
+        """The cost of all repeats."""
         return sum(self._costs, Cost())
 
     @property
@@ -477,7 +478,7 @@ class Run:
 
     @property
     def why_no_early_report(self) -> str:
-        """Why the early reports that were asked for cannot be made, a sentence; "" if they can."""
+        """The error message if the requested early reports are impossible; else ""."""
         settings, reports = self.request.settings, self.plan.capabilities.early_reports
         if settings.is_growing and reports != "trees":
             return (
@@ -487,13 +488,13 @@ class Run:
         if not settings.is_early or reports == "rows":
             return ""
         return (
-            f"report={settings.report!r} needs the tree, in which one training pass tests each "
-            f"row before it acts, but the folds are evaluated by method={self.plan.name!r}; use "
+            f"report={settings.report!r} needs the tree, whose first pass tests each row before "
+            f"the model learns it, but the folds are evaluated by method={self.plan.name!r}; use "
             "report='folds' or 'mean' instead."
         )
 
     def describe(self) -> dict[str, object]:
-        """Return what was evaluated, in words and numbers."""
+        """Return the evaluation, its keys and the estimator as strings and numbers."""
         results = self.results(self.plan.repeats[0])
         return {
             **self.request.cross_validation.describe(),
@@ -504,7 +505,7 @@ class Run:
         }
 
     def facts(self) -> dict[str, object]:
-        """Return what is equal for all estimators that can be compared with this one."""
+        """Return the facts that are equal for all estimators that are comparable with this one."""
         cross_validation, scoring = self.request.cross_validation, self.request.scoring
         facts = {
             "digest": cross_validation.digest(scoring),
@@ -549,13 +550,13 @@ class Run:
         )
 
     def _average(self) -> Estimator | ValueError:
-        """Return the estimator with the mean of the models of all folds, or an error."""
+        """Return the estimator with the mean of the models of all folds, or the error why not."""
         total = sum((one.total for one in self._models), np.zeros(()))
         mean = total / sum(one.n_models for one in self._models)
         if not np.all(np.isfinite(mean)):
             return ValueError(
-                f"{name_of(self.estimator)} diverges on some fold, so that the fold models have "
-                f"no average; {divergence_advice(self.estimator)}"
+                f"{name_of(self.estimator)} diverges on a fold, so that the fold models have no "
+                f"average; {divergence_advice(self.estimator)}"
             )
         return self._models[-1].as_estimator(mean)
 
@@ -568,22 +569,22 @@ class Run:
         ----------
         response_method : str
         argument : str
-            What the caller calls ``response_method``.
+            The caller's name of ``response_method``.
         """
         check_choice(argument, response_method, RESPONSE_METHODS)
         if self.plan.name == "progressive":
             raise ValueError(
-                "method must not be 'progressive' for predictions, because its first eighth of "
-                "the rows is only trained on; use method='auto' instead."
+                "method must not be 'progressive' for predictions, because it only trains on the "
+                "first eighth of the rows; use method='auto' instead."
             )
         check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
         repeat, *others = self.plan.repeats
         cut = repeat.cut
         if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows or others:
             raise ValueError(
-                "cv must be a splitter whose test sets hold every row once, and n_repeats must be "
-                "1, because each row gets one prediction, got folds that leave rows untested or "
-                "test them several times."
+                "cv must be a splitter whose test sets contain every row once, and n_repeats must "
+                "be 1, because each row gets one prediction, got folds that leave rows untested "
+                "or test them several times."
             )
         try:
             return self.plan.predict(self.estimator, repeat, response_method)
@@ -605,9 +606,9 @@ class FoldsFailed(Exception):
     Parameters
     ----------
     scores : ndarray of shape (n_metrics, n_folds)
-        Of all folds, in the order of their numbers; NaN where there is none.
+        The scores of all folds, in the order of their numbers; NaN if there is none.
     errors : dict of int to Exception
-        Of those that could not be fitted, by their numbers.
+        The errors of the folds that could not be fitted, by their numbers.
     """
 
     def __init__(self, scores: Array, errors: Mapping[int, Exception]) -> None:
@@ -615,14 +616,14 @@ class FoldsFailed(Exception):
         n_undefined = int(np.isnan(scores).any(axis=0).sum()) - len(errors)
         super().__init__(
             f"{len(errors)} of {scores.shape[1]} folds could not be fitted{first}; the scores of "
-            f"{n_undefined} more are undefined."
+            f"{n_undefined} others are undefined."
         )
         self.scores = scores
         self.errors = errors
 
 
 def _timed(events: Iterator[T], cost: Cost) -> Iterator[T]:
-    """Yield events; the time that each one takes is added to the cost."""
+    """Yield events, and add the time that each one takes to the cost."""
     began = perf_counter()
     for event in events:
         cost.seconds += perf_counter() - began
@@ -632,7 +633,7 @@ def _timed(events: Iterator[T], cost: Cost) -> Iterator[T]:
 
 @contextmanager
 def _explained(failed: Failed) -> Generator[None]:
-    """Refit folds in this block after a plan has failed."""
+    """Return a context for refits that explains their errors by the failure of a plan."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The scores of one candidate: what is known of its folds, its rows and all rows together."""
+"""The scorebook of one candidate: the scores of its folds, its rows and all rows pooled."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _ROWS_PER_PIECE = 2**16
 
 
 class Scorebook:
-    """Turns tested folds into scores, and holds these.
+    """Computes and holds the scores of tested folds.
 
     Folds are added as they are evaluated, and revealed as they are reported.
 
@@ -46,19 +46,19 @@ class Scorebook:
     Attributes
     ----------
     scores : ndarray of shape (n_metrics, n_repeats * n_folds)
-        In the order of the tree, repeat after repeat; NaN for pooled ones.
+        The scores in the order of the tree, repeat after repeat; NaN for pooled ones.
     spreads : ndarray of shape (n_metrics, 3, n_repeats * n_folds) or None
-        See ``FoldScores``; None where each fold is a single row.
+        See ``FoldScores``; None if each fold is a single row.
     pooled : ndarray of shape (n_metrics, n_repeats, 2)
-        The pooled scores of repeats, with their standard errors; NaN for others.
+        The pooled scores of repeats, with their standard errors; NaN for other metrics.
     n_scored : int
         The number of folds that are revealed.
     part_rows : (ndarray, ndarray or None) or None
         The scores of the rows that were revealed since ``begin_part``, and their weights; None if
-        they are not known, or not asked for.
+        they are unknown or not requested.
     responses : list of dict of str to ndarray
-        Of each repeat, in the order of the tree, those of ``Request.kept_responses`` that are
-        known.
+        The known outputs of each repeat by the methods of ``Request.kept_responses``, in the order
+        of the tree.
     """
 
     def __init__(self, request: Request, estimator: Estimator) -> None:
@@ -75,7 +75,7 @@ class Scorebook:
             self.spreads = np.full((n_metrics, SPREAD_SIZE, n_scores), np.nan)
         self.pooled = np.full((n_metrics, len(repeats), 2), np.nan)
         self.n_scored = 0
-        # Of each row as given: the sum of its losses, and their number where it is tested often.
+        # For each row as given: the sum of its losses, and their number if there may be several.
         self._tests_single_rows = cross_validation.tests_single_rows
         self._losses = self._n_tests = None
         if request.settings.row_losses:
@@ -85,15 +85,15 @@ class Scorebook:
             if len(repeats) > 1 or not isinstance(cut, Folds):
                 self._losses[:] = 0
                 self._n_tests = np.zeros(cut.n_rows, np.int32)
-        # Of each repeat, pieces of folds that are scored, but not revealed.
+        # For each repeat, pieces of folds that are scored, but not revealed.
         self._hidden: list[list[tuple[Node, Array, Array | None]]] = [[] for _ in repeats]
         self._part: list[tuple[Array, Array | None]] = []
-        self._predictions: list[TestedRows] = []  # of the repeat, where scores are pooled
+        self._predictions: list[TestedRows] = []  # of the repeat, if scores are pooled
         self.responses: list[dict[str, Array]] = [{} for _ in repeats]
 
     @property
     def n_bytes(self) -> int:
-        """The bytes of what is held, about."""
+        """The approximate bytes of all arrays."""
         hidden = (rows for of_repeat in self._hidden for _, rows, _ in of_repeat)
         arrays = [self.scores, self.pooled, *hidden]
         arrays += [one for of_repeat in self.responses for one in of_repeat.values()]
@@ -117,7 +117,7 @@ class Scorebook:
         return scores.part(repeat.number * n_folds, n_folds)
 
     def begin_part(self) -> None:
-        """Forget the scores of rows so far, but for those that are kept."""
+        """Discard the scores of rows of the last part."""
         self._part = []
 
     @property
@@ -129,12 +129,12 @@ class Scorebook:
         return scores, np.concatenate(weights) if weights else None
 
     def forget(self, repeat: Repeat) -> None:
-        """Forget the folds of a repeat that are not revealed."""
+        """Discard the folds of a repeat that are not revealed."""
         self._hidden[repeat.number], self._predictions = [], []
         self.responses[repeat.number] = {}
 
     def add(self, repeat: Repeat, tested: TestedFolds) -> None:
-        """Score tested folds; the last ones of a repeat bring its pooled scores."""
+        """Score tested folds; with the last ones of a repeat, compute its pooled scores."""
         folds, plan = tested.folds, repeat.plan
         size = max(1, _ROWS_PER_PIECE * plan.n_folds // plan.n_rows)
         ends, stop = [part.last for part in repeat.parts], folds.first
@@ -153,7 +153,7 @@ class Scorebook:
             self._predictions = []
 
     def _add_piece(self, repeat: Repeat, tested: TestedFolds, piece: Node) -> None:
-        """Score a piece, and what is wanted of its rows."""
+        """Score a piece of folds and, if requested, its rows, and store its outputs."""
         folds, rows = tested.folds, tested.predictions
         if rows is not None and piece != folds:
             rows = rows.part(piece.first - folds.first, piece.last - folds.first)
@@ -188,19 +188,19 @@ class Scorebook:
             spreads[:] = spread_of(of_rows, self.scores[first, places], rows.weights, begins)
 
     def _keep_response(self, repeat: Repeat, piece: Node, rows: TestedRows, method: str) -> None:
-        """Keep a response to the rows of a piece; it is dropped where a fold has none."""
+        """Store the outputs for a piece; discard those of the repeat if any is not finite."""
         response, responses = rows.response(method), self.responses[repeat.number]
-        kept = self._request.as_kept(response, method)
-        if not all(np.isfinite(one).all() for one in (response, kept) if one.dtype.kind == "f"):
+        compact = self._request.as_kept(response, method)
+        if not all(np.isfinite(one).all() for one in (response, compact) if one.dtype.kind == "f"):
             responses[method] = np.empty(0)
         if method not in responses:
-            responses[method] = np.empty((repeat.cut.n_tested, *kept.shape[1:]), kept.dtype)
+            responses[method] = np.empty((repeat.cut.n_tested, *compact.shape[1:]), compact.dtype)
         if len(responses[method]):
             begin, end = (repeat.plan.begin(at) - repeat.plan.begin(0) for at in piece)
-            responses[method][begin:end] = kept
+            responses[method][begin:end] = compact
 
     def reveal(self, repeat: Repeat, end: int) -> None:
-        """Count the folds of a repeat before ``end`` as scored."""
+        """Reveal the folds of a repeat before ``end``."""
         before = repeat.number * repeat.cut.n_folds
         begin, self.n_scored = self.n_scored, before + end
         if self._losses is not None and self._tests_single_rows:
@@ -209,14 +209,14 @@ class Scorebook:
         hidden = self._hidden[repeat.number]
         while hidden and hidden[0][0].last <= end:
             piece, scores, weights = hidden.pop(0)
-            if before + piece.first < begin:  # folds that are refitted for their predictions
+            if before + piece.first < begin:  # folds that were refitted for their predictions
                 continue
             self._part.append((scores, weights))
             if self._losses is not None:
                 self._add_losses(repeat, piece, scores)
 
     def _add_losses(self, repeat: Repeat, folds: Node, losses: Array) -> None:
-        """Add the scores of the rows of some folds."""
+        """Add the scores of the rows of these folds."""
         assert self._losses is not None
         numbers = repeat.cut.tested_from(*folds)
         if self._n_tests is None:
@@ -226,7 +226,7 @@ class Scorebook:
             np.add.at(self._n_tests, numbers, 1)
 
     def row_losses(self) -> Array | None:
-        """Return the mean score of each row, float32, if these are kept; NaN if never tested.
+        """Return the mean score of each row, float32, if requested; NaN if it is not tested.
 
         They take 4 bytes per row, and 4 more where rows are tested several times.
         """
@@ -241,32 +241,32 @@ class Scorebook:
         return self.n_scored == self.scores.shape[1]
 
     def fold_scores(self, number: int) -> Array:
-        """Return the scores of all folds, repeat after repeat; NaN where there is none (yet).
+        """Return the scores of all folds, repeat after repeat; NaN if there is none (yet).
 
         Parameters
         ----------
         number : int
-            That of the metric.
+            The number of the metric.
         """
         return self._by_number(self.scores[number, : self.n_scored])
 
     def _by_number(self, scored: Array) -> Array:
-        """Return numbers of the first chunks by fold, repeat after repeat."""
+        """Reorder values of the first chunks by the numbers of folds, repeat after repeat."""
         cross_validation = self._request.cross_validation
         n_folds = cross_validation.n_folds
-        each = [
+        by_repeat = [
             by_number(repeat.cut, scored[repeat.number * n_folds :][:n_folds])
             for repeat in cross_validation.repeats
         ]
-        return each[0] if len(each) == 1 else np.concatenate(each)
+        return by_repeat[0] if len(by_repeat) == 1 else np.concatenate(by_repeat)
 
     def score(self, number: int, method: str) -> Score:
-        """Return what was found by one metric over the folds that are revealed.
+        """Return the result of one metric over the folds that are revealed.
 
         Parameters
         ----------
         number : int
-            That of the metric.
+            The number of the metric.
         method : str
             How the folds were evaluated, as ``CVResult.method``.
         """
@@ -289,7 +289,7 @@ class Scorebook:
     def _scores_behind(
         self, number: int, metric: Loss | Scorer, scores: Array, method: str
     ) -> Scores:
-        """Return the scores of folds by a metric, and what is known of the rows behind them."""
+        """Return the scores of folds by a metric, with the statistics of their rows."""
         tested = self._request.cross_validation.tested(method)
         spreads = None
         if self.spreads is not None:
@@ -301,16 +301,16 @@ class Scorebook:
         return Scores(self._request.scoring.names[number], metric, by_fold, spreads, tested)
 
     def responses_of_all(self) -> dict[str, Array]:
-        """Return the responses to the tested rows, repeat after repeat, in the order of the tree.
+        """Return the outputs for the tested rows, repeat after repeat, in the order of the tree.
 
-        Those of ``Request.kept_responses`` that are known of all repeats; none where a fold has
-        diverged, because its score does not follow from them.
+        Only methods whose outputs are known for all repeats are included; none are if a fold has
+        diverged, because its score does not follow from its outputs.
         """
-        each = self.responses if self.is_complete and not self.n_diverged else []
+        repeats = self.responses if self.is_complete and not self.n_diverged else []
         return {
-            name: np.concatenate([of_repeat[name] for of_repeat in each])
+            name: np.concatenate([of_repeat[name] for of_repeat in repeats])
             for name in self._request.kept_responses
-            if each and all(len(of_repeat.get(name, ())) for of_repeat in each)
+            if repeats and all(len(of_repeat.get(name, ())) for of_repeat in repeats)
         }
 
 
@@ -344,7 +344,7 @@ def pack(scores: FoldScores, pooled: Array, n_needed: int) -> Array:
     Parameters
     ----------
     scores : FoldScores
-        Of all folds.
+        The scores of all folds.
     pooled : ndarray of shape (n_metrics, 2)
     n_needed : int
         The rows of all trainings.
@@ -355,7 +355,7 @@ def pack(scores: FoldScores, pooled: Array, n_needed: int) -> Array:
 
 
 def unpack(request: Request, repeat: Repeat, memory: Array) -> TestedFolds:
-    """Return the folds whose scores are in an array."""
+    """Return the folds of a repeat with the scores that ``pack`` has written."""
     sizes = sizes_of_scores(request, repeat)
     parts = np.split(memory.view(np.float64), np.cumsum(sizes[:-1]))
     scores, spreads, diverged, pooled, (n_needed,) = parts

@@ -60,13 +60,13 @@ MethodName = Literal[
     "progressive",
 ]
 
-#: The most repeats. The mean of so many has a hundredth of one repeat's standard deviation.
+#: The most repeats: their mean has a hundredth of the standard deviation of a single repeat.
 MOST_REPEATS = 10_000
 
-#: What users may ask for as ``method``.
+#: The values of ``method``.
 METHODS = get_args(MethodName)
 
-#: Settings that only some engines take, as ``Capabilities.settings`` says.
+#: Settings that only some engines take, see ``Capabilities.settings``.
 OF_ENGINES = ("n_estimators", "truncate")
 
 
@@ -124,40 +124,40 @@ class Settings:
         For any other ``cv``, permute the order of the folds and of the rows in each training
         phase; the folds themselves stay the same. Time series keep their order.
     order : {"fixed", "random"}, default="fixed"
-        Whether a training phase reads its rows in the order in which they lie, or in a new random
-        order. The random order takes longer (1.6 times on Covertype).
+        Whether a training phase reads its rows in a fixed order, or in a new random order. The
+        random order takes longer (1.6 times on Covertype).
     method : {"auto", "exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", \
             "fit", "standard", "holdout", "progressive"}
         "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
         ``Lasso``, ``ElasticNet``, ``LinearRegression`` and discriminant analysis of scikit-learn,
         alone or after encoders, imputers and scalers. "newton" solves for the models of all folds
-        together, for ``LogisticRegression``, ``PoissonRegressor``, ``LinearSVC`` and others in the
-        same places.
+        jointly, for ``LogisticRegression``, ``PoissonRegressor``, ``LinearSVC`` and others, with
+        the same preprocessing.
         "neighbors" searches once per fold for the neighbours of ``KNeighborsClassifier`` and
         ``KNeighborsRegressor``.
         "boosting" and "bagging" grow the ensembles of LightGBM, XGBoost and scikit-learn tree by
         tree, so that one ensemble per fold gives the scores of all smaller ones.
-        "forest" grows the trees of all folds together, for ``HistTreeClassifier`` and
-        ``HistTreeRegressor``. "treecv" trains models further along a tree; for time series it is a
-        chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on each
-        fold's training rows. "auto", the default, takes the first of
-        these that is possible and makes the models of ``fit``. "standard" is k trainings from
-        scratch of one pass each, the baseline of the paper; for decision trees, k trees that are
-        grown one by one. "holdout" is "auto" on the first fold alone. "progressive" is progressive
-        validation: one pass, in which each row after the first eighth is tested before the model
-        learns it. ``CVResult.method`` says what was done, and ``CVResult.why`` why.
+        "forest" grows the trees of all folds jointly, for ``HistTreeClassifier`` and
+        ``HistTreeRegressor``. "treecv" trains models incrementally along a tree; for time series
+        it is a chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on
+        each fold's training rows. "auto", the default, takes the first of these that is possible
+        and makes the models of ``fit``. "standard" is k trainings from scratch of one pass each,
+        the baseline of the paper; for decision trees, k trees that are grown one by one. "holdout"
+        is "auto" on the first fold alone. "progressive" is progressive validation: one pass, in
+        which each row after the first eighth is tested before the model learns it.
+        ``CVResult.method`` is the method that was used, and ``CVResult.why`` the reason for it.
     n_repeats : int, default=1
         Cross-validate this many times and average. The repeats differ in their permutations for an
         int, a share or "loo", in what further calls of ``split`` return for a splitter, in random
         orders, and in every ``random_state=None`` of the estimator. It is refused if nothing makes
         the repeats differ. At most 10,000.
     n_epochs : int, default=None
-        The updates per row, for models that are trained further; None means 1. If it is given,
-        "auto" calls ``partial_fit`` also where ``fit`` makes other passes. In the tree, a learner
-        of this package sees ``n_epochs - 1`` replays after each new row, of rows that the model
-        may see; the ``partial_fit`` of another estimator is called ``n_epochs`` times per training
-        phase. "standard" makes ``n_epochs`` shuffled passes. The ``n_epochs`` of an estimator of
-        this package may be set or searched instead. At most 10,000.
+        The updates per row, for incremental models; None means 1. If it is given, "auto" calls
+        ``partial_fit`` even if ``fit`` makes other passes. In the tree, a learner of this package
+        sees ``n_epochs - 1`` replays after each new row, of rows that the model may see; the
+        ``partial_fit`` of another estimator is called ``n_epochs`` times per training phase.
+        "standard" makes ``n_epochs`` shuffled passes. The ``n_epochs`` of an estimator of this
+        package may be set or searched instead. At most 10,000.
     n_estimators : {"best", None}, default=None
         "best": an ensemble gets the number of trees whose mean score over the folds is best, up to
         the number that the estimator asks for. ``CVResult.curve`` has the means. A parameter of
@@ -308,14 +308,14 @@ class Settings:
         if isinstance(self.cv, Iterator):
             self._set("cv", list(self.cv))
         if self.report is not None and self.report != "auto" and self.why_no_report is not None:
-            raise ValueError(f"report must be None where {self.why_no_report}")
+            raise ValueError(f"report must be None if {self.why_no_report}")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the instance is frozen
 
     @property
     def why_no_report(self) -> str | None:
-        """Why scores come at the end alone, or Optuna cannot prune by them; None: they do not."""
+        """The reason why trials cannot be pruned, or None."""
         if self.scored_by is not None and self.scored_by.returns_tuple:
             return (
                 "optimize is a list, because Optuna cannot prune studies with several objectives, "
@@ -332,14 +332,14 @@ class Settings:
 
     @property
     def may_stratify(self) -> bool:
-        """Whether the rows are cut in a way that can be stratified."""
+        """Whether ``cv`` is a number of folds or a share, which can be stratified."""
         return is_integer(self.cv) or isinstance(self.cv, float | np.floating)
 
 
 def takes_settings(*left_out: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Give a function the arguments of ``Settings`` in place of its ``**settings``.
+    """Return a decorator that replaces ``**settings`` of a function by ``Settings``' arguments.
 
-    Its signature lists them, its docstring explains them where it has the line ``**settings``, and
+    The signature lists them, the docstring explains them in place of the line ``**settings``, and
     any other name is refused.
 
     Parameters
@@ -378,26 +378,26 @@ def takes_settings(*left_out: str) -> Callable[[Callable[P, T]], Callable[P, T]]
 
 
 def check_verbose(verbose: int) -> None:
-    """Refuse what is neither a count nor a bool."""
+    """Refuse a ``verbose`` that is neither a bool nor an integer of at least 0."""
     if not (isinstance(verbose, bool) or is_integer(verbose)) or verbose < 0:
         raise ValueError(f"verbose must be 0 or a positive integer, got {verbose!r}.")
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Refuse a value that is none of the choices; an array, which has no hash, is none."""
+    """Refuse a value that is none of the choices; objects without a hash are never choices."""
     if not isinstance(value, Hashable) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
 def check_integer(name: str, value: int, most: int) -> int:
-    """Return an argument from 1 to ``most`` as an int."""
+    """Return an integer argument as an int; refuse values outside of 1 to ``most``."""
     if not is_integer(value) or not 1 <= value <= most:
         raise ValueError(f"{name} must be an integer of 1 to {most}, got {value!r}.")
     return int(value)
 
 
 def check_room(max_memory: int | str | None, spill_dir: str | PathLike[str] | None) -> Room:
-    """Return what ``max_memory`` and ``spill_dir`` mean."""
+    """Return the checked ``max_memory`` and ``spill_dir``."""
     n_bytes = max_memory
     if isinstance(max_memory, str):
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kMGT]i?)?B\s*", max_memory)
@@ -418,14 +418,14 @@ def check_room(max_memory: int | str | None, spill_dir: str | PathLike[str] | No
         raise ValueError(f"spill_dir must be a folder that exists, got {spill_dir!r}.")
     if max_memory is None:
         raise ValueError(
-            "spill_dir must be None where max_memory is None, because nothing is written, got "
+            "spill_dir must be None if max_memory is None, because nothing is written, got "
             f"{spill_dir!r}."
         )
     return Room(n_bytes, os.path.abspath(spill_dir))
 
 
 def count_threads(n_jobs: int | None) -> int:
-    """Return the number of threads that ``n_jobs`` asks for, as joblib counts them."""
+    """Return the number of threads for ``n_jobs``, as joblib counts them."""
     if n_jobs is not None and not (is_integer(n_jobs) and n_jobs != 0):
         raise ValueError(
             f"n_jobs must be None, a number of workers or -1 for all cores, got {n_jobs!r}."
@@ -434,7 +434,7 @@ def count_threads(n_jobs: int | None) -> int:
 
 
 def draw_seed(random_state: int | np.random.RandomState | None) -> int:
-    """Return the seed behind a ``random_state``; None and RandomState instances draw one."""
+    """Return the seed of a ``random_state``, drawn for None and RandomState instances."""
     if is_integer(random_state):
         if not 0 <= random_state < 2**64:
             raise ValueError(
@@ -455,8 +455,8 @@ def is_number(value: object) -> bool:
 def quietly() -> Generator[None]:
     """Return a context in which ``warn_caller`` is silent, in this thread alone.
 
-    ``warnings.catch_warnings`` acts on all threads, and where two of them leave it in another
-    order than they came, warnings stay lost.
+    ``warnings.catch_warnings`` affects all threads, and if two of them exit it in another order
+    than they entered it, warnings remain suppressed.
     """
     before = _IS_QUIET.set(True)
     try:
@@ -469,7 +469,7 @@ _IS_QUIET = ContextVar("is_quiet", default=False)
 
 
 def warn_caller(message: str) -> None:
-    """Warn at the line that called this package."""
+    """Warn with the location of the line that called this package."""
     if _IS_QUIET.get():
         return
     level, frame, ours = 1, sys._getframe(), "optuna_treecv."

@@ -1,4 +1,4 @@
-"""The steps before learners, fitted once for all trials, and the prepared rows after them."""
+"""Preprocessing that is fitted once for all trials, and the prepared rows after it."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from optuna_treecv.types import Opaque
 
 T = TypeVar("T")
 
-# The most fitted steps that are kept, those asked for last.
+# The most fitted steps that are cached, the most recently used ones.
 _MOST_FITTED = 16
 
 
 class Steps:
-    """The steps before the learners of one evaluation.
+    """The preprocessing of one cross-validation, with its caches.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Steps:
     y : ndarray or None
         The targets as given.
     cache : ModelCache or None
-        Where rows after steps are kept; None: only those asked for last are.
+        The cache of preprocessed rows; None: only the most recently used ones are cached.
     """
 
     def __init__(self, X: Features, y: Array | None, cache: ModelCache | None) -> None:
@@ -40,13 +40,13 @@ class Steps:
         self._fitting = Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Steps, (self.X, self.y, self._cache)  # steps and rows are made again
+        return Steps, (self.X, self.y, self._cache)  # steps and rows are computed again
 
     def rows(self, name: Hashable, make: Callable[[], PreparedRows]) -> PreparedRows:
-        """Return prepared rows after steps, made if they are not kept; for one thread at a time.
+        """Return preprocessed rows from the cache, or prepare them; for one thread at a time.
 
-        Those asked for last are always kept. Others are kept in the cache of models while it has
-        room for them, and made again otherwise.
+        The most recently used ones are always cached. Others are in the cache of models while it
+        has room for them, and are prepared again otherwise.
         """
         if self._last_rows is None or self._last_rows[0] != name:
             self._last_rows = None  # their memory may be needed for the others
@@ -63,13 +63,10 @@ class Steps:
         """Return the fitted steps from the cache, or fit them.
 
         Return the reason instead if they cannot be fitted once for all folds, for example because
-        they hold an object that has no name (``name`` is None).
+        they contain an object that has no key (``name`` is None).
         """
         if name is None:
-            return (
-                "its steps hold an object, such as a lambda, by which trials could not tell them "
-                "from others"
-            )
+            return "its steps contain an object that has no key, such as a lambda"
         with self._fitting:
             if name not in self._fitted:
                 try:

@@ -1,4 +1,4 @@
-"""Which rows a cross-validation has tested how: what uncertainty depends on besides the scores."""
+"""The tests of a cross-validation: the properties, besides scores, that decide on intervals."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ from optuna_treecv.types import Targets
 class Tested:
     """The tests of one cross-validation.
 
-    The repeats of a hold-out have other test rows each. They are taken as folds with test rows in
+    The repeats of a hold-out have different test rows. They count as folds with test rows in
     common.
 
     Attributes
     ----------
     cuts : sequence of Folds or Splits
-        How the rows are cut, one for each repeat.
+        The folds or splits of each repeat.
     targets : ndarray or None
         The targets of all rows as given.
     score_weights : ndarray of shape (n_rows,) or None
     method : str
         How the folds were evaluated, as ``CVResult.method``.
     groups : ndarray of shape (n_rows,), int, or None
-        The group of each row, where groups were given. The rows of one are not independent.
+        The group of each row, if groups were given. The rows of a group are not independent.
     """
 
     cuts: Sequence[Cut]
@@ -79,16 +79,16 @@ class Tested:
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Whether the splits show that rows are in the order of time.
+        """Whether the splits are those of rows in the order of time.
 
-        Models are tested on later rows, or the rows before or after the test rows are left out of
-        training, as by purged folds.
+        Either models are tested on later rows, or the training sets lack the rows before or after
+        the test rows, as in purged folds.
         """
         is_purged = partial(_is_purged, self.cuts[0].n_rows)
         return self.goes_forward or self._all_splits(is_purged)
 
     def _all_splits(self, holds: Callable[[Array, Array], bool]) -> bool:
-        """Return whether there are several splits, and ``holds(train, test)`` of each of them."""
+        """Return whether there are several splits, and ``holds(train, test)`` is true for all."""
         cut = self.cuts[0]
         if isinstance(cut, Folds) or cut.n_folds == 1:
             return False
@@ -123,19 +123,19 @@ class Tested:
         return shares
 
     def units(self) -> tuple[Array, Literal["rows", "groups"]]:
-        """Return what a bootstrap draws, a number for each test of a row, and its name.
+        """Return the number of the bootstrap unit of each test of a row, and the kind of units.
 
-        They are independent of each other: rows, or the groups of rows that were given.
+        Units are independent of each other: rows, or groups of rows if they were given.
         """
         if self.groups is not None:
             return self.groups[self.rows], "groups"
         return self.rows, "rows"
 
     def pieces(self, n_strata: int, n_pieces: int) -> Array | None:
-        """Return the number of a piece of consecutive rows for each test of a row.
+        """Return, for each test of a row, the number of its piece of consecutive rows.
 
-        Each of ``n_strata`` runs of consecutive folds is cut into ``n_pieces`` pieces. None if
-        one of them has fewer rows.
+        Each of ``n_strata`` runs of consecutive folds is divided into ``n_pieces`` pieces. Return
+        None if one of them has fewer rows.
         """
         numbers = []
         for cut in self.cuts:
@@ -165,30 +165,30 @@ class Tested:
         return min(sizes)
 
     def why_not_comparable(self, other: "Tested") -> str:
-        """Return why folds or rows cannot be compared with others, a clause; "" if they can."""
+        """Return the reason why results on these tests cannot be paired with others; else ""."""
         if self is other:
             return ""
         if self.cuts is not other.cuts and (
             len(self.cuts) != len(other.cuts)
             or not all(one.equals(two) for one, two in zip(self.cuts, other.cuts, strict=True))
         ):
-            return "its folds are others"
+            return "its folds are different"
         if not _are_equal(self.targets, other.targets):
-            return "its targets are others"
+            return "its targets are different"
         if not _are_equal(self.score_weights, other.score_weights):
-            return "its score_weight is another"
+            return "its score_weight is different"
         return ""
 
 
 def _is_purged(n_rows: int, train: Array, test: Array) -> bool:
-    """Return whether runs of test rows have no training row before, or none after them."""
+    """Return whether no run of test rows has a training row just before it, or just after it."""
     is_tested, is_trained = np.zeros(n_rows + 2, bool), np.zeros(n_rows + 2, bool)
     is_tested[test + 1] = is_trained[train + 1] = True
     before = np.flatnonzero(is_tested[1:] & ~is_tested[:-1])
     after = np.flatnonzero(is_tested[:-1] & ~is_tested[1:]) + 1
-    are_runs = 2 * len(before) <= len(test)  # those of rows drawn at random are shorter
+    are_runs = 2 * len(before) <= len(test)  # runs in a random sample are shorter
     return are_runs and not (is_trained[before].any() and is_trained[after].any())
 
 
-def _are_equal(one: Targets, other: Targets) -> bool:
-    return one is other or np.array_equal(one, other)
+def _are_equal(targets: Targets, other: Targets) -> bool:
+    return targets is other or np.array_equal(targets, other)
