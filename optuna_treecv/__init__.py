@@ -47,6 +47,6 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Pickles and keys hold the public name of a class, not that of its file; results and paper, too.
+# Pickles and keys contain the public name of a class, not that of its file, as in results, paper.
 for _name in __all__:
     globals()[_name].__module__ = __name__

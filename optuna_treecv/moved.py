@@ -1,4 +1,4 @@
-"""Modules that pickles of earlier versions name, and where their classes are now."""
+"""Aliases of the former modules that pickles of earlier versions refer to."""
 
 from importlib import import_module
 import sys

@@ -1,4 +1,4 @@
-"""The types of results beside ``CVResult``, for annotations."""
+"""The types of results besides ``CVResult``, for annotations."""
 
 from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import PairedDifference

@@ -1,4 +1,4 @@
-"""Tests to inherit: what an estimator must fulfil for TreeCV, and an engine for any estimator."""
+"""Test classes to inherit: the contracts of an estimator for TreeCV, and of an engine."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ class LearnerContract:
     may_be_cut = False
 
     def make_estimator(self) -> Any:
-        """Return the estimator to test, with settings that learn something from about fifty rows.
+        """Return the estimator to test, with settings by which it learns from about fifty rows.
 
         Returns
         -------
@@ -84,7 +84,7 @@ class LearnerContract:
     def make_data(self) -> tuple[Any, np.ndarray | None]:
         """Return about fifty rows for the tests.
 
-        By default y holds three noisy classes for a classifier, the score of one class for a
+        By default y has three noisy classes for a classifier, the score of one class for a
         regressor, and is None for other estimators.
 
         Returns
@@ -92,7 +92,7 @@ class LearnerContract:
         X : array-like or sparse matrix of shape (n_rows, n_features)
             Rows.
         y : ndarray of shape (n_rows,) or None
-            Labels, targets or nothing.
+            Labels, targets or None.
         """
         rng = np.random.default_rng(0)
         X = rng.normal(size=(45, 6))
@@ -112,7 +112,7 @@ class LearnerContract:
         assert_array_equal(_outputs(learner, a), _outputs(learner, b))
 
     def test_training_moves_the_model(self) -> None:
-        """Check that training changes the model; otherwise the other tests show nothing."""
+        """Check that training changes the model, because otherwise other tests prove nothing."""
         learner = self._learner()
         state = learner.start()
         _train(learner, state, 0, 20)
@@ -140,8 +140,8 @@ class LearnerContract:
         state = learner.start()
         _train(learner, state, 0, 20)
         stored = pickle.loads(pickle.dumps(state))
-        for each in (state, stored):
-            _train(learner, each, 20, None)
+        for trained in (state, stored):
+            _train(learner, trained, 20, None)
         assert_array_equal(_outputs(learner, stored), _outputs(learner, state))
 
     def test_may_be_cut_anywhere(self) -> None:
@@ -160,11 +160,11 @@ class LearnerContract:
         X, y = self.make_data()
         for cv in (2, 3, 7, 8, "loo"):
             for order in ("fixed", "random"):
-                found = tree_cross_val_predict(
+                predicted = tree_cross_val_predict(
                     self.make_estimator(), X, y, **self._options(cv, order)
                 )
                 expected = self._from_scratch(X, y, cv, order)
-                assert_array_equal(found, expected)
+                assert_array_equal(predicted, expected)
 
     def test_no_row_reaches_the_model_that_tests_it(self) -> None:
         """Check that a fold's labels, or rows, do not influence its model's predictions."""
@@ -179,21 +179,21 @@ class LearnerContract:
                     self.make_estimator(), changed_X, changed_y, **options
                 )
                 tested = np.flatnonzero(fold == i)
-                if y is None:  # the tested rows themselves have changed, except for the first
+                if y is None:  # the tested rows have changed, except for the first
                     tested = tested[:1]
                 assert_array_equal(after[tested], before[tested])
 
     def test_threads_change_nothing(self) -> None:
         """Check that two threads give the same scores as one."""
         X, y = self.make_data()
-        one, two = (
+        single, double = (
             tree_cross_validate(self.make_estimator(), X, y, cv=15, method="treecv", n_jobs=n_jobs)
             for n_jobs in (1, 2)
         )
-        assert_array_equal(two.test_score, one.test_score)
+        assert_array_equal(double.test_score, single.test_score)
 
     def _method(self) -> str:
-        """Return the response method by which models are compared."""
+        """Return the method whose outputs are compared."""
         estimator = self.make_estimator()
         if is_clusterer(estimator):
             return "predict"
@@ -219,7 +219,7 @@ class LearnerContract:
         return make_learner(estimator, rows, (self._method(),), _SEED)
 
     def _from_scratch(self, X: Any, y: Any, cv: Any, order: str) -> np.ndarray:
-        """Return the responses of k separate trainings, each along its path of Algorithm 1."""
+        """Return the outputs of k separate trainings, each along its path of Algorithm 1."""
         seed = derive_seed(_SEED, 0)
         n_rows = X.shape[0]
         (folds,) = make_cuts(cv, ToCut(X, y, None, n_rows, True), lambda _: seed, 1)
@@ -266,8 +266,7 @@ class EngineContract:
     bad_parameters : dict of str to object
         Parameters of the estimator that its ``fit`` refuses.
     rtol : float, default=1e-6
-        How much scores and predictions may differ from those of converged fits, in relation to
-        the largest of them.
+        The tolerance of scores and predictions, relative to the largest ones of converged fits.
 
     Examples
     --------
@@ -296,7 +295,7 @@ class EngineContract:
         raise NotImplementedError("make_estimator must return the estimator to test.")
 
     def make_reference(self) -> Any:
-        """Return the estimator whose fits are right: by default the same one.
+        """Return the estimator of the reference fits, by default the same one.
 
         Iterative solvers need a small ``tol`` and a large ``max_iter`` here.
 
@@ -308,9 +307,9 @@ class EngineContract:
         return self.make_estimator()
 
     def make_data(self) -> tuple[Any, np.ndarray]:
-        """Return some rows for the tests.
+        """Return ninety rows for the tests.
 
-        By default y holds three noisy classes for a classifier and numbers for a regressor.
+        By default y has three noisy classes for a classifier and numbers for a regressor.
 
         Returns
         -------
@@ -330,7 +329,7 @@ class EngineContract:
         assert result.method == self.method, result.why
 
     def test_scores_are_those_of_fits(self) -> None:
-        """Check scores over folds, splits that overlap and time series."""
+        """Check the scores over folds, overlapping splits and time series."""
         X, y = self.make_data()
         for cv in (KFold(4, shuffle=True, random_state=0), ShuffleSplit(3, random_state=0),
                    TimeSeriesSplit(3)):  # fmt: skip
@@ -339,8 +338,8 @@ class EngineContract:
     def test_no_row_reaches_the_model_that_tests_it(self) -> None:
         """Check that neither the labels nor the rows of a fold influence its model's predictions.
 
-        All rows of the fold but the first are replaced, by rows nearby and far away. Solvers may
-        lose two digits by those far away.
+        All rows of the fold except the first are replaced, by rows nearby and far away. Solvers
+        may lose two digits by those far away.
         """
         X, y = self.make_data()
         fold = np.arange(len(y)) % 5
@@ -359,7 +358,7 @@ class EngineContract:
             self._equal(changed[is_tested], before[is_tested], 100.0 if shift > 1e3 else 1.0)
 
     def test_weights(self) -> None:
-        """Check scores with weights, of which some are 0, or that weights are refused."""
+        """Check the scores with weights, some of which are 0, or that weights are refused."""
         X, y = self.make_data()
         weights = np.arange(len(y)) % 4 / 2
         options = {"sample_weight": weights, "score_weight": None}
@@ -371,7 +370,7 @@ class EngineContract:
         assert isinstance(error, ValueError | TypeError) and "sample_weight" in str(error)
 
     def test_refusals(self) -> None:
-        """Check that parameters which ``fit`` refuses are refused, and named."""
+        """Check that parameters which ``fit`` refuses are refused by an error that names them."""
         X, y = self.make_data()
         estimator = self.make_estimator().set_params(**self.bad_parameters)
         assert self._error(lambda: estimator.fit(X, y)) is not None
@@ -380,7 +379,7 @@ class EngineContract:
         assert any(name.rpartition("__")[2] in str(error) for name in self.bad_parameters)
 
     def test_an_interrupted_evaluation_is_resumed(self) -> None:
-        """Check that an evaluation which was interrupted gives the same scores from its store."""
+        """Check that an interrupted evaluation gives the same scores after a restart."""
         expected = self._scores(cv=KFold(4))
         with TemporaryDirectory() as folder:
             interrupted = self._objective(folder, _interrupting(self._scoring(), 1))
@@ -390,7 +389,7 @@ class EngineContract:
             assert_array_equal(result.test_score, expected)
 
     def test_two_processes_have_one_store(self) -> None:
-        """Check that two processes with one store have the scores of one without."""
+        """Check that two processes that share a store get the same scores as without it."""
         expected = self._scores(cv=KFold(4))
         with TemporaryDirectory() as folder:
             objective = self._objective(folder, self._scoring())
@@ -444,9 +443,9 @@ class EngineContract:
             store=store,
         )
 
-    def _equal(self, found: np.ndarray, expected: np.ndarray, slack: float = 1.0) -> None:
+    def _equal(self, actual: np.ndarray, expected: np.ndarray, slack: float = 1.0) -> None:
         largest = float(np.abs(np.asarray(expected, float)).max())
-        assert_allclose(found, expected, rtol=0, atol=slack * self.rtol * max(largest, 1.0))
+        assert_allclose(actual, expected, rtol=0, atol=slack * self.rtol * max(largest, 1.0))
 
     def _error(self, call: Callable[[], Any]) -> BaseException | None:
         try:
@@ -457,7 +456,7 @@ class EngineContract:
 
 
 def _interrupting(scoring: str, n_calls: int) -> Callable[[Any, Any, Any], float]:
-    """Return a scorer that raises KeyboardInterrupt after so many calls."""
+    """Return a scorer that raises KeyboardInterrupt after ``n_calls`` calls."""
     scorer, calls = get_scorer(scoring), iter(range(n_calls))
 
     def score(estimator: Any, X: Any, y: Any) -> float:
@@ -487,7 +486,7 @@ def _outputs(learner: Learner, state: Any) -> np.ndarray:
 def _changed(X: Any, y: np.ndarray | None, where: np.ndarray) -> tuple[Any, np.ndarray | None]:
     """Return the data with other labels in a fold, or with other rows if there are no labels.
 
-    In the latter case the first row of the fold stays the same.
+    In the latter case, the first row of the fold is unchanged.
     """
     if y is None:
         changed = X.copy()
@@ -505,18 +504,18 @@ def treecv(
     test: Callable[[Model, int], None],
     start: Model,
 ) -> None:
-    """Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015), as printed: tree.pyx and walk.py.
+    """Run Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015) as printed, see tree.pyx and walk.py.
 
     Parameters
     ----------
     chunks : sequence of sequences of int
         The rows of Z_1..Z_k.
     train : callable
-        (model, rows, rows seen before) -> a model; the one given stays what it is.
+        (model, rows, number of rows seen before) -> a model; the given one is unchanged.
     test : callable
         (model, fold) with folds from 0.
     start : model
-        The one that has seen no rows.
+        The model before any training.
     """
 
     def rows(s: int, e: int) -> list[int]:

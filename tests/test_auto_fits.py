@@ -381,5 +381,5 @@ def test_a_searched_step_that_changes_the_method():
 
 
 def test_estimators_of_both_kinds_side_by_side():
-    with pytest.warns(UserWarning, match="CVResult.method tells apart"):
+    with pytest.warns(UserWarning, match="passes of partial_fit .see CVResult.method"):
         tree_cross_validate_many([SGDClassifier(), PegasosClassifier()], X, Y)

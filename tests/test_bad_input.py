@@ -543,7 +543,7 @@ def test_choices_may_bring_partial_fit_to_a_step():
         (
             lambda trial: None,
             {"param_distributions": ALPHA},
-            "param_distributions must be None when estimator is a call",
+            "param_distributions must be None if estimator is a call",
         ),
         (
             PegasosClassifier,
@@ -717,9 +717,9 @@ def pegasos_of(trial):
 @pytest.mark.parametrize(
     ("params", "match"),
     [
-        ({}, "params must hold a value for 'alpha', got only {}"),
-        ({"lambda": 0.1}, "params must hold a value for 'alpha', got only {'lambda': 0.1}"),
-        ({"alpha": 0.1, "beta": 2}, "params must hold 'alpha' and nothing else, got 'beta' too"),
+        ({}, "params must have a value for 'alpha', got only {}"),
+        ({"lambda": 0.1}, "params must have a value for 'alpha', got only {'lambda': 0.1}"),
+        ({"alpha": 0.1, "beta": 2}, "params must have values for 'alpha' alone, got 'beta' too"),
         ([0.1], r"params must be a dict of parameter values, got \[0.1\]"),
     ],
     ids=said,
@@ -776,7 +776,7 @@ def test_a_trial_of_another_search_space():
     space = {"beta": FloatDistribution(0.1, 1.0)}
     trial = optuna.trial.create_trial(value=0.0, params={"beta": 0.5}, distributions=space)
     with pytest.raises(
-        ValueError, match="^study must be a trial of this objective: it must hold a value for"
+        ValueError, match="^study must be a trial of this objective: it must have a value for"
     ):
         objective.best_estimator(trial)
 

@@ -129,7 +129,9 @@ def test_what_waits_goes_with_its_study():
     assert sum(len(run.precomputed) for run in objective.evaluator.batches._precomputed) == 11
     del study
     gc.collect()
-    assert not objective.evaluator.batches._precomputed and not objective.evaluator.batches.ahead
+    assert (
+        not objective.evaluator.batches._precomputed and not objective.evaluator.batches.prefetched
+    )
 
 
 def test_what_waits_for_a_pruned_trial_goes_with_it():
@@ -186,7 +188,7 @@ def test_a_pickled_objective_goes_on(walks, results):
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID)
     study = study_of(objective, sampler=objective.grid_sampler())
     study.optimize(objective, n_trials=1)
-    assert len(objective.evaluator.batches.ahead[study]) == 11
+    assert len(objective.evaluator.batches.prefetched[study]) == 11
     study.optimize(pickle.loads(pickle.dumps(objective)))
     assert sorted(walks) == [11, 12, 12]
     assert_same_trials(study, results)
@@ -205,7 +207,7 @@ def test_a_point_is_bound_to_the_rows_once(batch_size, monkeypatch):
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, batch_size=batch_size)
     study_of(objective, sampler=objective.grid_sampler()).optimize(objective)
     assert sorted(bound) == sorted(product(*GRID.values()))
-    assert not any(objective.evaluator.batches.ahead.values())
+    assert not any(objective.evaluator.batches.prefetched.values())
 
 
 def test_points_have_names_of_their_own():
@@ -388,7 +390,7 @@ def test_lists_are_suggested_as_what_they_look_like(values, expected):
         ({}, "param_distributions must name at least one parameter to search"),
         (
             {"param_grid": GRID, "param_distributions": {"alpha": FloatDistribution(1, 2)}},
-            "param_grid must be None where param_distributions is given",
+            "param_grid must be None if param_distributions is given",
         ),
         ({"param_grid": GRID, "batch_size": 0}, "batch_size must be an integer of 1 to 1024"),
         ({"param_grid": GRID, "batch_size": 2.0}, "batch_size must be an integer of 1 to 1024"),
@@ -400,7 +402,7 @@ def test_what_is_wrong_is_said_at_once(options, message):
 
 
 def test_a_callable_has_no_grid():
-    with pytest.raises(ValueError, match="param_grid must be None when estimator suggests"):
+    with pytest.raises(ValueError, match="param_grid must be None if estimator is a callable"):
         treecv_objective(lambda trial: PegasosClassifier(), X, Y, param_grid=GRID)
 
 

@@ -213,7 +213,7 @@ def test_a_new_process_reads_the_store(binary, store_url):
 def test_trials_of_other_workers_are_left_out(binary):
     objective, study = searched(binary, n_trials=10)
     other = pickle.loads(pickle.dumps(objective))
-    with pytest.raises(ValueError, match="but those of trial [0-9]+ are not, because they were"):
+    with pytest.raises(ValueError, match="but those of trial [0-9]+ are not, because another"):
         select(study, other, rule="one_se")
     alone = select(study, other)
     assert alone.trial.number == study.best_trial.number and alone.interval is None
@@ -235,7 +235,7 @@ def test_a_study_of_another_evaluation_is_refused(binary):
         searched((X, 1 - y)),
         searched((X, y), scoring="hinge"),
     ):
-        with pytest.raises(ValueError, match="^study must be one of this objective: its values"):
+        with pytest.raises(ValueError, match="^study must be one of this objective, but its"):
             select(study, other)
 
 
@@ -410,7 +410,7 @@ def test_simpler_must_be_said(binary):
     objective, study = searched(binary, space=space, **options)
     with pytest.raises(ValueError, match="'max_depth', 'min_samples_leaf' were searched"):
         select(study, objective, rule="one_se")
-    with pytest.raises(ValueError, match="simpler must say which values"):
+    with pytest.raises(ValueError, match="simpler must name the values"):
         objective.best_estimator(study, rule="one_se")
     simpler = {"max_depth": "smaller", "min_samples_leaf": "larger"}
     chosen = select(study, objective, rule="one_se", simpler=simpler).trial
@@ -445,7 +445,7 @@ def test_wrong_studies(binary):
     two = optuna.create_study(directions=["minimize", "minimize"])
     with pytest.raises(ValueError, match="^study must have one objective"):
         select(two, objective)
-    with pytest.raises(ValueError, match="^rule must be 'best' where study is a trial"):
+    with pytest.raises(ValueError, match="^rule must be 'best' if study is a trial"):
         objective.best_estimator(study.best_trial, rule="one_se")
     with pytest.raises(ValueError, match="^rule must be one of"):
         objective.best_estimator(study, rule="simplest")

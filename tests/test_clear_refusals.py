@@ -109,7 +109,7 @@ def test_arguments_of_the_objective():
 def test_arguments_of_the_methods_of_an_objective():
     objective = treecv_objective(PegasosClassifier(), X, y, param_grid={"alpha": [0.1, 1.0]})
     for params in ({}, {"alpa": 0.1}):
-        with pytest.raises(ValueError, match="^params must hold a value for 'alpha', got only"):
+        with pytest.raises(ValueError, match="^params must have a value for 'alpha', got only"):
             objective.values_of(params)
     with pytest.raises(ValueError, match="^params must be a dict of parameter values, got None"):
         objective.values_of(None)

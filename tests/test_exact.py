@@ -514,7 +514,7 @@ def test_the_objective_explains_itself():
     assert (
         "method='fit', because models of HuberRegressor" in explained(HuberRegressor()).explain()
     )
-    assert "which was asked for" in explained(Ridge(), method="fit").explain({"alpha": 0.5})
+    assert "as requested" in explained(Ridge(), method="fit").explain({"alpha": 0.5})
     rows, y, _ = numbers(n_rows=1100)
     scaled = treecv_objective(
         make_pipeline(StandardScaler(), Ridge()),
@@ -524,7 +524,7 @@ def test_the_objective_explains_itself():
         param_grid={"ridge__alpha": [1]},
     )
     assert "cv=1000 takes a fraction of it" in scaled.explain()
-    with pytest.raises(ValueError, match="^params must be given where a callable"):
+    with pytest.raises(ValueError, match="^params must be given if a callable"):
         treecv_objective(lambda trial: Ridge(), X, Y).explain()
 
 

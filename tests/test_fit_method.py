@@ -635,7 +635,7 @@ def test_a_search_that_mixes_fits_with_one_pass_says_so():
 
 def test_orders_and_repeats_that_change_no_fit_are_refused():
     model = DecisionTreeClassifier(random_state=0)
-    with pytest.raises(ValueError, match="^order must be 'fixed' for .* with method='fit', which"):
+    with pytest.raises(ValueError, match="^order must be 'fixed' for .* with method='fit', whose"):
         tree_cross_validate(model, X_CLASSES, Y_CLASSES, order="random")
     for cv in (KFold(3), TimeSeriesSplit(3), ShuffleSplit(3, random_state=0)):
         with pytest.raises(ValueError, match="^n_repeats must be 1 if no repeat differs, got 2"):
@@ -717,7 +717,7 @@ SINGLE = [(np.arange(20), np.arange(20, 40)), (np.arange(20, 40), np.arange(20))
             DummyRegressor(),
             np.linspace(0, 1, 40),
             {"stratify": True, "cv": 3},
-            "^stratify must be 'auto' or False, got True: y must hold class labels",
+            "^stratify must be 'auto' or False, got True: y must contain class labels",
         ),
         (
             DummyClassifier(),

@@ -146,12 +146,12 @@ def test_a_later_trial_without_a_first_pass_goes_on_without_reports(report, prun
     for kind in ("pegasos", "tree"):
         study.enqueue_trial({"kind": kind})
     objective = treecv_objective(swapped, X, y, cv=5, report=report)
-    with pytest.warns(UserWarning, match="is not pruned, and neither") as caught:
+    with pytest.warns(UserWarning, match="and others like it are not pruned") as caught:
         study.optimize(objective, n_trials=12)
-    said = [str(one.message) for one in caught if "is not pruned" in str(one.message)]
+    said = [str(one.message) for one in caught if "are not pruned" in str(one.message)]
     made = "progressive" if report == "auto" else report
     assert len(said) == 1 and said[0].startswith(
-        f"Trial 1 is not pruned, and neither are others like it: report={made!r} needs the tree,"
+        f"trial 1 and others like it are not pruned: report={made!r} needs the tree,"
     )
     assert study.best_trial.params["kind"] == "tree"
     # Trials that report are compared with the best of their own kind, also in a new process.

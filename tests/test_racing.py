@@ -412,7 +412,7 @@ def test_a_first_batch_races_without_a_completed_trial():
     study.optimize(objective, n_trials=1)  # evaluates all 16
     lost = [
         not isinstance(run.precomputed[0].events[-1], TestedFolds)
-        for run in objective.evaluator.batches.ahead[study].values()
+        for run in objective.evaluator.batches.prefetched[study].values()
     ]
     assert any(lost)
     assert not all(lost)
@@ -456,7 +456,7 @@ def test_another_objective_is_never_pruned_and_warned_of_once():
         return x
 
     study = optuna.create_study(pruner=RacingPruner())
-    with pytest.warns(UserWarning, match="RacingPruner never prunes here") as caught:
+    with pytest.warns(UserWarning, match="RacingPruner has no effect") as caught:
         study.optimize(objective, n_trials=3)
     assert len([one for one in caught if "RacingPruner" in str(one.message)]) == 1
 
@@ -476,7 +476,7 @@ def test_nothing_is_kept_of_trials_that_are_over():
     )
     pruner = RacingPruner()
     study_of(objective, 5, pruner)
-    assert not pruner._told
+    assert not pruner._comparisons
     again = pickle.loads(pickle.dumps(pruner))
     assert (again.delta, again.warmup) == (0.05, 2)
     with warnings.catch_warnings():
@@ -490,7 +490,7 @@ def test_two_trials_are_held():
         PegasosClassifier(), X, y, param_distributions=ALPHA, report="progressive"
     )
     study = study_of(objective, 12)
-    held = objective.evaluator.incumbents._held[study]
+    held = objective.evaluator.incumbents._trials[study]
     done = study.get_trials(states=[TrialState.COMPLETE])
     best = sorted(done, key=lambda trial: (trial.value, trial.number))
     assert {trial.number for trial in best[:2]} == set(held)

@@ -137,7 +137,7 @@ def test_other_estimators_are_refused(estimator, name):
     X, y = rows()
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     said = (
-        f"param_distributions='auto' knows no space for {type(last).__name__}; use a dict such as "
+        f"param_distributions='auto' has no space for {type(last).__name__}; use a dict such as "
         f"{{'{name}': "
     )
     with pytest.raises(ValueError, match=said):
@@ -165,7 +165,7 @@ def test_hints_name_a_parameter_of_the_estimator(estimator, name):
 
 def test_a_class_of_the_same_name_elsewhere_is_not_meant():
     other = type("Ridge", (Ridge,), {"__module__": "elsewhere.linear"})
-    with pytest.raises(ValueError, match="knows no space for Ridge"):
+    with pytest.raises(ValueError, match="has no space for Ridge"):
         recommended_space(other())
 
 
@@ -180,7 +180,7 @@ def test_other_texts_are_refused(given):
 
 def test_a_callable_suggests_for_itself():
     X, y = rows()
-    with pytest.raises(ValueError, match="must be None when estimator is a callable"):
+    with pytest.raises(ValueError, match="must be None if estimator is a callable"):
         treecv_objective(lambda trial: Ridge(), X, y, param_distributions="auto")
 
 

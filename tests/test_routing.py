@@ -434,8 +434,8 @@ def test_folds_without_weight(method, binary):
     ids = np.arange(len(y)) % 4
     with pytest.raises(
         ValueError,
-        match=r"^sample_weight must be above 0 for a training row of each fold, but is 0 in all "
-        "of those of fold 2; ",
+        match=r"^sample_weight must be above 0 for a training row of each fold, but is 0 for all "
+        "training rows of fold 2; ",
     ):
         tree_cross_validate(
             SGD, X, y, cv=ids, method=method, sample_weight=(ids == 2).astype(float)
@@ -510,7 +510,7 @@ def test_folds_without_weight(method, binary):
         (
             SGD,
             {"params": {"sample_weight": np.ones(83)}},
-            "sample_weight must be None where params['sample_weight'] gives the weights, because ",
+            "sample_weight must be None if params['sample_weight'] gives the weights, because ",
         ),
     ],
     ids=lambda value: type(value).__name__,
@@ -564,9 +564,9 @@ def test_requests_that_are_missing(binary, weights):
         model = LogisticRegression().set_fit_request(sample_weight=True)
         scorer = get_scorer("accuracy").set_score_request(sample_weight=True)
         given = {"params": {"sample_weight": weights}, "scoring": scorer}
-        with pytest.raises(ValueError, match="^score_weight must be None where params gives"):
+        with pytest.raises(ValueError, match="^score_weight must be None if params gives"):
             tree_cross_validate(model, X, y, score_weight=weights, **given)
-        with pytest.raises(ValueError, match="^sample_weight must be None where params gives"):
+        with pytest.raises(ValueError, match="^sample_weight must be None if params gives"):
             tree_cross_validate(model, X, y, sample_weight=weights, **given)
         tree_cross_validate(model, X, y, score_weight=None, **given)
         model.set_score_request(sample_weight=True)

@@ -250,7 +250,7 @@ def test_a_study_of_several_objectives(data, store_url):
     store = store_url
     objective = objective_of(data, optimize=["roc_auc", "error"], store=store)
     assert objective.directions == ["maximize", "minimize"]
-    with pytest.raises(AttributeError, match=r"use directions in place of direction"):
+    with pytest.raises(AttributeError, match=r"has 2 values and no direction; use"):
         _ = objective.direction
     study = optuna.create_study(directions=objective.directions)
     study.optimize(objective, n_trials=5)

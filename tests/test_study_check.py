@@ -158,7 +158,7 @@ def test_what_has_no_name_is_not_taken_for_the_same(nameless, why):
     assert told(study, objective) == []
     assert told(study, pickle.loads(pickle.dumps(objective))) == []
     (sentence,) = told(study, objective_of(**options, **nameless))
-    assert f"is not known, because {why}" in sentence
+    assert f"with those of this one, because {why}" in sentence
     assert "use one study per objective" in sentence
 
 

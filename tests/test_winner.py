@@ -52,7 +52,7 @@ from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.honest import choose_best
 from optuna_treecv.study.honest import corrected_by_folds
-from optuna_treecv.study.honest import mean_elsewhere
+from optuna_treecv.study.honest import out_of_bag_mean
 from optuna_treecv.study.records import KnownScores
 
 X, Y = load_breast_cancer(return_X_y=True)
@@ -167,7 +167,7 @@ def test_the_correction_is_that_of_bbc_cv():
     def choose(means, draws):
         return means.argmin(axis=1)
 
-    found = mean_elsewhere(Losses(losses * shares, shares, "rows"), choose, chosen)
+    found = out_of_bag_mean(Losses(losses * shares, shares, "rows"), choose, chosen)
     assert found == pytest.approx(np.mean(expected), abs=0.006)
     assert losses[chosen].mean() + 0.01 < found
 
@@ -283,7 +283,7 @@ def test_blocks_are_drawn_of_rows_in_the_order_of_time(cv):
     honest = objective.honest(study)
     values = [trial.value for trial in study.trials]
     assert honest.by == "blocks" and honest.note == ""
-    assert honest.interval.target.endswith("in the periods that they were tested on")
+    assert honest.interval.target.endswith("in the periods on which they were tested")
     assert honest.value == study.best_value <= honest.mean <= max(values)
 
 
@@ -377,7 +377,7 @@ def test_the_mean_is_never_worse_than_all_candidates():
     one = generator.normal(size=100)
     shares = np.full(100, 1 / 100)
     losses = Losses(np.array([one, one[::-1]]) * shares, shares, "rows")
-    assert mean_elsewhere(losses, choose_best, 0) == pytest.approx(one.mean(), abs=1e-12)
+    assert out_of_bag_mean(losses, choose_best, 0) == pytest.approx(one.mean(), abs=1e-12)
 
 
 @pytest.mark.nightly
@@ -648,7 +648,7 @@ def test_corrected_scores_are_computed_when_they_are_asked_for():
     """Once, also by a copy and a pickle, which hold the number and none of the losses."""
     options = {"param_grid": NEIGHBORS, "cv": KFold(5), "random_state": 0}
     search = TreeCVSearchCV(KNeighborsClassifier(), scoring="error", refit=False, **options)
-    with patch.object(honest_module, "mean_elsewhere", wraps=mean_elsewhere) as computed:
+    with patch.object(honest_module, "out_of_bag_mean", wraps=out_of_bag_mean) as computed:
         search.fit(X, LABELS)
         assert not computed.called
         pickled = pickle.dumps(search)

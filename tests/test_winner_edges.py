@@ -241,7 +241,7 @@ def test_a_single_group_says_nothing():
         keep_outputs="all",
     )
     for ask in (objective.honest, objective.ensemble):
-        with pytest.raises(ValueError, match="^honest scores need several rows, groups or folds"):
+        with pytest.raises(ValueError, match="^honest scores need at least two tested rows"):
             ask(study)
 
 
@@ -283,7 +283,7 @@ def test_the_second_of_several_scores_must_be_one_of_rows():
     )
     study.optimize(objective)
     assert objective.honest(study, score="error").by == "rows"
-    with pytest.raises(ValueError, match="because the scores of folds are held for the first of"):
+    with pytest.raises(ValueError, match="because fold scores are stored only for the first of"):
         objective.honest(study, score="roc_auc")
 
 

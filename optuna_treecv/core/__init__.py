@@ -1,1 +1,1 @@
-"""The request, the protocol of engines and the loop that runs them; it knows no engine."""
+"""The request, the protocol of engines and the loop that runs them, independent of engines."""

@@ -83,9 +83,7 @@ def _evaluate_group(runs: Sequence[Run], number: int, are_leased: bool) -> bool:
         run.precomputed[number] = result
     cache = plan.request.cross_validation.shared.cache
     if are_leased and isinstance(cache, StoredModelCache):
-        cache.write(
-            record for run, result in computed for record in _leased(run, repeat, result, since)
-        )
+        cache.write(row for run, result in computed for row in _leased(run, repeat, result, since))
     return bool(computed)
 
 

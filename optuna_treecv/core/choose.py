@@ -327,8 +327,8 @@ def _check_repeats_differ(request: Request, plan: Plan) -> None:
         raise ValueError(
             f"n_repeats must be 1 if no repeat differs, got {cross_validation.n_repeats} with "
             f"the same folds each time{order} and no random_state=None in "
-            f"{name_of(request.estimator)} that has an effect; use {right}shuffle=True or a cv "
-            "that shuffles on each call instead."
+            f"{name_of(request.estimator)} that has an effect; use {right}shuffle=True instead, "
+            "or a cv that shuffles on each call."
         )
 
 

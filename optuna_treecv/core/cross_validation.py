@@ -206,13 +206,13 @@ class CrossValidation:
             The topics of earlier warnings; None: there were none.
         """
         began = perf_counter()
-        found = _Found(settings, topics=set() if topics is None else topics)
+        state = _Found(settings, topics=set() if topics is None else topics)
         X, y = on_cluster(X, y)
-        _warn_once(found, "reading", lambda: why_read_at_once(X))
+        _warn_once(state, "reading", lambda: why_read_at_once(X))
         X, y, names = opened(X, y, settings.room)
         data = Data(X, y, settings.room, names)
         if settings.room.max_bytes is None:
-            _warn_once(found, "memory", lambda: why_not_in_memory(data.X))
+            _warn_once(state, "memory", lambda: why_not_in_memory(data.X))
         cv, groups = settings.cv, None
         if not isinstance(cv, str | int | float | np.number) and not hasattr(cv, "split"):
             cv = "pairs of training and test rows" if are_pairs(cv) else "fold ids"
@@ -237,9 +237,9 @@ class CrossValidation:
             _cv_in_words=str(cv),
             _metadata_arguments=MetadataArguments(*weights, settings.params, data.n_rows),
             _token=token().hex()[:16],
-            _found=found,
+            _found=state,
         )
-        found.seconds = perf_counter() - began
+        state.seconds = perf_counter() - began
         depends_on_estimator = settings.stratify is not False and can_stratify(data, settings)
         if not depends_on_estimator or estimator is not None:
             cross_validation.divide_for(estimator)
@@ -297,18 +297,18 @@ class CrossValidation:
         of_folds = not (
             self.settings.pooled or all(isinstance(metric, Pooled) for metric in metrics)
         )
-        found = self._found
-        with found.lock:
-            is_first = found.metadata is None
-            if found.metadata is None:
+        state = self._found
+        with state.lock:
+            is_first = state.metadata is None
+            if state.metadata is None:
                 if not metadata.is_nothing():
                     for repeat in self.repeats:
                         metadata.check_masses(repeat.cut, of_folds)
-                    found.name_of_metadata = [metadata.name()]
+                    state.name_of_metadata = [metadata.name()]
                 self.data.weights = metadata.weights
                 self.data.score_weights = metadata.score_weights
-                found.metadata = metadata
-            before = found.metadata
+                state.metadata = metadata
+            before = state.metadata
         if is_first and of_folds:
             metadata.warn_if_weights_act_in_no_score(self.repeats[0].cut)
         if not metadata.equals(before):
@@ -337,15 +337,15 @@ class CrossValidation:
 
     def divide_for(self, estimator: Estimator) -> None:
         """Split the rows for an estimator of this kind, unless that is done."""
-        found = self._found
-        with found.lock:
-            if found.undivided is None:
+        state = self._found
+        with state.lock:
+            if state.undivided is None:
                 return
-            began, settings = perf_counter(), found.undivided
+            began, settings = perf_counter(), state.undivided
             cuts = divide(self.data, settings, self._cv_in_words, estimator)
-            found.repeats = repeats_of(cuts, self.settings)
-            found.undivided = None  # cv and groups are not needed again
-            found.seconds += perf_counter() - began
+            state.repeats = repeats_of(cuts, self.settings)
+            state.undivided = None  # cv and groups are not needed again
+            state.seconds += perf_counter() - began
 
     def divided_as(self, cuts: Sequence[Cut]) -> Self:
         """Return a cross-validation with other splits of the same rows, in the same order.
@@ -361,9 +361,9 @@ class CrossValidation:
 
     def _copy(self, cuts: Sequence[Cut], settings: Settings, **others: Opaque) -> Self:
         """Return a cross-validation that shares the prepared rows."""
-        found = replace(self._found, facts={}, further=WeakValueDictionary())
-        other = replace(self, settings=settings, _found=found, **others)
-        found.repeats = repeats_of(cuts, settings)
+        state = replace(self._found, facts={}, further=WeakValueDictionary())
+        other = replace(self, settings=settings, _found=state, **others)
+        state.repeats = repeats_of(cuts, settings)
         return other
 
     def repeats_for(self, n_epochs: int) -> list[Repeat]:
@@ -525,7 +525,7 @@ class CrossValidation:
         are_named : bool
             Whether keys of models contain a digest of the prepared rows, which takes time too.
         """
-        repeat, found = repeat or self.repeats[0], self._found
+        repeat, state = repeat or self.repeats[0], self._found
         is_kept = name is not None and repeat.number == 0
 
         def make() -> PreparedRows:
@@ -537,21 +537,21 @@ class CrossValidation:
                 # Digesting the rows is part of preparing them.
                 self.names_of(layout, rows, repeat.number, name or b"")
             seconds = perf_counter() - began
-            return replace(rows, seconds=seconds + found.seconds if is_kept else seconds)
+            return replace(rows, seconds=seconds + state.seconds if is_kept else seconds)
 
         if name is None:
             return make()
-        with found.lock:
+        with state.lock:
             if repeat.number > 0:
                 further = layout, name, repeat.number
-                if (rows := found.further.get(further)) is None:
-                    rows = found.further[further] = make()
+                if (rows := state.further.get(further)) is None:
+                    rows = state.further[further] = make()
                 return rows
             if name:
                 return self.steps.rows((layout, name), make)
-            if layout not in found.prepared:
-                found.prepared[layout] = make()
-            return found.prepared[layout]
+            if layout not in state.prepared:
+                state.prepared[layout] = make()
+            return state.prepared[layout]
 
     def data_name(self) -> tuple[bytes, bool]:
         """Return a key for the rows as given with their weights and further arguments of ``fit``.
@@ -600,12 +600,12 @@ def on_cluster(X: Features, y: Targets) -> tuple[Features, Targets]:
     return DaskRows(X, y, client), None
 
 
-def _warn_once(found: _Found, about: str, find: Callable[[], str]) -> None:
+def _warn_once(state: _Found, about: str, find: Callable[[], str]) -> None:
     """Warn by the sentence of ``find`` unless it is "" or the topic was checked before."""
-    with found.lock:
-        if about in found.topics:
+    with state.lock:
+        if about in state.topics:
             return
-        found.topics.add(about)
+        state.topics.add(about)
     if sentence := find():
         warn_caller(sentence)
 

@@ -111,6 +111,11 @@ class Curve:
         ----------
         patience : int or None
             The number of trees without a better mean after which it ends; None: it never does.
+
+        Returns
+        -------
+        bool
+            False if all numbers of trees have scores.
         """
         return patience is not None and int(self.n_trees[-1]) - self.best >= patience
 
@@ -331,7 +336,7 @@ class CVResult:
         Returns
         -------
         Interval
-            ``low`` and ``high``; ``target`` says in words what they cover, and ``note`` why they
+            ``low`` and ``high``, with their ``target`` in words; ``note`` gives the reasons why it
             may be too narrow.
 
         Raises

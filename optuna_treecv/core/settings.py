@@ -117,7 +117,7 @@ class Settings:
         or ``StratifiedGroupKFold(cv)`` where folds are stratified.
     stratify : {"auto", True, False}, default="auto"
         For an int or a share: give each fold its share of every class, as ``StratifiedKFold``
-        does. "auto" does so for classifiers. Where a class has fewer members than there are folds,
+        does. "auto" does so for classifiers. If a class has fewer members than there are folds,
         the folds are not stratified, with a warning.
     shuffle : bool, default=True
         For an int, a share or "loo", permute the rows once before they are cut into folds.
@@ -160,7 +160,7 @@ class Settings:
         package may be set or searched instead. At most 10,000.
     n_estimators : {"best", None}, default=None
         "best": an ensemble gets the number of trees whose mean score over the folds is best, up to
-        the number that the estimator asks for. ``CVResult.curve`` has the means. A parameter of
+        the number that is set in the estimator. ``CVResult.curve`` has the means. A parameter of
         the estimator for early stopping, such as ``early_stopping_round``, then counts trees
         without a better mean over the folds.
     truncate : bool, default=False

@@ -1,1 +1,1 @@
-"""Public functions, and the runs of estimators that searches, studies and reports evaluate."""
+"""Public functions without Optuna, and the runs of estimators for searches and studies."""

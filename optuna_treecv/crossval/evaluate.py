@@ -48,7 +48,7 @@ def run_for(
     cross_validation : CrossValidation
     estimator : estimator
     n_epochs : int or None
-        The epochs of this estimator; None: those of the settings.
+        The epochs of this estimator; None: the epochs of the settings.
     **wants : Any
         As for ``request_for``.
     """
@@ -59,9 +59,9 @@ def run_for(
 def cross_validation_for(
     X: Any, y: Any, settings: Settings, estimators: Sequence[Any]
 ) -> CrossValidation:
-    """Return a cross-validation of several estimators, searched where they form a grid.
+    """Return a cross-validation of several estimators, as a grid search if they form a grid.
 
-    Ensembles of a grid will grow once for it.
+    The ensembles of a grid are grown once.
     """
     grow = any(map(nested_parameter, estimators))
     grid = _grid_of(estimators)
@@ -71,17 +71,17 @@ def cross_validation_for(
 
 
 def nested_parameter(estimator: Any) -> str:
-    """Return the parameter that is the number of trees of a growing ensemble; else ""."""
+    """Return the name of the parameter for the number of trees of a growing ensemble; else ""."""
     nests = (engine.nests_by(estimator) for engine in engines.ENGINES if engine.nests_by)
     return next(filter(None, nests), "")
 
 
-# The types of values that tell points of a grid apart.
+# The types of values by which points of a grid may differ.
 _PLAIN = (int, float, str, NoneType)
 
 
 def _grid_of(estimators: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the values of parameters in which estimators differ; empty if they form no grid."""
+    """Return the grid of parameters in which estimators differ; empty if they form none."""
     params = [one.get_params() for one in estimators]
     if any(one.keys() != params[0].keys() for one in params):
         return {}
@@ -94,27 +94,27 @@ def _grid_of(estimators: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
 
 
 def runs_for(cross_validation: CrossValidation, estimators: Iterable[Any]) -> list[Run]:
-    """Return a run of each estimator; those that differ in free parameters alone share a plan."""
+    """Return a run of each estimator, with one plan for those that differ in free parameters."""
     runs: list[Run] = []
     plans: dict[bytes, Run] = {}
     free: dict[type, Collection[str]] = {}
     for estimator in estimators:
-        name = _name_of_plan(estimator, free.get(type(estimator), ()))
+        name = _key_of_plan(estimator, free.get(type(estimator), ()))
         if name in plans:
             runs.append(plans[name].like(estimator))
             continue
         run = run_for(cross_validation, estimator)
         free[type(estimator)] = run.plan.capabilities.free_parameters
-        if name := _name_of_plan(estimator, free[type(estimator)]):
+        if name := _key_of_plan(estimator, free[type(estimator)]):
             plans[name] = run
         runs.append(run)
     return runs
 
 
-def _name_of_plan(estimator: Any, free: Collection[str]) -> bytes:
-    """Return what tells an estimator from those with another plan; empty if nothing does.
+def _key_of_plan(estimator: Any, free: Collection[str]) -> bytes:
+    """Return the key of an estimator's plan, without its free parameters; b"" if it has none.
 
-    Free parameters do not while they are positive and finite numbers.
+    Free parameters are part of the key if they are not positive and finite numbers.
     """
     if not free:
         return b""
@@ -125,21 +125,21 @@ def _name_of_plan(estimator: Any, free: Collection[str]) -> bytes:
         last.steps, prefix = [*before, (name, copy(inner))], f"{prefix}{name}__"
         last = last.steps[-1][1]
     for name in free:
-        value: Any = getattr(last, own := name.removeprefix(prefix), None)
+        value: Any = getattr(last, parameter := name.removeprefix(prefix), None)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if name.startswith(prefix) and is_number and 0 < value < inf:
-            setattr(last, own, None)
+            setattr(last, parameter, None)
     return first_key(of_plan, encode, lasting_key) or b""
 
 
 def explain(cross_validation: CrossValidation, estimator: Any, n_epochs: int | None = None) -> str:
-    """Return how an estimator is evaluated, why so, and what it costs.
+    """Explain how an estimator is evaluated, why, and at what cost.
 
-    ``n_epochs`` are those of a trial; None: those of the settings.
+    ``n_epochs`` are the epochs of a trial; None: the epochs of the settings.
     """
     request = request_for(cross_validation, estimator, n_epochs, is_scored=False)
     plan = plan_for(request, engines.ENGINES)
-    why = f", because {plan.reason}" if plan.reason else ", which was asked for"
+    why = f", because {plan.reason}" if plan.reason else ", as requested"
     how = f"{name_of(request.estimator)} is evaluated by method={plan.name!r}{why}."
     epochs = f" Models are trained for {plan.n_epochs} epochs." if plan.n_epochs > 1 else ""
     by_reason: dict[str, str] = {}
@@ -201,11 +201,11 @@ def tree_cross_validate(
         in time proportional to the nonzeros, except for mini-batches. Estimators that are fitted
         get slices of X as given, whose arrays are read-only. X may also be the path of a ``.npy``
         or Parquet file or of a folder of Parquet files, a ``pyarrow.dataset.Dataset`` or a lazy
-        frame of polars. If such rows take more than ``max_memory``, they are read piece by piece.
+        frame of polars. If such rows take more than ``max_memory``, they are read in pieces.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
         of a row is the mean over its targets. It may be the name of a column of X, which is then
-        no feature, or the path of a ``.npy`` file.
+        not a feature, or the path of a ``.npy`` file.
     kfold_models : bool, default=False
         Average the models of the folds, for ``CVResult.kfold_estimator``. Only linear learners
         that are trained along the tree allow this.
@@ -219,7 +219,7 @@ def tree_cross_validate(
     Raises
     ------
     ValueError
-        If an argument is wrong, or an estimator or scorer cannot do what is asked.
+        If an argument is wrong, or the estimator or the scorer does not support it.
 
     See Also
     --------
@@ -256,10 +256,10 @@ def tree_cross_validate(
 def tree_cross_validate_many(
     estimators: Iterable[Any], X: Any, y: Any = None, **settings: Unpack[Arguments]
 ) -> list[CVResult]:
-    """Cross-validate several estimators on the same folds, side by side where possible.
+    """Cross-validate several estimators on the same folds, in batches if possible.
 
     Estimators of one class that differ only in certain parameters, such as ``alpha`` of
-    ``PegasosClassifier``, are trained together, row by row: the rows are read once for all of
+    ``PegasosClassifier``, are trained in one batch, row by row: the rows are read once for all of
     them. The attribute ``lane_parameters`` of a learner lists these parameters. Each estimator
     gets the same result as from ``tree_cross_validate``, bit for bit; exact folds, which use BLAS,
     may differ by rounding errors.
@@ -267,8 +267,8 @@ def tree_cross_validate_many(
     Parameters
     ----------
     estimators : iterable of estimators
-        Any estimators that ``tree_cross_validate`` takes. Those that cannot be trained side by
-        side are evaluated one by one.
+        Any estimators that ``tree_cross_validate`` takes. Those that cannot be trained in a batch
+        are evaluated one by one.
     X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
         The rows, as for ``tree_cross_validate``.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
@@ -278,8 +278,8 @@ def tree_cross_validate_many(
     Returns
     -------
     list of CVResult
-        One result per estimator. For estimators trained side by side, ``seconds`` is an equal
-        share of the time.
+        One result per estimator. For estimators trained in a batch, ``seconds`` is an equal share
+        of the time.
 
     Raises
     ------
@@ -311,8 +311,8 @@ def tree_cross_validate_many(
     runs = runs_for(cross_validation_for(X, y, Settings(**settings), estimators), estimators)
     if len({run.plan.capabilities.is_incremental for run in runs}) == 2:
         warn_caller(
-            "method='auto' fits some estimators and trains others by passes of partial_fit, which "
-            "CVResult.method tells apart and whose scores compare badly; method='fit' fits all."
+            "method='auto' fits some estimators and trains others by passes of partial_fit (see "
+            "CVResult.method), whose scores are hardly comparable; use method='fit' to fit all."
         )
     evaluate_batch(runs)
     return [run.finish() for run in runs]
@@ -332,7 +332,7 @@ def tree_cross_val_predict(
     ] = "predict",
     **settings: Unpack[Arguments],
 ) -> np.ndarray:
-    """Return out-of-fold predictions: each row's prediction by a model that has not seen its fold.
+    """Return out-of-fold predictions: each row is predicted by a model trained without its fold.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ def tree_cross_val_predict(
         Labels or targets, as for ``tree_cross_validate``.
     response_method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
             default="predict"
-        The method of the estimator whose response is returned. Density estimators have
+        The method of the estimator whose output is returned. Density estimators have
         "score_samples".
     **settings
 
@@ -356,7 +356,7 @@ def tree_cross_val_predict(
     Raises
     ------
     ValueError
-        If an argument is wrong, or if a model diverges and its labels are asked for.
+        If an argument is wrong, or if a model diverges and labels are requested.
 
     See Also
     --------

@@ -1,4 +1,4 @@
-"""The losses of out-of-fold outputs, and what a bootstrap of rows or folds tells of them."""
+"""The losses of out-of-fold outputs, and the bootstrap of rows, blocks or folds."""
 
 from collections.abc import Generator
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ from optuna_treecv.types import Array
 # The rows that are scored at once.
 _ROWS_AT_ONCE = 2**20
 
-# Rows in the order of time are drawn in about so many blocks of consecutive rows, the same number
-# in each of the runs of folds. If their quarters, next to each other, have a larger correlation,
-# too few blocks are independent.
+# Rows in the order of time are drawn in about 25 blocks of consecutive rows, the same number in
+# each run of folds. If neighbouring quarters of blocks have a larger correlation than this, too
+# few blocks are independent.
 _BLOCKS, _MOST_STRATA, _QUARTERS = 25, 10, 4
 _MOST_CORRELATED = 0.3
 
-# How often a unit is drawn, by 16 random bits.
+# The number of times that a unit is drawn, by 16 random bits.
 _COUNTS = stats.poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1)
 
 # The bytes of the draws that are made at once.
@@ -43,10 +43,10 @@ _BYTES_AT_ONCE = 2**25
 
 
 def computed_outputs(run: Run, method: str) -> Array | None:
-    """Return the outputs of a run, in the order of ``Tested.rows``, where they take no training.
+    """Return the outputs of a run, in the order of ``Tested.rows``, if this takes no training.
 
-    They come from kept results, or from sums, solutions, neighbours or trees that the trials of a
-    study share. None elsewhere.
+    They come from stored results, or from sums, solutions, neighbours or trees that the trials of
+    a study share. Otherwise, return None.
     """
     is_single, at_once = len(run.plan.repeats) == 1, run.plan.capabilities.at_once
     if is_single and not at_once and run.is_stored:
@@ -58,14 +58,14 @@ def computed_outputs(run: Run, method: str) -> Array | None:
         return None
     if not hasattr(run.estimator, method):
         return None
-    answered = run.predict(method)
+    outputs = run.predict(method)
     if method == "predict" and run.request.classes is not None:
-        answered = as_codes(answered, run.request.classes)
-    return run.request.as_kept(answered[cut.tested_from(0, cut.n_folds)], method)
+        outputs = as_codes(outputs, run.request.classes)
+    return run.request.as_kept(outputs[cut.tested_from(0, cut.n_folds)], method)
 
 
 def metric_of(run: Run) -> Loss | Scorer:
-    """Return the first optimised metric; of a pooled one, that which is pooled."""
+    """Return the first optimised metric; if it is pooled, the metric inside."""
     first = run.request.scoring.first
     return first.of if isinstance(first, Pooled) else first
 
@@ -78,12 +78,12 @@ def sign_of(run: Run) -> int:
 def losses_of_tests(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
     """Return the losses, (n_responses, n_tests), by the first optimised metric.
 
-    Smaller ones are better: those of scorers have the other sign.
+    Smaller losses are better: scores of scorers are negated.
 
     Parameters
     ----------
     run : Run
-        Its metric scores rows.
+        A run whose metric scores rows.
     responses : sequence of ndarray of shape (n_tests, ...)
     tested : Tested
     """
@@ -102,9 +102,9 @@ def losses_of_tests(run: Run, responses: Sequence[Array] | Array, tested: Tested
 
 
 def losses_of_folds(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
-    """Return the same of folds, (n_responses, n_folds), where the metric does not score rows."""
+    """Return the losses of folds, (n_responses, n_folds), for metrics that do not score rows."""
     targets, begins = targets_of(run.request)[tested.rows], tested.cuts[0].begins()
-    # The mean of classifiers answers by ``predict_proba``, whatever methods its members have.
+    # The mean of classifiers has ``predict_proba``, whatever methods its members have.
     like = run.estimator if run.request.classes is None else VotingClassifier([], voting="soft")
     rows = (_rows(run, one, targets, begins[:-1] - begins[0]) for one in responses)
     folds = (scores_of_folds([metric_of(run)], one, like, run.request.classes) for one in rows)
@@ -112,7 +112,7 @@ def losses_of_folds(run: Run, responses: Sequence[Array] | Array, tested: Tested
 
 
 def _rows(run: Run, response: Array, targets: Array, begins: Array | None = None) -> TestedRows:
-    """Return tests of rows with one response to them; probabilities tell classes too."""
+    """Return tested rows with given outputs; classes follow from probabilities."""
     is_code = response.dtype.kind == "i"
     numbers = response if is_code else response.astype(np.float64, copy=False)
 
@@ -127,18 +127,19 @@ def _rows(run: Run, response: Array, targets: Array, begins: Array | None = None
 
 
 class Losses(NamedTuple):
-    """The losses of some candidates, by the units that a bootstrap draws.
+    """The losses of candidates by the units that a bootstrap draws.
 
     Attributes
     ----------
     parts : ndarray of shape (n_candidates, n_units)
-        What each unit adds to the mean of a candidate, where smaller means are better.
+        The contribution of each unit to the mean of a candidate; smaller means are better.
     shares : ndarray of shape (n_units,)
         The shares of the units in a mean; they add up to 1.
     by : {"rows", "groups", "blocks", "folds"}
-        What the units are.
+        The kind of units.
     quarters : ndarray of shape (n_candidates, n_strata, n_quarters) or None
-        Of blocks, what each quarter adds to a mean less its share of the mean of its stratum.
+        For blocks, the contribution of each quarter to a mean minus its share of the mean of its
+        stratum.
     """
 
     parts: Array
@@ -161,7 +162,7 @@ def losses_by_units(of_tests: Array, tested: Tested) -> Losses:
     (units, by), shares = tested.units(), tested.test_shares
     n_units = int(units.max()) + 1
     if by == "rows" and len(tested.cuts) == 1 and not tested.shares_test_rows and shares.all():
-        return Losses(shares * of_tests, shares, by)  # each test is one of another row
+        return Losses(shares * of_tests, shares, by)  # each row is tested once
     parts = [np.bincount(units, shares * losses, n_units) for losses in of_tests]
     of_units = np.bincount(units, shares, n_units)
     are_tested = of_units > 0
@@ -169,11 +170,11 @@ def losses_by_units(of_tests: Array, tested: Tested) -> Losses:
 
 
 def _losses_by_blocks(of_tests: Array, tested: Tested) -> Losses | None:
-    r"""Return losses by blocks of rows that follow each other in time; None if there are too few.
+    r"""Return losses by blocks of rows that are consecutive in time; None if there are too few.
 
-    The models of a few consecutive folds differ from those of others, as much as their training
-    sets do, and it is their mean loss that is estimated. So blocks differ from the mean R as they
-    differ from the mean of their stratum, :math:`a_i - s_i R_h`, times the root of
+    The estimate is the mean loss of all models. Those of a few consecutive folds differ from
+    others, as much as their training sets do. So the differences of blocks from the mean R are
+    those from the mean of their stratum, :math:`a_i - s_i R_h`, times the square root of
     :math:`b / (b - 1)` for b blocks in each stratum.
     """
     n_strata = min(tested.n_folds, _MOST_STRATA)
@@ -195,7 +196,7 @@ def _losses_by_blocks(of_tests: Array, tested: Tested) -> Losses | None:
 
 
 def why_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
-    """Return why a bootstrap of rows in the order of time would mislead; "" if it would not.
+    """Return the reason why a bootstrap of time-ordered rows would mislead; else "".
 
     Parameters
     ----------
@@ -222,31 +223,29 @@ def why_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
 
 
 def correlation_of_blocks(losses: Losses, chosen: int) -> float:
-    """Return the correlation of neighbouring quarters of blocks; 0 of other units.
+    """Return the correlation of neighbouring quarters of blocks; 0 for other units.
 
-    It is the larger one of that of the chosen candidate's losses and that of the differences of
-    all others from them.
+    It is the maximum of the correlation of the chosen candidate's losses and that of the
+    differences of all others from them.
     """
     if losses.quarters is None:
         return 0.0
-    own, correlation = losses.quarters[chosen], 0.0
-    for one in (own, losses.quarters - own):
-        if squares := float(np.square(one).sum()):
-            correlation = max(correlation, float((one[..., 1:] * one[..., :-1]).sum()) / squares)
+    of_chosen, correlation = losses.quarters[chosen], 0.0
+    for part in (of_chosen, losses.quarters - of_chosen):
+        if squares := float(np.square(part).sum()):
+            correlation = max(correlation, float((part[..., 1:] * part[..., :-1]).sum()) / squares)
     return correlation
 
 
 def draws_of_units(n_units: int, n_draws: int, seed: int) -> Generator[tuple[Array, Array]]:
-    """Yield bootstrap draws, some at once: how often each unit is drawn, and which are lacking.
+    """Yield batches of bootstrap draws: the counts of units, and indicators of out-of-bag units.
 
-    Both are float64 of shape (n_draws, n_units). The numbers are those of Poisson, 1 on average,
-    which takes a tenth of the time of draws with replacement. Draws without a unit, and those that
-    lack none, are left out.
+    Both are float64 of shape (n_draws, n_units). The counts have a Poisson distribution with the
+    mean 1, which takes a tenth of the time of draws with replacement. Draws without any unit, and
+    draws without out-of-bag units, are omitted.
     """
     if n_units < 2:
-        raise ValueError(
-            "honest scores need several rows, groups or folds that are tested, got 1."
-        )
+        raise ValueError("honest scores need at least two tested rows, groups or folds, got 1.")
     generator = np.random.default_rng(seed)
     at_once = max(1, _BYTES_AT_ONCE // (8 * n_units))
     for begin in range(0, n_draws, at_once):
@@ -261,9 +260,9 @@ def standard_error(losses: Losses, candidate: int) -> float:
     r"""Return the standard error of a candidate's mean over units.
 
     For unit i with share :math:`s_i` and part :math:`a_i` of the mean R it is
-    :math:`\sqrt{\sum_i (a_i - s_i R)^2}` (Bayle et al. 2020, equation 4.2), times the root of
-    :math:`m / (m - 1)` for m units. Of blocks whose quarters have the correlation r with their
-    neighbours, it is multiplied by the root of :math:`1 + 2 r`.
+    :math:`\sqrt{\sum_i (a_i - s_i R)^2}` (Bayle et al. 2020, equation 4.2), times the square root
+    of :math:`m / (m - 1)` for m units. For blocks whose neighbouring quarters have the correlation
+    r, it is multiplied by the square root of :math:`1 + 2 r`.
     """
     parts = losses.parts[candidate]
     squares = float(np.square(parts - losses.shares * parts.sum()).sum())
@@ -276,19 +275,19 @@ def interval_around(
 ) -> Interval:
     """Return the interval of a corrected mean loss, in the units of the score.
 
-    The correction is uncertain itself. So the interval goes from the better end of the interval
-    around the mean as it was to the worse end of that around the corrected one.
+    The correction is uncertain, too. So the interval extends from the better end of the interval
+    around the uncorrected mean to the worse end of that around the corrected one.
 
     Parameters
     ----------
     run : Run
     losses : Losses
     candidate : int
-        Whose losses tell the mean as it was, and the standard error.
+        The candidate whose losses give the uncorrected mean and the standard error.
     mean : float
         The corrected mean.
     of : str
-        Whose models these are, in words.
+        The owner of the models, in words.
     level : float
     """
     before = float(losses.parts[candidate].sum())
@@ -306,15 +305,15 @@ def interval_around(
     tested = run.request.cross_validation.tested(run.method_name)
     target = f"{models_in_words(tested)}, those of {of}"
     if losses.by == "blocks":
-        target = f"{target}, in the periods that they were tested on"
+        target = f"{target}, in the periods on which they were tested"
     return within(Interval(low, high, "bootstrap", target, level), run.request.score_range)
 
 
 def wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
-    r"""Return the interval of Wilson (1927) of a share of n rows.
+    r"""Return the interval of Wilson (1927) for a share of n rows.
 
     With :math:`s = z^2 / n` for z standard errors to each side, its ends are :math:`(p + s / 2 \pm
-    \sqrt{s p (1 - p) + s^2 / 4}) / (1 + s)`. It holds also where few rows or none are errors.
+    \sqrt{s p (1 - p) + s^2 / 4}) / (1 + s)`. It is valid even if few rows or none are errors.
     """
     share, square = min(max(share, 0.0), 1.0), quantile**2 / n
     half = sqrt(share * (1 - share) * square + square**2 / 4)

@@ -1,1 +1,1 @@
-"""Optuna's side: a trial becomes an estimator, and its result a value."""
+"""The integration with Optuna: search spaces, trials, pruning and the choice of a trial."""

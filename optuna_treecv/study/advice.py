@@ -1,4 +1,4 @@
-"""What to search next: wider ranges, more trials, or more repeats of each."""
+"""Advice on the next step of a search: wider ranges, more trials, or more repeats of each."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -21,34 +21,34 @@ from optuna_treecv.study.space import Lists
 from optuna_treecv.types import Opaque
 from optuna_treecv.types import ParamValue
 
-# The repeats that are compared, and the fewest trials from which anything follows.
+# The numbers of repeats that are compared, and the fewest trials that support advice.
 _REPEATS = (1, 2, 3, 5, 10)
 _FEWEST_TRIALS = 8
 
-# The most trials whose fold scores are looked at, the best ones, and the most scores of more than
-# the fewest trials: of leave-one-out a few trials have many.
+# The most trials whose fold scores are read, the best ones, and the most scores beyond the fewest
+# trials, because a trial of leave-one-out has many.
 _MOST_TRIALS, _MOST_SCORES = 500, 2**20
 
-# Where a mean says so much of a trial, half of more than five folds would do.
+# At this reliability, half of more than five folds would do.
 _SURE = 0.95
 
 # The share of a range's width, on its scale, that counts as its edge.
 _EDGE = 0.02
 
 # The share of the width that is far from an edge, and the share of the standard deviation of fold
-# scores by which trials may differ that are as good.
+# scores by which the values of equally good trials may differ.
 _AWAY, _AS_GOOD = 0.25, 0.05
 
-# Few parameters that are integers can be less: a depth of 1, two clusters.
+# Few integer parameters can be smaller: a depth of 1, two clusters.
 _LEAST_INT = 2
 
 
 @dataclass(frozen=True)
 class Advice:
-    r"""How noisy the scores of a study are, and whether more trials or more repeats would help.
+    r"""The noise of a study's scores, and whether more trials or more repeats would help.
 
-    The score of trial t on fold j is taken as :math:`y_{tj} = f_t + d_j + e_{tj}`: folds are
-    harder or easier for all trials alike, and what remains is noise.
+    The score of trial t on fold j is modelled as :math:`y_{tj} = f_t + d_j + e_{tj}`: folds are
+    harder or easier for all trials alike, and the residual is noise.
 
     Attributes
     ----------
@@ -56,16 +56,16 @@ class Advice:
         The standard deviation :math:`\tau` of the trials' true means :math:`f_t`.
     noise : float
         The standard deviation of the noise in the mean of a trial: :math:`\sigma_e / \sqrt{J}` for
-        J folds, where :math:`\sigma_e` is that of :math:`e_{tj}`.
+        J folds, with the standard deviation :math:`\sigma_e` of :math:`e_{tj}`.
     reliability : float
         :math:`\tau^2 / (\tau^2 + \sigma_e^2 / J)`: the share of the variance of the means that is
         not noise.
     n_repeats : int
         The number of repeats, 1 to 10, with which the chosen trial is expected to be best, for the
-        time that the study has taken. Repeats are taken as independent, though they have the same
-        rows, so a number above 1 is the most that can be useful.
+        time that the study has taken. It is an upper limit of useful repeats, because they are
+        assumed to be independent although they have the same rows.
     n_trials, n_folds : int
-        How many trials and folds this was computed from.
+        The numbers of trials and folds from which this was computed.
     """
 
     spread: float
@@ -77,7 +77,7 @@ class Advice:
 
     def __str__(self) -> str:
         """Return the advice in words."""
-        found = (
+        finding = (
             f"The means of {self.n_trials} trials differ by {self.spread:.3g}, and their noise is "
             f"{self.noise:.3g} (standard deviations)."
         )
@@ -92,11 +92,11 @@ class Advice:
             advice = "Noise hardly matters: 5 folds would do, for more trials in the same time."
         else:
             advice = "More trials gain more than more repeats."
-        return f"{found} {advice}"
+        return f"{finding} {advice}"
 
 
 def advice_of(contest: Contest) -> Advice:
-    """Return what the fold scores of a study's trials advise.
+    """Compute advice from the fold scores of a study's trials.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def advice_of(contest: Contest) -> Advice:
     scores = np.array([folds[trial.number] for trial in trials if trial.number in folds], float)
     if len(scores) < _FEWEST_TRIALS or scores.shape[1] < 2:
         raise ValueError(
-            f"study must have at least {_FEWEST_TRIALS} complete trials with the known scores of "
+            f"study must have at least {_FEWEST_TRIALS} complete trials with known scores of "
             f"several folds, got {len(scores)}."
         )
     n_trials, n_folds = scores.shape
@@ -119,7 +119,7 @@ def advice_of(contest: Contest) -> Advice:
     spread = max(0.0, float(np.var(means, ddof=1)) - noise)
 
     def gain(n_repeats: int) -> float:
-        """Return by how much the true mean of the best of all trials is above their average."""
+        """Return the expected lead of the best trial's true mean over the average of trials."""
         n = max(1, round(len(contest.trials) / n_repeats))
         largest = stats.norm.ppf((n - 0.375) / (n + 0.25))  # Blom (1958)
         total = spread + noise / n_repeats
@@ -131,16 +131,16 @@ def advice_of(contest: Contest) -> Advice:
     return Advice(sqrt(spread), sqrt(noise), reliability, best, n_trials, n_folds)
 
 
-# Values at the edge of what was searched, beyond which better ones may lie.
+# Values at the edge of the search space, beyond which better ones may lie.
 
 
 def _scale_of(
     distribution: Opaque, listed: Collection[ParamValue] | None
 ) -> tuple[Callable[[float], float], float, float, bool] | None:
-    """Return how far along its range a number lies, from 0 to 1; both ends; whether it is linear.
+    """Return the function that maps a range to 0 to 1, both ends, and whether it is linear.
 
-    In a list, 0 and 1 are the first and the last number. None without numbers, or if there are so
-    few that all of them are ends.
+    In a list, 0 and 1 are the first and the last number. None without numbers, or if there are at
+    most two, so that all of them are ends.
     """
     values = listed or getattr(distribution, "choices", None)
     if values is not None:
@@ -161,22 +161,22 @@ def _scale_of(
 def edges_of(
     trial: FrozenTrial, lists: Lists, others: Sequence[FrozenTrial] = ()
 ) -> dict[str, str]:
-    """Return which numbers of a trial lie at the edge of their ranges, and where, as words.
+    """Return descriptions of the numbers of a trial at the edge of their ranges, by parameter.
 
-    In a range these are the 2 % of its width, on its scale, at either end; in a list of three or
-    more numbers, the first and the last. An end is no edge where values hardly go on: 0, up to 2
-    for integers, and for shares 1. Nor is it an edge where the score hardly depends on the number:
-    where another trial with a number a quarter of the range away is as good, to a twentieth of the
-    standard deviation of the fold scores.
+    In a range, the edges are the 2 % of its width, on its scale, at either end; in a list of three
+    or more numbers, the first and the last. An end is no edge if few values lie beyond it: 0, up
+    to 2 for integers, and 1 for shares. Nor is it an edge if the score hardly depends on the
+    number: if a trial with a number at least a quarter of the range away is as good, to a
+    twentieth of the standard deviation of the fold scores.
 
     Parameters
     ----------
     trial : FrozenTrial
     lists : dict of str to collection
         All values of the parameters that were searched in lists, as far as they are known. A grid
-        sampler notes those of its grid in the trial.
+        sampler writes those of its grid to the trial.
     others : sequence of FrozenTrial
-        Those that the trial was chosen from.
+        The trials from which the trial was chosen.
     """
     of_sampler: dict[str, Collection[ParamValue]] = {
         # Each part is a value, or a list of the values in one of several grids.
@@ -209,7 +209,7 @@ def edges_of(
 
 
 def warn_of_edges(study: optuna.Study | FrozenTrial, trial: FrozenTrial, lists: Lists) -> None:
-    """Warn of numbers of a trial of a study at the edge of their ranges, see ``edges_of``."""
+    """Warn of numbers of a trial at the edge of their ranges, see ``edges_of``."""
     others = []
     if isinstance(study, optuna.Study):
         others = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))

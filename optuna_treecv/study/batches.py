@@ -1,4 +1,4 @@
-"""Gathers trials that run at the same time, and evaluates them together."""
+"""Batches of trials that run at the same time."""
 
 from collections.abc import Callable
 from collections.abc import Generator
@@ -23,7 +23,7 @@ MOST_SIDE_BY_SIDE = 1024
 # Seconds to wait for concurrent trials to join a batch.
 _SECONDS = 0.02
 
-# Results that wait for their trials take at most so many bytes.
+# The most bytes of precomputed results of later trials.
 _MOST_BYTES = 2**30
 
 
@@ -32,11 +32,11 @@ class _Request:
     run: Run
     is_taken: bool = False
     is_done: bool = False
-    goes_on: bool = False  # another process computes this run; meanwhile there is other work
+    is_pending: bool = False  # another process computes this run, and this one took other work
 
 
 class Batches:
-    """Collects the runs of trials in many threads; one of the threads evaluates them all.
+    """Collects the runs of trials in many threads, so that one thread evaluates them all.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ class Batches:
     def __init__(self, size: int, leases: Leases | None = None) -> None:
         self.size = size
         self.leases = leases
-        # Jobs that were made before their trials, by their points. They go with their study.
-        self.ahead = WeakKeyDictionary[optuna.Study, dict[tuple[ParamValue, ...], Run]]()
-        self._precomputed: WeakSet[Run] = WeakSet()  # whose results may wait for their trials
+        # Runs of later trials by their points, as long as the study lives.
+        self.prefetched = WeakKeyDictionary[optuna.Study, dict[tuple[ParamValue, ...], Run]]()
+        self._precomputed: WeakSet[Run] = WeakSet()  # may have results of later trials
         self._n_inside = 0
-        # The calls worth waiting for: those inside, of which there are never more, and those that
-        # have just left and will soon be back with their next trial.
+        # The calls worth waiting for: the largest number of calls inside so far, because calls
+        # that have just left will soon be back with their next trial.
         self._n_expected = 1
         self._waiting: list[_Request] = []
         self._is_evaluating = False
@@ -62,7 +62,7 @@ class Batches:
 
     @contextmanager
     def call(self) -> Generator[None]:
-        """Announce that a call in this block may soon ask for results."""
+        """Announce that a call in this block may soon request results."""
         with self._changed:
             self._n_inside += 1
             self._n_expected = max(self._n_expected, self._n_inside)
@@ -74,14 +74,14 @@ class Batches:
                 self._changed.notify_all()
 
     def compute(self, run: Run, others: Callable[[], Iterable[Run]] | None = None) -> None:
-        """Compute a run's results together with those of other calls, if that is faster.
+        """Compute a run's results in a batch with those of other calls, if that is faster.
 
         Parameters
         ----------
         run : Run
             The run whose results are needed now.
         others : callable, default=None
-            () -> runs whose results will be needed later; a batch is filled up with them.
+            () -> runs whose results will be needed later; they fill up the batch.
         """
         if self.size < 2 or (others is None and self._n_expected < 2):
             return
@@ -96,15 +96,15 @@ class Batches:
                 finally:
                     with self._changed:
                         self._is_evaluating = False
-                        for one in taken:
-                            one.is_done = True
+                        for done in taken:
+                            done.is_done = True
                         self._changed.notify_all()
-            if not request.goes_on:
+            if not request.is_pending:
                 return
 
     @contextmanager
     def leased(self, run: Run) -> Generator[None]:
-        """Ensure that in this block a run's results exist or this caller alone computes them.
+        """Ensure that in this block a run's results exist or only this caller computes them.
 
         A thread that waits for another process holds no lock and no lease meanwhile.
         """
@@ -121,29 +121,29 @@ class Batches:
     def _evaluate(
         self, taken: list[_Request], others: Callable[[], Iterable[Run]] | None = None
     ) -> None:
-        """Evaluate the requested runs and some others, but none that another worker computes."""
+        """Evaluate the requested runs and later ones, except those that other workers compute."""
         leased_names = set() if self.leases is None else self.leases.held()
-        runs = [one.run for one in taken]
+        runs = [request.run for request in taken]
         if others is not None:
-            runs += self._fitting(others(), self.size - len(taken), leased_names)
+            runs += self._select_later(others(), self.size - len(taken), leased_names)
             self._precomputed.update(runs)
         if self.leases is None or len(runs) == 1:
             evaluate_batch(runs)
             return
         names = {missing: run for run in runs if (missing := run.missing())}
         with self.leases.hold(list(names)) as mine:
-            leased_jobs = [names[name] for name in mine]
-            is_any = evaluate_batch(leased_jobs, are_leased=True)
-        for one in taken:
-            missing = one.run.missing()
-            one.goes_on = is_any and missing != "" and missing not in mine
+            leased_runs = [names[name] for name in mine]
+            is_any = evaluate_batch(leased_runs, are_leased=True)
+        for request in taken:
+            missing = request.run.missing()
+            request.is_pending = is_any and missing != "" and missing not in mine
 
-    def _fitting(self, runs: Iterable[Run], most: int, leased_names: set[str]) -> list[Run]:
-        """Return some runs to be computed ahead, as many as there is room for."""
+    def _select_later(self, runs: Iterable[Run], most: int, leased_names: set[str]) -> list[Run]:
+        """Return runs to precompute, as many as there is room for."""
         waiting = sum(run.n_bytes_precomputed for run in self._precomputed)
-        next_jobs: list[Run] = []
+        prefetched: list[Run] = []
         for run in runs:
-            if len(next_jobs) == most:
+            if len(prefetched) == most:
                 break
             missing = run.missing()
             if not missing or missing in leased_names:
@@ -151,8 +151,8 @@ class Batches:
             waiting += run.n_bytes_missing
             if waiting > _MOST_BYTES:
                 break
-            next_jobs.append(run)
-        return next_jobs
+            prefetched.append(run)
+        return prefetched
 
     def _join(self, request: _Request) -> list[_Request]:
         """Wait until another thread has evaluated the request, or return a batch to evaluate."""
@@ -175,9 +175,9 @@ class Batches:
                     taken = self._waiting[: self.size]
                     if request not in taken:
                         taken[-1] = request
-                    self._waiting = [one for one in self._waiting if one not in taken]
-                    for one in taken:
-                        one.is_taken = True
+                    self._waiting = [member for member in self._waiting if member not in taken]
+                    for member in taken:
+                        member.is_taken = True
                     self._is_evaluating = True
                     return taken
                 return []

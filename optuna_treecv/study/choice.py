@@ -1,4 +1,4 @@
-"""The choice of a trial: the best one, or the simplest of those that are about as good."""
+"""The choice of a trial: the best one, or the simplest of those within one standard error."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -36,11 +36,11 @@ from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 from optuna_treecv.types import ParamValue
 
-#: Which direction of a parameter makes a model simpler: see ``select``.
+#: The values of parameters that make a model simpler: see ``select``.
 Simpler = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, ParamValue]], float]
 
-#: Trials and their outputs, one for each, in the order of ``Tested.rows``.
-Found = tuple[list[FrozenTrial], list[Array]]
+#: Trials and the outputs of each, in the order of ``Tested.rows``.
+TrialOutputs = tuple[list[FrozenTrial], list[Array]]
 
 #: (params of a trial) -> the values that they mean.
 ValuesOf = Callable[[Params], dict[str, ParamValue]]
@@ -48,11 +48,11 @@ ValuesOf = Callable[[Params], dict[str, ParamValue]]
 #: The rules of choice that users may name besides a callable.
 RULES = ("best", "one_se")
 
-# A trial with one error more than the best one differs by exactly one standard error, and rounding
-# must not decide whether that is within it.
+# A trial with one error more than the best one differs by exactly one standard error; it must be
+# within it despite rounding.
 _TIE = 1 + 1e-9
 
-# In which direction parameters make a model simpler, where that is known.
+# The direction of simpler models by parameter, if there is a usual one.
 _SIMPLER = {
     "alpha": "larger",
     "C": "smaller",
@@ -82,40 +82,40 @@ class Candidate(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """The candidates of a choice, with their scores.
+    """The trials of a choice, with their scores.
 
     Attributes
     ----------
     trials : list of FrozenTrial
         The complete trials with finite values, the best one first.
     folds_of : callable
-        (trials) -> dict of int to ndarray of shape (n_repeats * n_folds,), the fold scores by the
-        numbers of those trials that have them.
+        (trials) -> dict of int to ndarray of shape (n_repeats * n_folds,), the known fold scores
+        by trial number.
     rows : dict of int to ndarray of shape (n_rows,)
-        The scores of rows, where they are known.
+        The known scores of rows by trial number.
     shares : ndarray of shape (n_rows,) or None
-        Of the scores of rows in a mean; None where no scores of rows are known.
+        The shares of the scores of rows in a mean; None if no scores of rows are known.
     metric : str
     n_folds : int
-        Per repeat.
+        The folds of one repeat.
     n_trained : int
         The rows on which a fold's model is trained.
     test_share : float or None
-        The test rows of a fold as a share of its training rows; None where the expected risk has
-        no interval, as for time series.
+        The test rows of a fold as a share of its training rows; None if the expected risk has no
+        interval, as for time series.
     score_range : (float, float) or None
         The least and the largest possible score.
     overlap : float or None
-        Where folds have test rows in common, the test rows of a fold as a share of its training
+        If folds have test rows in common, the test rows of a fold as a share of its training
         rows.
     note : str
-        Why intervals by rows may be too narrow.
+        The reason why intervals over rows may be too narrow.
     why_unknown : str
-        Why fold scores may not be known, a clause.
+        The reason why fold scores may be unknown.
     run : Run or None
-        That of the best trial, which need not be evaluated; None where only the store is known.
+        The run of the best trial, not necessarily evaluated; None if there is only a store.
     outputs_of : callable or None
-        (trials, method) -> those whose out-of-fold outputs are known, and these.
+        (trials, method) -> the trials with known out-of-fold outputs, and the outputs.
     values_of : ValuesOf
     """
 
@@ -132,13 +132,13 @@ class Contest(NamedTuple):
     note: str = ""
     why_unknown: str = "because they are not in the store"
     run: Run | None = None
-    outputs_of: Callable[[list[FrozenTrial], str], Found] | None = None
+    outputs_of: Callable[[list[FrozenTrial], str], TrialOutputs] | None = None
     values_of: ValuesOf = dict
 
 
 @dataclass(frozen=True, eq=False)
 class Choice(HasInterval):
-    """A trial that was chosen, with the comparisons that defend the choice.
+    """A chosen trial, with the comparisons that support the choice.
 
     Attributes
     ----------
@@ -151,26 +151,26 @@ class Choice(HasInterval):
     best_number : int
         Its number.
     interval : Interval or None
-        The interval of the chosen trial's mean, by the method of Nadeau and Bengio. None where
-        there is none, as for a hold-out or time series.
+        The interval of the chosen trial's mean, by the method of Nadeau and Bengio. None if there
+        is none, as for a hold-out or time series.
     low, high, level : float
         The ends and the level of the interval.
     candidates : list of Candidate
         The best trial and those that may not be distinguishable from it, best first, as far as
-        their scores are known: each has ``trial`` and ``difference``, from the best one. All other
-        trials can be distinguished from it at ``level``.
+        their scores are known. Each has ``trial`` and ``difference``, the paired difference from
+        the best trial. All other trials can be distinguished from it at ``level``.
     within_one_se : list of int
         The numbers of the candidates whose paired difference from the best trial is at most the
         standard error of this difference; the best one is first.
     not_distinguishable : list of int
-        The numbers of the candidates whose interval of the difference holds 0.
+        The numbers of the candidates whose interval of the difference contains 0.
     n_trials : int
         The number of complete trials in the choice.
     left_out : list of int
-        The numbers of trials that may be as good, but whose fold scores are not known.
+        The numbers of trials that may be as good, but whose fold scores are unknown.
     honest : Honest or None
-        The score of the chosen trial, corrected for the choice; None where too little is known for
-        that, or the rule is a callable.
+        The score of the chosen trial, corrected for the choice; None if the scores for that are
+        unknown, or the rule is a callable.
     """
 
     trial: FrozenTrial
@@ -204,7 +204,7 @@ class Choice(HasInterval):
         return self.best.number
 
     def _repr_html_(self) -> str:
-        """Return what notebooks show."""
+        """Return the display for notebooks."""
         honest, interval = self.honest, self.interval
         rows = {
             "trial": f"{self.trial.number} of {self.n_trials}",
@@ -259,7 +259,7 @@ def choice_of(contest: Contest, rule: Rule, simpler: Simpler | None, level: floa
     level = check_level(level)
     if simpler is not None and rule != "one_se":
         raise ValueError(
-            "simpler must be None unless rule is 'one_se', because other rules do not use it, got "
+            "simpler must be None unless rule is 'one_se', because other rules ignore it, got "
             f"{simpler!r}."
         )
     order = None
@@ -300,7 +300,7 @@ def choice_of(contest: Contest, rule: Rule, simpler: Simpler | None, level: floa
 
 
 def check_rule(rule: Rule) -> None:
-    """Refuse a rule that is none."""
+    """Refuse a value that is neither the name of a rule nor a callable."""
     is_known = isinstance(rule, str) and rule in RULES
     if not is_known and (not callable(rule) or isinstance(rule, type)):
         raise ValueError(
@@ -312,12 +312,12 @@ def check_rule(rule: Rule) -> None:
 def differences_from_best(
     contest: Contest, trials: Sequence[FrozenTrial], level: float
 ) -> list[Candidate]:
-    """Return trials with their differences from the best one, where their scores are known.
+    """Return the trials with known scores and their differences from the best trial.
 
     Raises
     ------
     ValueError
-        If the scores of the best trial are not known.
+        If the scores of the best trial are unknown.
     """
     best = contest.trials[0]
     of_best = contest.folds_of([best]).get(best.number)
@@ -343,10 +343,10 @@ def differences_from_best(
 
 
 def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
-    """Return whether a trial may be not distinguishable, as far as its mean and deviation tell.
+    """Return whether a trial may be indistinguishable from the best one, by its attributes.
 
     The standard deviation of a difference is at most the sum of both standard deviations, which
-    trials have as attributes. So the scores of most trials are never read.
+    are attributes of the trials. So the scores of most trials are never read.
     """
     best = contest.trials[0]
     facts = [facts_of_trial(one.user_attrs) for one in (best, trial)]
@@ -381,10 +381,7 @@ def order_of(
     searched: Collection[str] = (),
     values_of: ValuesOf = dict,
 ) -> Callable[[FrozenTrial], tuple[float, ...]]:
-    """Return a key by which the simplest trial is the smallest.
-
-    ``simpler`` is as for ``select``.
-    """
+    """Return a sort key of trials, the simplest one first, for ``simpler`` as in ``select``."""
     if isinstance(simpler, str) and simpler == "n_updates":
         return lambda trial: (float(facts_of_trial(trial.user_attrs).get("n_updates", inf)),)
     if callable(simpler):
@@ -399,7 +396,7 @@ def order_of(
             if not is_number(value):
                 raise ValueError(
                     f"simpler must name parameters whose values are numbers, got {name!r} with "
-                    f"{value!r}; a callable as rule can order others."
+                    f"{value!r}; use a callable as rule instead."
                 )
             values.append(float(value) if direction == "smaller" else -float(value))
         return tuple(values)
@@ -408,13 +405,13 @@ def order_of(
 
 
 def known_direction(searched: Sequence[str]) -> dict[str, str] | None:
-    """Return the direction of simpler models, if one parameter is searched and has a known one."""
+    """Return the usual direction of simpler models, if a single parameter with one is searched."""
     last = searched[0].rpartition("__")[2] if len(searched) == 1 else ""
     return {searched[0]: _SIMPLER[last]} if last in _SIMPLER else None
 
 
 def _directions(simpler: Opaque, searched: Sequence[str]) -> Mapping[str, str]:
-    """Return ``simpler``, or what it is by default."""
+    """Return the checked ``simpler``, or its default."""
     if simpler is None:
         if (direction := known_direction(searched)) is not None:
             return direction
@@ -422,9 +419,9 @@ def _directions(simpler: Opaque, searched: Sequence[str]) -> Mapping[str, str]:
             raise ValueError("rule must be 'best' if no parameter was searched, got 'one_se'.")
         names = ", ".join(map(repr, searched))
         raise ValueError(
-            "simpler must say which values make a model simpler for rule='one_se', because "
-            f"{names} {'was' if len(searched) < 2 else 'were'} searched; for example "
-            f"simpler={{{searched[0]!r}: 'larger'}}."
+            "simpler must name the values that make a model simpler for rule='one_se', because "
+            f"{names} {'was' if len(searched) < 2 else 'were'} searched; use "
+            f"simpler={{{searched[0]!r}: 'larger'}}, for example, instead."
         )
     are_known = isinstance(simpler, Mapping) and len(simpler) > 0
     if not are_known or any(one not in ("larger", "smaller") for one in simpler.values()):
@@ -445,9 +442,9 @@ def _chosen(rule: Callable[[list[Candidate]], object], candidates: list[Candidat
     """Return the trial that a user's rule chooses."""
     answer = rule(list(candidates))
     number = answer.trial.number if isinstance(answer, Candidate) else answer
-    for one in candidates:
-        if isinstance(number, int | np.integer) and one.trial.number == number:
-            return one.trial
+    for candidate in candidates:
+        if isinstance(number, int | np.integer) and candidate.trial.number == number:
+            return candidate.trial
     raise ValueError(
         "rule must return one of the candidates that it was given, or the number of its trial, "
         f"got {answer!r}."
@@ -464,7 +461,7 @@ def _few(numbers: Sequence[int]) -> str:
 def complete_trials(study: optuna.Study, number: int | None = None) -> list[FrozenTrial]:
     """Return the complete trials with finite values, the best one first.
 
-    Of a study of several values, those trials have that of the given number alone.
+    If the study has several values, the trials have only the value of the given number.
     """
     if not isinstance(study, optuna.Study):
         raise ValueError(f"study must be an optuna.Study, got {study!r}.")
@@ -483,7 +480,7 @@ def complete_trials(study: optuna.Study, number: int | None = None) -> list[Froz
     finite = [trial for trial in trials if isfinite(trial.values[0]) and is_feasible(trial)]
     if not finite:
         raise ValueError(
-            "study must have a complete trial with a finite value that keeps to the constraints, "
+            "study must have a complete trial with a finite value that satisfies the constraints, "
             "got none."
         )
     return sorted(finite, key=lambda trial: (sign * trial.values[0], trial.number))
@@ -495,5 +492,5 @@ def in_order(trials: list[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def is_feasible(trial: FrozenTrial) -> bool:
-    """Return whether a trial keeps to its constraints, as ``study.best_trial`` does."""
+    """Return whether a trial satisfies its constraints, as for ``study.best_trial``."""
     return all(value <= 0 for value in trial.constraints.values())

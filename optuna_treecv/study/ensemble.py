@@ -37,21 +37,21 @@ from optuna_treecv.types import Estimator
 #: The most members.
 MOST_MEMBERS = 1000
 
-# The most trials among which members are selected, the best ones, and the most bytes of outputs.
+# The most trials from which members are selected, the best ones, and the most bytes of outputs.
 _MOST_TRIALS, _MOST_BYTES = 200, 2**28
 
-# The best trials among which members are, and those of them that are taken first.
+# The number of best trials that may be members, and of those that are taken first.
 _BEST, _FIRST = 20, 5
 
-# The losses of tests that are computed at most to correct a score, and the least and the most
-# draws of that. A loss of a fold takes as long as many of rows.
+# The most losses of tests that are computed to correct a score, and the fewest and the most draws
+# for it. The loss of a fold takes as long as those of many rows.
 _MOST_LOSSES = 2**26
 _ROWS_PER_FOLD = 2**14
 _FEWEST_DRAWS, _MOST_DRAWS = 20, 50
 
 
 def averaged_method(run: Run) -> str:
-    """Return the response of members that is averaged.
+    """Return the method of members whose outputs are averaged.
 
     Raises
     ------
@@ -60,9 +60,9 @@ def averaged_method(run: Run) -> str:
     """
     method, metric = "predict" if run.request.classes is None else "predict_proba", metric_of(run)
     is_predictor = is_regressor(run.estimator) or run.request.classes is not None
-    asked = {metric.methods} if isinstance(metric.methods, str) else set(metric.methods or ())
+    methods = {metric.methods} if isinstance(metric.methods, str) else set(metric.methods or ())
     has_one_target = run.request.cross_validation.n_targets <= 1
-    if not (is_predictor and has_one_target and asked & {"predict", method}):
+    if not (is_predictor and has_one_target and methods & {"predict", method}):
         raise ValueError(
             "ensemble needs a classifier or a regressor of one target, and a score of its "
             f"{method}, got {name_of(run.estimator)} and {run.request.scoring.name!r}."
@@ -71,26 +71,26 @@ def averaged_method(run: Run) -> str:
 
 
 def most_trials(n_numbers: int) -> int:
-    """Return among how many trials members are selected if each has so many numbers."""
+    """Return the number of trials from which to select if each has ``n_numbers`` outputs."""
     return int(np.clip(_MOST_BYTES // (4 * n_numbers), _BEST, _MOST_TRIALS))
 
 
 class Candidates:
-    r"""Outputs of trials, of which some are to be averaged.
+    r"""The out-of-fold outputs of trials, from which the members of an ensemble are selected.
 
     Members are selected greedily with replacement (Caruana et al. 2004): with the sum :math:`S` of
     the outputs of the m members so far, the next one is :math:`\arg\min_t L((S + P_t) / (m + 1))`.
-    To fit the noise less, the first ones are the best trials alone, and all are among the best.
+    To avoid fitting the noise, the first members are the best trials, and all are among the best.
 
     Parameters
     ----------
     run : Run
-        That of one of the trials.
+        The run of one of the trials.
     tested : Tested
     responses : list of ndarray of shape (n_tests, ...)
         The outputs of the trials, in an order that does not depend on their scores.
     size : int
-        The number of members, of which some may be the same.
+        The number of members, counting repetitions.
     """
 
     def __init__(self, run: Run, tested: Tested, responses: list[Array], size: int) -> None:
@@ -105,7 +105,7 @@ class Candidates:
         self._alone = self.losses(self._responses)
 
     def losses(self, responses: Array) -> Losses:
-        """Return the losses of outputs, (n_outputs, n_tests, ...): of rows, or else of folds."""
+        """Return the losses of outputs, (n_outputs, n_tests, ...), by rows, or else by folds."""
         run, tested = self._run, self._tested
         if self._are_rows:
             return losses_by_units(losses_of_tests(run, responses, tested), tested)
@@ -115,7 +115,7 @@ class Candidates:
     def select(self, draw: Array | None = None) -> tuple[list[int], Array]:
         """Return the members that are best on a draw of the units, and their mean output.
 
-        Fewer than ``size`` are taken where these are better.
+        There are fewer than ``size`` members if these are better.
         """
         weights = np.ones(len(self._alone.shares)) if draw is None else draw
         scores = self._alone.parts @ weights
@@ -136,14 +136,14 @@ class Candidates:
         return taken, outputs
 
     def corrected(self, losses: Losses, level: float) -> tuple[float, Interval]:
-        """Return the score of the selected members on rows by which they were not selected.
+        """Return the out-of-bag score of the selected members, corrected for the selection.
 
-        It comes with its interval; both are NaN where draws of rows would mislead.
+        It comes with its interval; both are NaN if a bootstrap of rows would mislead.
 
         Parameters
         ----------
         losses : Losses
-            Those of the mean output of the selected members.
+            The losses of the mean output of the selected members.
         level : float
         """
         run = self._run
@@ -153,19 +153,19 @@ class Candidates:
         n_tests = self._responses.shape[1] if self._are_rows else _ROWS_PER_FOLD
         n_losses = min(len(self._responses), _BEST) * self._size * n_tests
         n_draws = int(np.clip(_MOST_LOSSES // n_losses, _FEWEST_DRAWS, _MOST_DRAWS))
-        elsewhere, seed = [], run.request.settings.seed
+        out_of_bag, seed = [], run.request.settings.seed
         for draws, lacking in draws_of_units(len(losses.shares), n_draws, seed):
             for draw, lacks in zip(draws, lacking, strict=True):
                 parts = self.losses(self.select(draw)[1][None]).parts[0]
-                elsewhere.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))
-        mean = float(losses.parts.sum()) + float(np.mean(elsewhere))
+                out_of_bag.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))
+        mean = float(losses.parts.sum()) + float(np.mean(out_of_bag))
         return sign_of(run) * mean, interval_around(run, losses, 0, mean, "the members", level)
 
 
 def ensemble_of(
     contest: Contest, fit: Callable[[FrozenTrial], Estimator], size: int, level: float
 ) -> Estimator:
-    """Return the ensemble of trials whose out-of-fold predictions are the best together.
+    """Return the ensemble of trials whose averaged out-of-fold predictions are best.
 
     Parameters
     ----------
@@ -175,25 +175,25 @@ def ensemble_of(
     size : int
         The most members.
     level : float
-        That of the interval.
+        The level of the interval.
     """
     size, level, run = check_integer("size", size, MOST_MEMBERS), check_level(level), contest.run
     assert run is not None and contest.outputs_of is not None
     method, classes = averaged_method(run), run.request.classes
     tested = run.request.cross_validation.tested(run.method_name)
     most = most_trials(len(tested.rows) * (1 if classes is None else len(classes)))
-    known, responses = contest.outputs_of(in_order(contest.trials[:most]), method)
-    if not known:
+    trials, responses = contest.outputs_of(in_order(contest.trials[:most]), method)
+    if not trials:
         example = "absolute_error" if classes is None else "log_loss"
         raise ValueError(
             f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
-            f"none; a further score that needs them, such as {example!r}, keeps them."
+            f"none; add a score that needs them to scoring, such as {example!r}, instead."
         )
     candidates = Candidates(run, tested, responses, size)
     taken, output = candidates.select()
     losses, counts = candidates.losses(output[None]), dict(Counter(taken).most_common())
     honest_score, interval = candidates.corrected(losses, level)
-    fitted = {f"trial_{known[at].number}": fit(known[at]) for at in counts}
+    fitted = {f"trial_{trials[at].number}": fit(trials[at]) for at in counts}
     ensemble = voting(fitted, list(counts.values()), classes)
     ensemble.oof_score_ = sign_of(run) * float(losses.parts.sum())
     ensemble.honest_score_, ensemble.honest_interval_ = honest_score, (interval.low, interval.high)
@@ -201,12 +201,12 @@ def ensemble_of(
 
 
 def voting(members: dict[str, Estimator], weights: list[int], classes: Array | None) -> Estimator:
-    """Return fitted estimators as one of scikit-learn that averages them.
+    """Return a voting ensemble of scikit-learn of fitted estimators.
 
     Parameters
     ----------
     members : dict of str to estimator
-        Fitted on the labels as they are.
+        Fitted on the labels as given.
     weights : list of int
     classes : ndarray or None
         The sorted classes, for classifiers.

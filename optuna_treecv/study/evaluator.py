@@ -54,9 +54,9 @@ from optuna_treecv.study.choice import check_rule
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import complete_trials
 from optuna_treecv.study.choice import Contest
-from optuna_treecv.study.choice import Found
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
+from optuna_treecv.study.choice import TrialOutputs
 from optuna_treecv.study.race import evaluate_reporting
 from optuna_treecv.study.race import Incumbents
 from optuna_treecv.study.race import Race
@@ -91,26 +91,26 @@ _WORK = ("n_updates", "n_updates_saved", "n_updates_standard", "seconds", "secon
 
 
 class Evaluator:
-    """Evaluates the candidates of a search space and the trials of studies, and knows the scores.
+    """Evaluates the candidates of a search space and the trials of studies.
 
     Parameters
     ----------
     space : Space
     cross_validation : CrossValidation
     report : str or None
-        When trials report, as it was given: "auto" until the first trial has chosen.
+        The kind of reports as given: "auto" until the first trial has chosen one.
     database : Database or None
         The store.
     batch_size : int
         The most points of a grid that are evaluated in one call.
     leases : Leases or None
-        Of points that other processes evaluate.
+        The leases of points that other processes evaluate.
 
     Attributes
     ----------
     directions : list of {"minimize", "maximize"}
     known_scores : KnownScores
-        Of trials that are over.
+        The scores of finished trials.
     study_check : StudyCheck
     batches : Batches
     incumbents : Incumbents
@@ -136,18 +136,18 @@ class Evaluator:
         self.batches = Batches(batch_size, leases)
         self.incumbents = Incumbents()
         self._report_lock = Lock()
-        # The last plan: a run with it, which is never evaluated, and what decided on it.
+        # A run with the last plan, which is never evaluated, and the params that decided on it.
         self._planned: tuple[Run, object] | None = None
 
     # Candidates and their runs.
 
     def report_for(self, pruner: optuna.pruners.BasePruner, run: Run | None = None) -> None:
-        """Make the reports that a pruner needs, from before the first trial on."""
+        """Choose the reports that a pruner needs, before the first trial."""
         self.report = report = report_for(pruner, self.run_at(None) if run is None else run)
         self.use(self.cross_validation.with_report(report))
 
     def use(self, cross_validation: CrossValidation) -> None:
-        """Evaluate on this cross-validation, from before the first trial on."""
+        """Set the cross-validation of all trials, before the first one."""
         self.cross_validation = self.study_check.cross_validation = cross_validation
         self._planned = None
 
@@ -176,7 +176,7 @@ class Evaluator:
         return {name: axis.distribution for name, axis in self.space.axes.items()}
 
     def fingerprint(self) -> str:
-        """Return a short name of the data, the folds, the scoring and the method of evaluation."""
+        """Return a short digest of the data, the folds, the scoring and the method."""
         run = self.run_at(None)
         cross_validation = run.request.cross_validation
         digest, order = cross_validation.digest(run.request.scoring), cross_validation.describe()
@@ -194,7 +194,7 @@ class Evaluator:
         return run_for(self.cross_validation, *self.space.candidate(params))
 
     def run_of(self, trial: FrozenTrial) -> Run:
-        """Return the run of a trial of this objective that is over."""
+        """Return the run of a finished trial of this objective."""
         argument = f"study must be one of this objective: trial {trial.number}"
         return run_for(self.cross_validation, *self._candidate_of(trial, argument))
 
@@ -209,12 +209,12 @@ class Evaluator:
         return estimator, n_epochs
 
     def values_of(self, params: Params) -> dict[str, ParamValue]:
-        """Return the values that params of a trial stand for."""
+        """Return the parameter values that the params of a trial stand for."""
         check_given("params", params, self.space.axes)
         return self.space.values_of(params)
 
     def _run_of_params(self, params: dict[str, ParamValue], n_epochs: int | None) -> Run:
-        """Return the run at the params of a trial, planned as the last one where that is right."""
+        """Return the run at the params of a trial, with the last plan if it is the same."""
         estimator, n_epochs = self.space.at(params, n_epochs)
         if self._planned is not None:
             last, decisive = self._planned
@@ -225,7 +225,7 @@ class Evaluator:
             self._planned = run.like(estimator), (n_epochs, _decisive(params, run))
         return run
 
-    # Trials while they run.
+    # Running trials.
 
     def evaluate(self, trial: AnyTrial) -> CVResult:
         """Evaluate a trial, and return the whole result."""
@@ -264,7 +264,7 @@ class Evaluator:
         return result
 
     def _choose_report(self, trial: BaseTrial) -> None:
-        """Choose, for report="auto", what the pruner of a study needs, in its first trial."""
+        """Choose, for report="auto", the reports that the pruner of the first trial needs."""
         with self._report_lock:
             may_report = self.cross_validation.settings.why_no_report is None
             if self.report == "auto" and may_report and isinstance(trial, optuna.Trial):
@@ -273,37 +273,37 @@ class Evaluator:
     def _unseen(self, trial: optuna.Trial, run: Run) -> Iterator[Run]:
         """Yield runs for points of the grid that have no trial yet.
 
-        They can all be evaluated side by side with the given trial, whose run is ``run``. If the
-        trial is not at a point of the grid, there are none.
+        All of them can be in one batch with the given trial, whose run is ``run``. If the trial is
+        not at a point of the grid, there are none.
         """
         names = list(self.space.axes)
         mine = {name: trial.params[name] for name in names}
         lanes = run.plan.capabilities.shared_parameters
         trials = trial.study.get_trials(deepcopy=False)
         seen = {tuple(one.params.get(name) for name in names) for one in trials}
-        ahead = self.batches.ahead.setdefault(trial.study, {})
+        prefetched = self.batches.prefetched.setdefault(trial.study, {})
         n_epochs = self.study_check.epochs_in(trial.study)
         for point in self.space.points_beside(mine, lanes):
             if point in seen:
                 continue
             seen.add(point)
-            if point not in ahead:
+            if point not in prefetched:
                 params = dict(zip(names, point, strict=True))
-                with suppress(Exception):  # that point's own trial will raise it
-                    ahead[point] = self._run_of_params(params, n_epochs)
-            if point in ahead and not ahead[point].precomputed:  # otherwise its results are there
-                yield ahead[point]
+                with suppress(Exception):  # the trial of that point will raise it
+                    prefetched[point] = self._run_of_params(params, n_epochs)
+            if point in prefetched and not prefetched[point].precomputed:
+                yield prefetched[point]
 
     def _run(self, trial: BaseTrial) -> Run:
-        """Return the trial's run, which may have been made together with other trials' runs."""
+        """Return the trial's run, which an earlier trial's batch may have made."""
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
         space = self.space
         n_epochs = self.study_check.epochs_in(study)
         if not space.axes:
             return run_for(self.cross_validation, space.of_trial(trial), n_epochs)
         params = space.suggest(trial)
-        ahead = None if study is None else self.batches.ahead.get(study)
-        run = ahead.pop(tuple(params.values()), None) if ahead else None
+        prefetched = None if study is None else self.batches.prefetched.get(study)
+        run = prefetched.pop(tuple(params.values()), None) if prefetched else None
         return self._run_of_params(params, n_epochs) if run is None else run
 
     def _race(self, trial: optuna.Trial, run: Run) -> Race | None:
@@ -313,8 +313,8 @@ class Evaluator:
             return None
         if self.cross_validation.settings.report is None:
             pruner.warn_once(
-                "RacingPruner needs report='progressive', or 'folds' where folds are fitted, to "
-                "prune a trial; with report=None it has no effect."
+                "RacingPruner needs report='progressive', or 'folds' for method='fit', to prune a "
+                "trial; with report=None it has no effect."
             )
             return None
         if run.why_no_early_report:
@@ -322,7 +322,7 @@ class Evaluator:
         return self.incumbents.race(trial, run, pruner, self.run_of)
 
     def _run_reporting(self, trial: AnyTrial, run: Run, race: Race | None) -> None:
-        """Evaluate and report; a trial that is pruned is recorded too."""
+        """Evaluate and report; record the trial even if it is pruned."""
         if race is not None and run.precomputed:
             race.early = None  # its final score needs no forecast
         try:
@@ -331,7 +331,7 @@ class Evaluator:
                 self.cross_validation.warn_once(
                     "first pass",
                     lambda: (
-                        f"Trial {trial.number} is not pruned, and neither are others like it: "
+                        f"trial {trial.number} and others like it are not pruned: "
                         f"{run.why_no_early_report}"
                     ),
                 )
@@ -346,12 +346,12 @@ class Evaluator:
             if race is not None:
                 race.pruner.forget(trial)
 
-    # Trials that are over.
+    # Finished trials.
 
     def contest(self, study: optuna.Study, number: int | None = None) -> Contest:
-        """Return the trials of a study with what is known of their scores.
+        """Return the trials of a study with their known scores.
 
-        ``number`` is that of the value by which trials are compared, of a study of several.
+        If the study has several values, trials are compared by the one of this ``number``.
         """
         trials = complete_trials(study, number)
         run = self.run_of(trials[0])
@@ -359,8 +359,8 @@ class Evaluator:
         digest = facts_of_study(study).get("digest")
         if digest is not None and digest != cross_validation.digest(scoring):
             raise ValueError(
-                "study must be one of this objective: its values come from other data, weights, "
-                "folds or scoring, and cannot be compared with these."
+                "study must be one of this objective, but its values come from other data, "
+                "weights, folds or scoring, and are not comparable."
             )
         n_splits = cross_validation.n_repeats * cross_validation.n_folds
         tested = cross_validation.tested(run.method_name)
@@ -368,8 +368,8 @@ class Evaluator:
         has_interval = tested.n_folds > 1 and not tested.goes_forward and not is_progressive
         rows = self.known_scores.rows_of(trials)
         why_unknown = (
-            "because they were evaluated elsewhere, or had no room in memory; a store keeps fold "
-            "scores"
+            "because another process evaluated it, or there was no room in memory; use a store to "
+            "keep fold scores"
         )
         if run.request.is_pooled:
             why_unknown = "because a pooled score has none; use a score of folds instead"
@@ -393,7 +393,7 @@ class Evaluator:
         if not number:
             return contest
         run = run.optimizing(number)
-        why = "because the scores of folds are held for the first of several optimised scores"
+        why = "because fold scores are stored only for the first of several optimised scores"
         return contest._replace(folds_of=lambda trials: {}, rows={}, why_unknown=why, run=run)
 
     def number_of(self, score: str | None) -> int | None:
@@ -405,21 +405,21 @@ class Evaluator:
             raise ValueError(f"score must be {right}, got {score!r}.")
         return None if score is None else names.index(score)
 
-    def _outputs_of(self, trials: list[FrozenTrial], method: str) -> Found:
-        """Return the trials whose out-of-fold outputs are known, and these.
+    def _outputs_of(self, trials: list[FrozenTrial], method: str) -> TrialOutputs:
+        """Return the trials whose out-of-fold outputs are known, and the outputs.
 
-        Outputs that are not held are computed where that needs no training.
+        Outputs that are not in memory are computed if that needs no training.
         """
-        found: Found = [], []
+        with_outputs: TrialOutputs = [], []
         for trial in trials:
-            held = self.known_scores.find(trial)
-            outputs = None if held is None else held.outputs.get(method)
+            scores = self.known_scores.find(trial)
+            outputs = None if scores is None else scores.outputs.get(method)
             if outputs is None:
                 outputs = computed_outputs(self.run_of(trial), method)
             if outputs is not None:
-                found[0].append(trial)
-                found[1].append(outputs)
-        return found
+                with_outputs[0].append(trial)
+                with_outputs[1].append(outputs)
+        return with_outputs
 
     def trial_and_candidate(
         self,
@@ -427,18 +427,18 @@ class Evaluator:
         rule: Rule = "best",
         simpler: Simpler | None = None,
     ) -> tuple[FrozenTrial, Candidate]:
-        """Return a given trial, or the one of a study that a rule chooses, and its estimator."""
+        """Return a given trial, or the trial that a rule chooses, and its candidate."""
         check_rule(rule)
         if isinstance(study, FrozenTrial):
             if rule != "best":
-                raise ValueError(f"rule must be 'best' where study is a trial, got {rule!r}.")
+                raise ValueError(f"rule must be 'best' if study is a trial, got {rule!r}.")
             return study, self._candidate_of(study, "study must be a trial of this objective: it")
         if not isinstance(study, optuna.Study):
             raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
         if len(study.directions) > 1:
             raise ValueError(
-                "study must have one objective for a best trial; choose one of study.best_trials, "
-                "the Pareto front, and give that."
+                "study must have one objective for a best trial; use one of study.best_trials, "
+                "the Pareto front, instead."
             )
         try:
             trial = study.best_trial
@@ -454,8 +454,8 @@ class Evaluator:
 def _decisive(params: Params, run: Run) -> dict[str, ParamValue]:
     """Return the params that decide on the plan of a run, with their types.
 
-    Numbers of ``free_parameters`` do not while they are positive and finite. Others decide, such
-    as ``alpha=0`` of ``Ridge``, which has no exact folds, or an infinite ``C``.
+    Positive and finite numbers of ``free_parameters`` do not. Others do, such as ``alpha=0`` of
+    ``Ridge``, which has no exact folds, or an infinite ``C``.
     """
     free = run.plan.capabilities.free_parameters
     return {
@@ -474,14 +474,14 @@ def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:
 
 
 def _write_progress(trial: BaseTrial, line: str) -> None:
-    with suppress(Exception):  # a trial does not fail by it, and a broken storage is noticed later
+    with suppress(Exception):  # it must not fail a trial, and a broken storage is noticed later
         trial.set_user_attr(PROGRESS_ATTRIBUTE, line)
 
 
 def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResult:
     """Write a run to the store, if there is one, and to the trial's user attribute ``treecv``.
 
-    It is a single attribute, because each one is a transaction of Optuna's storage, which takes
+    There is only one attribute, because each is a transaction of Optuna's storage, which takes
     longer than a short evaluation.
     """
     result = run.result()
@@ -523,8 +523,8 @@ def _record_in_store(
 ) -> tuple[str, int] | None:
     """Write a row for each score, the first optimised one first.
 
-    Return its name and the row updates that it counts, or None if nothing was written. The work
-    stands in the row of that score alone, so that sums over rows are right.
+    Return the name of the run and the row updates that it counts, or None if nothing was written.
+    The cost is in the row of the first score alone, so that sums over rows are correct.
     """
     scoring = run.request.scoring
     first = scoring.optimized[0]
@@ -592,7 +592,7 @@ def checked_arguments(
         if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
             for value in axes["n_epochs"].ends:
                 check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
-        # Errors are found here and not in the first trial. A categorical parameter may add a
+        # Raise errors here and not in the first trial. A categorical parameter may add a
         # method: SGDClassifier has predict_proba with some losses only.
         distributions = {name: axis.distribution for name, axis in axes.items()}
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())

@@ -59,16 +59,16 @@ def treecv_objective(
         is fitted on each fold, also one whose ``fit`` makes other passes than ``partial_fit``.
         Pipelines that differ only in later steps then share the fits of the steps before them.
     X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
-        The rows, or where they lie, as for ``tree_cross_validate``. They must not be changed while
-        the objective is in use.
+        The rows or their path, as for ``tree_cross_validate``. They must not be changed while the
+        objective is in use.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels or targets, as for ``tree_cross_validate``.
     param_distributions : dict of str to distribution or list, "auto" or None, default=None
         The search space, by parameter name: distributions of Optuna, ``uniform``, ``loguniform``
         or ``randint`` of SciPy, or lists of values. With an estimator, either this or
         ``param_grid`` is required; with a callable, neither may be given. "auto" is the
-        recommended space of a known estimator, in a Pipeline of its last step. Parameters that the
-        estimator has at other values than their defaults keep these values. Categories other than
+        recommended space of a known estimator, in a Pipeline of its last step. Parameters of the
+        estimator that differ from their defaults keep their values. Categories other than
         numbers, strings, bools and None, such as the tuples of ``ngram_range``, are texts in
         trials, as in ``param_grid``: Optuna cannot store them. Estimators get the values, and
         ``values_of(study.best_params)`` returns them.
@@ -76,33 +76,33 @@ def treecv_objective(
         The grid to search, as ``GridSearchCV`` takes it; use it with
         ``sampler=objective.grid_sampler()``. Points that several dicts share are visited once, and
         a parameter that a dict leaves out keeps the estimator's value there. Estimators get the
-        values as they are. In trials, lists of integers or of floats become int or float
+        values as given. In trials, lists of integers or of floats become int or float
         parameters, on a log scale if they are positive and span a factor of more than 100. Other
-        lists become categories, of texts where Optuna could not tell values apart.
+        lists become categories, of texts if Optuna cannot distinguish the values.
     batch_size : int, default=32
-        The most configurations that are trained side by side in one pass over the rows, 1 to 1024.
+        The most candidates that are trained in one batch, in one pass over the rows, 1 to 1024.
         These are points of the grid that have had no trial yet, and trials that run at the same
-        time (``study.optimize(n_jobs=...)``). Each configuration gets the same scores as alone.
-        Pruning saves no work among them, except with ``report="progressive"`` and a
+        time (``study.optimize(n_jobs=...)``). The scores of a candidate do not depend on its
+        batch. Pruning saves no work within a batch, except with ``report="progressive"`` and a
         ``RacingPruner``.
     cache : {"memory", None} or ModelCache, default="memory"
-        Where trials share models. Training that two trials have in common is done once; no score
-        depends on this. "memory" makes one cache of 256 MiB for this objective; None switches
-        sharing off; one ``ModelCache`` can be given to several objectives.
+        The cache by which trials share models. Training that two trials have in common is done
+        once; no score depends on this. "memory" makes one cache of 256 MiB for this objective;
+        None switches sharing off; one ``ModelCache`` can be given to several objectives.
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
         A SQLite file or a PostgreSQL database, such as ``"sqlite:///treecv_store.db"`` or the URL
-        of a study's own PostgreSQL database. It keeps the score of every fold, and the models that
+        of the study's PostgreSQL database. It stores the score of every fold, and the models that
         took long to train, for other workers and later runs. A trial that was killed while its
         folds were fitted can be resumed at the next fold. Read it with ``optuna_treecv.history``.
-        If it is lost, trials go on without it. A callable, () -> Engine, keeps a password out of
-        the pickles of the objective.
+        If it is lost, trials continue without it. A callable, () -> Engine, keeps a password out
+        of the pickles of the objective.
     store_max_bytes : int, default=256 MiB
         Bytes for shared models in the store. When more are written, the oldest models and those
         that took the fewest seconds per byte are deleted. Fold scores are never deleted.
     keep_outputs : {"auto", "all", False}, default="auto"
-        Which out-of-fold outputs of trials are held in memory, for ``honest`` and ``ensemble``.
-        "auto" holds the predictions and probabilities that the scores need anyway. "all" also
-        holds those that only an ensemble needs; each fitted fold predicts once more for this.
+        Which out-of-fold outputs of trials are kept in memory, for ``honest`` and ``ensemble``.
+        "auto" keeps the predictions and probabilities that the scores need anyway. "all" also
+        keeps those that only an ensemble needs; each fitted fold predicts once more for this.
         Outputs and scores of trials take up to 256 MiB: those of the worst trials are dropped
         first.
     **settings
@@ -136,10 +136,10 @@ def treecv_objective(
       ``oob_score=True``, ``oob_score``;
     * ``diverged_folds``, if there are any.
 
-    While rows are read from a file, the attribute ``treecv_progress`` says how much is done.
+    While rows are read from a file, the attribute ``treecv_progress`` has the share that is done.
 
     The first fold of a tree is ready after about one pass over the data. With reports of folds,
-    pruning saves the work after that; early reports come before. Where folds are fitted, pruning
+    pruning saves the work after that; early reports come before. If folds are fitted, pruning
     saves the fits that have not begun; ``n_jobs`` workers begin as many at once.
 
     Examples
@@ -188,7 +188,7 @@ def select(
     simpler: Simpler | None = None,
     level: float = 0.95,
 ) -> Choice:
-    """Choose a trial of a study, with the comparisons that defend the choice.
+    """Choose a trial of a study, with the comparisons that support the choice.
 
     All trials of an objective have the same folds, so they are compared in pairs. The standard
     error of a paired difference is often a quarter of that of a mean: 0.00014 against 0.00056 on
@@ -199,9 +199,9 @@ def select(
     study : optuna.Study
         A study with one objective and at least one complete trial.
     objective : TreeCVObjective
-        The objective that the study was run with. It knows the fold scores of the trials that it
-        has evaluated itself, up to 256 MiB of the best ones; those of other trials are read from
-        its store. With ``row_losses=True`` it compares its trials over rows.
+        The objective that the study was run with. It has the fold scores of the trials that it
+        has evaluated itself in memory, up to 256 MiB of the best ones; those of other trials are
+        read from its store. With ``row_losses=True`` it compares its trials over rows.
     rule : {"best", "one_se"} or callable, default="best"
         "best" takes the best value. "one_se" takes the simplest of the trials whose paired
         difference from the best one is at most its standard error. A callable gets a list of
@@ -209,9 +209,9 @@ def select(
         best one, and returns one of them or the number of its trial.
     simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
         For "one_se": which values of a parameter make a simpler model, the most important
-        parameter first. It may be left out where a single parameter is searched whose name says
-        it, such as ``alpha``. For trials of different kinds of estimators: with "n_updates", the
-        simplest trial is the one that was trained on the fewest rows; with a callable,
+        parameter first. It may be omitted if a single parameter with a usual direction is
+        searched, such as ``alpha``. For trials of different kinds of estimators: with "n_updates",
+        the simplest trial is the one that was trained on the fewest rows; with a callable,
         (params) -> float, it is the one with the smallest number.
     level : float, default=0.95
         The probability with which intervals cover their targets.
@@ -219,13 +219,13 @@ def select(
     Returns
     -------
     Choice
-        The chosen trial, its interval, and how others differ from the best one.
+        The chosen trial, its interval, and the differences of others from the best one.
 
     Raises
     ------
     ValueError
         If an argument is wrong, if the study has another evaluation than the objective, or if the
-        fold scores of the best trial are not known.
+        fold scores of the best trial are unknown.
 
     See Also
     --------
@@ -255,7 +255,7 @@ def select(
     contest = objective.evaluator.contest(study)
     choice = choice_of(contest, rule, simpler, level)
     if isinstance(rule, str):
-        # Too little is known, or its note says why it may mislead.
+        # Without the scores for it, there is no correction; its note repeats its warning.
         with suppress(ValueError), warnings.catch_warnings(action="ignore"):
             return replace(choice, honest=honest_of(contest, rule, simpler, level))
     return choice

@@ -15,18 +15,18 @@ from optuna_treecv.study.space import Grid
 from optuna_treecv.types import Opaque
 from optuna_treecv.types import ParamValue
 
-# How often points have failed; of the first trials, as far as all of them are over, the point if
-# it failed, else None; and the points that none of these has completed.
+# The number of failures by point; for each trial of the finished first ones, its point if it
+# failed, else None; and the points that none of these has completed.
 _Seen = tuple[Counter[int | None], list[int | None], set[int | None]]
 
 
 class GridSampler(optuna.samplers.GridSampler):
     """Optuna's grid sampler, for grids of hundreds of points and for unions of grids.
 
-    After each trial, Optuna's sampler compares the grid of every trial with its own, value by
-    value: n points cost n^3 comparisons per study, which can outlast the training. Two grids that
-    are equal as a whole need none of these. A point whose trial failed, or was interrupted, is
-    evaluated again after all others, where Optuna's sampler counts it as visited.
+    After each trial, Optuna's sampler compares the grid of every trial with its grid, value by
+    value: n points cost n^3 comparisons per study, which can take longer than the training. This
+    sampler compares grids as a whole. A point whose trial failed, or was interrupted, is evaluated
+    again after all others, whereas Optuna's sampler counts it as visited.
 
     Parameters
     ----------
@@ -44,16 +44,16 @@ class GridSampler(optuna.samplers.GridSampler):
             return
         super().__init__({}, seed)
         self._param_names = sorted(grids[0])
-        # By this, trials are known to be of the same grid; a list of all points would be long.
+        # It identifies the trials of the same grid; a list of all points would be long.
         lists: dict[str, Opaque] = {n: [grid[n] for grid in grids] for n in self._param_names}
         self._search_space = lists
         self._as_text = repr(self._search_space)
         points = (product(*(grid[name] for name in self._param_names)) for grid in grids)
         # Codes that differ are not equal.
-        every: list[Opaque] = list(dict.fromkeys(chain(*points)))
-        self._n_min_trials = len(every)
-        self._rng.rng.shuffle(every)
-        self._all_grids = every
+        distinct: list[Opaque] = list(dict.fromkeys(chain(*points)))
+        self._n_min_trials = len(distinct)
+        self._rng.rng.shuffle(distinct)
+        self._all_grids = distinct
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_seen": None}  # weak references cannot be pickled
@@ -75,43 +75,43 @@ class GridSampler(optuna.samplers.GridSampler):
             failures[point] += 1
         remaining_points = set(chain(*self._open(study)))
         if state != TrialState.FAIL:
-            remaining_points.discard(point)  # its trial is still a running one
+            remaining_points.discard(point)  # its trial still counts as running
         if not remaining_points:
-            failures.clear()  # a later call tries these points again
+            failures.clear()  # a later call evaluates these points again
             study.stop()
 
     def _get_unvisited_grid_ids(self, study: optuna.Study) -> list[int]:
-        """Return points without a trial, or else failed ones, or else running ones."""
+        """Return the points without a trial, or else failed ones, or else running ones."""
         return [one for one in next(filter(None, self._open(study)), ()) if one is not None]
 
     def _open(self, study: optuna.Study) -> tuple[set[int | None], ...]:
-        """Return the points to evaluate: without a trial, those that failed, and running ones.
+        """Return the open points: those without a trial, failed ones, and running ones.
 
-        A point that has failed twice is none of them, so that the study ends.
+        Points that have failed twice are not open, so that the study ends.
         """
-        failures, over, left = self._seen_in(study)
+        failures, over, unvisited = self._seen_in(study)
         trials = study._storage.get_all_trials(study._study_id, deepcopy=False)
         while len(over) < len(trials) and trials[len(over)].state.is_finished():
             trial = trials[len(over)]
             point, has_failed = self._point_of(trial), trial.state == TrialState.FAIL
             over.append(point if has_failed else None)
             if not has_failed:
-                left.discard(point)
+                unvisited.discard(point)
         points: dict[TrialState, set[int | None]] = {state: set() for state in TrialState}
         for trial in trials[len(over) :]:
             points[trial.state].add(self._point_of(trial))
-        open_points = left - points[TrialState.COMPLETE] - points[TrialState.PRUNED]
+        open_points = unvisited - points[TrialState.COMPLETE] - points[TrialState.PRUNED]
         open_points -= {point for point, times in list(failures.items()) if times > 1}
         running = open_points & points[TrialState.RUNNING]
         failed = open_points & points[TrialState.FAIL].union(over) - running
         return open_points - failed - running, failed, running
 
     def _seen_in(self, study: optuna.Study) -> _Seen:
-        """Return what was seen of a study so far."""
+        """Return the state of a study's points so far."""
         seen = self._seen.get(study)
         if seen is None:  # another thread must not see the set before it is full
-            every = set[int | None](range(self._n_min_trials))
-            seen = self._seen.setdefault(study, (Counter(), [], every))
+            points = set[int | None](range(self._n_min_trials))
+            seen = self._seen.setdefault(study, (Counter(), [], points))
         return seen
 
     def _point_of(self, trial: FrozenTrial) -> int | None:

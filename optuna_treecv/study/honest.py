@@ -1,4 +1,4 @@
-"""What the best trial of a study will score, corrected for its having been chosen."""
+"""The expected score of a study's chosen trial, corrected for the choice."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ from optuna_treecv.study.choice import Simpler
 from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 
-#: With fewer units the bootstrap says little about how far the best of several is too good.
+#: With fewer units, a bootstrap cannot estimate the optimism of the best score.
 FEWEST_UNITS, FEWEST_FOLDS = 50, 5
 
 # The most trials, and the most of their fold scores, that are read from a store to correct the
@@ -48,24 +48,24 @@ _MOST_BY_FOLDS, _MOST_SCORES = 200, 2**20
 # Neighbouring blocks with a larger correlation than this are noted.
 _NOTED = 0.2
 
-# Trials that differ from the best one by more than so wide an interval are never chosen.
+# Trials that differ from the best one by more than the interval of this level are never chosen.
 _NEAR = 0.997
 
-# The units that are drawn at most in one bootstrap, and the fewest and the most draws.
+# The most units that are drawn in one bootstrap, and the fewest and the most draws.
 _MOST_DRAWN = 2**22
 _FEWEST_DRAWS, _MOST_DRAWS = 50, 500
-# The bytes of the losses of rows at most; those of worse trials are left out.
+# The most bytes of losses of rows; those of worse trials are omitted.
 _MOST_BYTES = 2**28
-# Of the draws: where objectives and stores know the same scores, they correct them alike.
+# The seed of the draws, fixed so that objectives and stores correct the same scores alike.
 _SEED = 0
 
 #: Takes the means of candidates, (n_draws, n_candidates), smaller ones being better, and the
 #: draws, (n_draws, n_units), and returns the candidates that are chosen, (n_draws,).
 Rule = Callable[[Array, Array], Array]
 
-#: The choice, the known trials that might have been chosen, the numbers of the others, the losses
-#: of the known ones, and the function that computes the corrected mean loss. It refers neither to
-#: rows nor to an objective; losses of rows take at most 256 MiB.
+#: The choice, the contenders with known losses, the numbers of those without, the losses, and the
+#: function that computes the corrected mean loss. It refers neither to rows nor to an objective;
+#: losses of rows take at most 256 MiB.
 Correction = tuple[Choice, list[FrozenTrial], list[int], "Losses", Callable[[], float]]
 
 
@@ -74,17 +74,17 @@ class Honest(HasInterval):
     r"""The expected score of the chosen model of a study, with an interval.
 
     The best of several noisy values looks better than it is. With the losses of all trials for
-    each row, the choice can be made again on bootstrap samples of the rows, and the chosen trial
-    scored on the rows that a sample lacks (BBC-CV, Tsamardinos et al. 2018 [1]_).
+    each row, the choice can be repeated on bootstrap samples of the rows, and the chosen trial
+    scored on the out-of-bag rows (BBC-CV, Tsamardinos et al. 2018 [1]_).
 
     Attributes
     ----------
     mean : float
         The corrected score.
     interval : Interval
-        Its interval, from the better end of that around ``value`` to the worse end of that around
-        ``mean``. It covers the mean risk of the fold models of the chosen trial. With few rows,
-        the model that is trained on all rows is better than these.
+        Its interval, from the better end of the interval around ``value`` to the worse end of that
+        around ``mean``. It covers the mean risk of the fold models of the chosen trial. With few
+        rows, the model that is trained on all rows is better than these.
     low, high, level : float
         The ends and the level of the interval.
     value : float
@@ -94,14 +94,15 @@ class Honest(HasInterval):
     trial_number : int
         Its number.
     by : {"rows", "groups", "blocks", "folds"}
-        What the bootstrap draws. Blocks are consecutive test rows of time-ordered splits.
+        The units that the bootstrap draws. Blocks are consecutive test rows of time-ordered
+        splits.
     n_contenders : int
         The number of trials that might have been chosen. All others are worse by more than noise.
     left_out : list of int
-        The numbers of trials that might have been chosen, but whose outputs are not known. If
-        there are some, the correction is too small.
+        The numbers of trials that might have been chosen, but whose outputs are unknown. If there
+        are any, the correction is too small.
     note : str
-        Why it may mislead; "" if nothing is known that makes it so.
+        The reason why the correction may mislead; "" if there is none.
 
     References
     ----------
@@ -130,7 +131,7 @@ class Honest(HasInterval):
         vars(self).update(state)
 
     def __repr__(self) -> str:
-        """Return all in a few lines."""
+        """Return all attributes in a few lines."""
         left_out = f", left_out={self.left_out}" if self.left_out else ""
         note = f",\n    note={self.note!r}" if self.note else ""
         return (
@@ -141,16 +142,15 @@ class Honest(HasInterval):
         )
 
 
-def mean_elsewhere(losses: Losses, choose: Rule, chosen: int) -> float:
-    r"""Return the mean loss of what a rule chooses where it was not chosen, by the bootstrap.
+def out_of_bag_mean(losses: Losses, choose: Rule, chosen: int) -> float:
+    r"""Return the out-of-bag mean loss of the candidates that a rule chooses, by the bootstrap.
 
-    Of each bootstrap draw b of units, the candidate :math:`c_b` that is chosen on it is scored on
-    the units that the draw lacks. The mean of these losses :math:`\ell_b(c_b)` is that
-    of BBC-CV. With the candidate c that is chosen on all units, whose mean loss R is known, it is
-    computed as :math:`R + \frac{1}{B} \sum_b (\ell_b(c_b) - \ell_b(c))`, which takes fewer draws.
-    It is at least the least, and at most the greatest mean of a candidate: what is chosen on all
-    units is one of them. Otherwise the mean of two candidates that score the same would be worse
-    than both.
+    For each bootstrap draw b of units, the candidate :math:`c_b` that is chosen on it is scored on
+    the out-of-bag units. The mean of these losses :math:`\ell_b(c_b)` is that of BBC-CV. With the
+    candidate c that is chosen on all units, whose mean loss R is known, it is computed as
+    :math:`R + \frac{1}{B} \sum_b (\ell_b(c_b) - \ell_b(c))`, which takes fewer draws. It is
+    clipped to the range of the candidates' means, because the chosen one is one of them. Otherwise
+    the mean of two candidates with the same scores could be worse than both.
 
     Parameters
     ----------
@@ -161,14 +161,14 @@ def mean_elsewhere(losses: Losses, choose: Rule, chosen: int) -> float:
     """
     n_units = len(losses.shares)
     n_draws = int(np.clip(_MOST_DRAWN // n_units, _FEWEST_DRAWS, _MOST_DRAWS))
-    elsewhere = []
+    out_of_bag = []
     for draws, lacking in draws_of_units(n_units, n_draws, _SEED):
         inside = draws @ losses.parts.T / (draws @ losses.shares)[:, None]
         outside = lacking @ losses.parts.T / (lacking @ losses.shares)[:, None]
         of_chosen = np.take_along_axis(outside, choose(inside, draws)[:, None], 1)[:, 0]
-        elsewhere.append(of_chosen - outside[:, chosen])
+        out_of_bag.append(of_chosen - outside[:, chosen])
     means = losses.parts.sum(axis=1)
-    mean = means[chosen] + np.mean(np.concatenate(elsewhere))
+    mean = means[chosen] + np.mean(np.concatenate(out_of_bag))
     return float(np.clip(mean, means.min(), means.max()))
 
 
@@ -184,7 +184,7 @@ def choose_simplest(losses: Losses, ranks: Array) -> Rule:
     ----------
     losses : Losses
     ranks : ndarray of shape (n_candidates,)
-        The place of each candidate among all, the simplest one first.
+        The rank of each candidate by simplicity, 0 for the simplest one.
     """
 
     def choose(means: Array, draws: Array) -> Array:
@@ -192,7 +192,7 @@ def choose_simplest(losses: Losses, ranks: Array) -> Rule:
         for number, (of_draw, draw) in enumerate(zip(means, draws, strict=True)):
             best = of_draw.argmin()
             differences = of_draw - of_draw[best]
-            # Of unit i, the part of the difference less its share in the mean, as in
+            # For unit i, the part of the difference minus its share of the mean, as in
             # ``difference_by_rows``.
             centred = losses.parts - losses.parts[best] - differences[:, None] * losses.shares
             errors = np.sqrt(np.square(centred) @ draw) / (draw @ losses.shares)
@@ -204,11 +204,11 @@ def choose_simplest(losses: Losses, ranks: Array) -> Rule:
 
 
 def near_trials(contest: Contest) -> list[FrozenTrial]:
-    """Return the trials that a choice on other rows might have taken, in the order of numbers.
+    """Return the trials that might have been chosen on other rows, in the order of numbers.
 
-    By the scores of folds, their differences from the best one are within the noise. Trials whose
-    fold scores are not known may be among them. If the best one came first, it would win ties on
-    a draw by its score on rows that the draw lacks.
+    By the scores of folds, their differences from the best one are within the noise. Trials with
+    unknown fold scores are included. If the best one came first, it would win ties on a draw by
+    its score on out-of-bag rows.
     """
     best, *others = contest.trials
     folds = contest.folds_of(contest.trials)
@@ -229,7 +229,7 @@ def near_trials(contest: Contest) -> list[FrozenTrial]:
 def correction_of(
     contest: Contest, rule: RuleName, simpler: Simpler | None, level: float
 ) -> Correction:
-    """Return what the corrected score of the trial that a rule chooses follows from.
+    """Return the parts of the corrected score of the trial that a rule chooses.
 
     Parameters
     ----------
@@ -246,27 +246,27 @@ def correction_of(
     most = max(1, _MOST_BYTES // (8 * len(tested.rows)))
     numbers = {choice.trial.number, *(trial.number for trial in contest.trials[:most])}
     trials = [trial for trial in near if trial.number in numbers]
-    known, losses = _losses(contest, run, tested, trials)
-    if choice.trial.number not in {trial.number for trial in known}:
+    contenders, losses = _losses(contest, run, tested, trials)
+    if choice.trial.number not in {trial.number for trial in contenders}:
         raise ValueError(
-            "honest needs the out-of-fold outputs or the fold scores of the trial that is chosen, "
-            f"but those of trial {choice.trial.number} are not known, {contest.why_unknown}."
+            "honest needs the out-of-fold outputs or the fold scores of the chosen trial, but "
+            f"those of trial {choice.trial.number} are unknown, {contest.why_unknown}."
         )
     rule_of_draws: Rule = choose_best
     if rule == "one_se":
         order = order_of(contest.trials, simpler, values_of=contest.values_of)
-        by_rank = sorted(range(len(known)), key=lambda at: order(known[at]))
+        by_rank = sorted(range(len(contenders)), key=lambda at: order(contenders[at]))
         rule_of_draws = choose_simplest(losses, np.argsort(by_rank))
-    places = {trial.number: place for place, trial in enumerate(known)}
+    places = {trial.number: place for place, trial in enumerate(contenders)}
     left_out = [trial.number for trial in near if trial.number not in places]
     chosen = places[choice.trial.number]
     if reason := why_not_exchangeable(losses, tested, chosen):
         raise ValueError(
             f"honest cannot correct the score of the chosen trial, because {reason}; test the "
-            "chosen model on later rows, which had no part in the study, instead."
+            "chosen model on later rows that the study did not use instead."
         )
-    compute_mean = partial(mean_elsewhere, losses, rule_of_draws, chosen)
-    return choice, known, left_out, losses, compute_mean
+    compute_mean = partial(out_of_bag_mean, losses, rule_of_draws, chosen)
+    return choice, contenders, left_out, losses, compute_mean
 
 
 def honest_of(contest: Contest, rule: RuleName, simpler: Simpler | None, level: float) -> Honest:
@@ -274,10 +274,10 @@ def honest_of(contest: Contest, rule: RuleName, simpler: Simpler | None, level: 
 
     The arguments are as for ``correction_of``.
     """
-    choice, known, left_out, losses, compute_mean = correction_of(contest, rule, simpler, level)
+    choice, trials, left_out, losses, compute_mean = correction_of(contest, rule, simpler, level)
     run = contest.run
     assert run is not None
-    mean, chosen = compute_mean(), known.index(choice.trial)
+    mean, chosen = compute_mean(), trials.index(choice.trial)
     interval = interval_around(run, losses, chosen, mean, "the chosen trial", level)
     note = " ".join(_notes(losses, chosen, left_out))
     if note:
@@ -288,7 +288,7 @@ def honest_of(contest: Contest, rule: RuleName, simpler: Simpler | None, level: 
         value=choice.trial.values[0],
         trial=choice.trial,
         by=losses.by,
-        n_contenders=len(known),
+        n_contenders=len(trials),
         left_out=left_out,
         note=note,
     )
@@ -297,30 +297,30 @@ def honest_of(contest: Contest, rule: RuleName, simpler: Simpler | None, level: 
 def _losses(
     contest: Contest, run: Run, tested: Tested, trials: list[FrozenTrial]
 ) -> tuple[list[FrozenTrial], Losses]:
-    """Return those of the trials whose losses are known, and these."""
+    """Return the trials whose losses are known, and the losses."""
     metric = metric_of(run)
-    # The response from which the first optimised score follows, if it is kept.
+    # The method whose outputs give the first optimised score, if they are kept.
     method = next((name for name in run.request.kept_responses if name == metric.methods), None)
     by_folds = partial(losses_by_folds, contest, trials, sign_of(run))
     has_folds = len(tested.cuts) == 1 and not run.request.is_pooled and tested.n_folds > 1
     if scores_rows(metric, run.request.classes):
-        known, of_tests = [], np.empty((0, 0))
+        scored, of_tests = [], np.empty((0, 0))
         if contest.rows:
-            known = [trial for trial in trials if trial.number in contest.rows]
-            of_tests = np.array([contest.rows[one.number][tested.rows] for one in known])
+            scored = [trial for trial in trials if trial.number in contest.rows]
+            of_tests = np.array([contest.rows[trial.number][tested.rows] for trial in scored])
             of_tests *= sign_of(run)
         elif method is not None and contest.outputs_of is not None:
-            known, responses = contest.outputs_of(trials, method)
+            scored, responses = contest.outputs_of(trials, method)
             of_tests = losses_of_tests(run, responses, tested)
         # A grid of ensembles keeps the outputs of the largest ones, and the fold scores of all.
-        is_less = has_folds and len(known) < len(trials)
-        if known and not (is_less and len(by_folds()[0]) > len(known)):
-            return known, losses_by_units(of_tests, tested)
+        is_less = has_folds and len(scored) < len(trials)
+        if scored and not (is_less and len(by_folds()[0]) > len(scored)):
+            return scored, losses_by_units(of_tests, tested)
     if not has_folds:
         raise ValueError(
-            "honest needs the scores of rows, or those of several folds in a single repeat, and "
-            f"has neither for {run.request.scoring.name!r} here; row_losses=True in the objective "
-            "keeps the scores of rows, if the score is a mean over rows."
+            "honest needs the scores of rows, or those of several folds in a single repeat, but "
+            f"has neither for {run.request.scoring.name!r}; use row_losses=True in the objective, "
+            "if the score is a mean over rows, instead."
         )
     return by_folds()
 
@@ -328,27 +328,27 @@ def _losses(
 def losses_by_folds(
     contest: Contest, trials: list[FrozenTrial], sign: int
 ) -> tuple[list[FrozenTrial], Losses]:
-    """Return those of the trials whose fold scores are known, and these as losses.
+    """Return the trials whose fold scores are known, and the scores as losses.
 
     Parameters
     ----------
     contest : Contest
-        Of a single repeat.
+        With a single repeat.
     trials : list of FrozenTrial
     sign : int
         -1 where larger scores are better.
     """
     folds = contest.folds_of(trials)
-    known = [trial for trial in trials if trial.number in folds]
-    scores = np.array([sign * folds[trial.number].astype(float) for trial in known])
+    scored = [trial for trial in trials if trial.number in folds]
+    scores = np.array([sign * folds[trial.number].astype(float) for trial in scored])
     shares = np.full(contest.n_folds, 1 / contest.n_folds)
-    return known, Losses(scores.reshape(len(known), contest.n_folds) * shares, shares, "folds")
+    return scored, Losses(scores.reshape(len(scored), contest.n_folds) * shares, shares, "folds")
 
 
 def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
-    """Return the corrected score of the best trial by the scores of folds alone.
+    """Return the corrected score of the best trial from fold scores alone.
 
-    None where there are few folds, or they are not known, or have test rows in common.
+    Return None if there are few folds, or their scores are unknown, or test rows are shared.
     """
     if contest is None or contest.n_folds < FEWEST_FOLDS or contest.test_share is None:
         return None
@@ -360,18 +360,18 @@ def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
     if of_best is None or len(of_best) > contest.n_folds:
         return None
     folds = contest.folds_of(trials)
-    contest = contest._replace(trials=trials, folds_of=lambda some: folds)
-    known, losses = losses_by_folds(contest, near_trials(contest), sign)
-    return sign * mean_elsewhere(losses, choose_best, known.index(best))
+    contest = contest._replace(trials=trials, folds_of=lambda _: folds)
+    contenders, losses = losses_by_folds(contest, near_trials(contest), sign)
+    return sign * out_of_bag_mean(losses, choose_best, contenders.index(best))
 
 
 def _notes(losses: Losses, chosen: int, left_out: Sequence[int]) -> Iterator[str]:
-    """Yield why a correction may mislead, as sentences; nothing if nothing is known."""
+    """Yield the reasons why a correction may mislead, as sentences."""
     if left_out:
         few = f"{', '.join(map(str, left_out[:8]))}{', ...' if len(left_out) > 8 else ''}"
         yield (
-            f"The scores of rows or folds of trials {few} are not known, so that too little is "
-            "corrected for the choice; a store, or row_losses=True, keeps them."
+            f"The scores of rows or folds of trials {few} are unknown, so that the correction is "
+            "too small; use a store or row_losses=True to keep them."
         )
     n_units = len(losses.shares)
     if (correlation := correlation_of_blocks(losses, chosen)) > _NOTED:
@@ -380,9 +380,9 @@ def _notes(losses: Losses, chosen: int, left_out: Sequence[int]) -> Iterator[str
             "be too narrow."
         )
     elif losses.by == "folds" and n_units < FEWEST_FOLDS:
-        yield f"A bootstrap of {n_units} folds says little; use more folds instead."
+        yield f"A bootstrap of {n_units} folds is unreliable; use more folds instead."
     elif losses.by in ("rows", "groups") and n_units < FEWEST_UNITS:
         yield (
-            f"A bootstrap of {n_units} {losses.by} says little: neither the correction nor the "
-            "interval can be trusted."
+            f"A bootstrap of {n_units} {losses.by} is unreliable, and so are the correction and "
+            "the interval."
         )

@@ -1,4 +1,4 @@
-"""Nested cross-validation: the score of choosing by cross-validation among trials of a study."""
+"""Nested cross-validation: the score of choosing among a study's trials by cross-validation."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -44,7 +44,7 @@ RunOf = Callable[[FrozenTrial], Run]
 #: (cross_validation) -> the same objective on other rows and folds.
 ObjectiveOn = Callable[[CrossValidation], Callable[[optuna.Trial], float | Sequence[float]]]
 
-# The folds of which pairs are left out: 4,950 models.
+# The most folds of which pairs are left out: 4,950 models.
 _MOST_FOLDS = 100
 
 _LOGGER = optuna.logging.get_logger("optuna.treecv")
@@ -62,19 +62,19 @@ class Nested(HasInterval):
         For each fold, the score of the model that was chosen without it and trained on all other
         rows.
     interval : Interval or None
-        The interval of the mean by the method of Nadeau and Bengio; None where a score of a fold
-        is infinite.
+        The interval of the mean by the method of Nadeau and Bengio; None if a fold score is
+        infinite.
     low, high, level : float
         The ends and the level of the interval.
     wins : dict of int to int
-        For each trial number, how many folds chose the trial, the most frequent one first. Empty
-        with ``resample=True``, because each fold then has its own trials.
+        The number of folds that chose a trial, by trial number, the most frequent one first. Empty
+        with ``resample=True``, because each fold then has other trials.
     params : list of dict
-        For each fold, the parameter values that were chosen.
+        For each fold, the chosen parameter values.
     best_value : float
         The value of the study's best trial, which was chosen by the same folds that test it.
     n_candidates : int
-        How many configurations were compared for each fold.
+        The number of candidates that were compared for each fold.
     """
 
     mean: float
@@ -113,37 +113,39 @@ def nested_score(
     contest : Contest
     run_of : RunOf
     objective_on : ObjectiveOn or None
-        For new trials in each fold; None: those of the study are the candidates.
+        Makes the objective of new trials for each fold; None: the study's trials are candidates.
     level : float
-        That of the interval.
+        The level of the interval.
     """
     level = check_level(level)
     assert contest.run is not None
     if contest.run.request.settings.n_estimators is not None:
         raise ValueError(
-            "n_estimators must be None for nested, because 'best' chooses by all folds, also by "
-            "that which is left out; use a search over the number of trees instead."
+            "n_estimators must be None for nested, because 'best' chooses by all folds, including "
+            "the held-out one; use a search over the number of trees instead."
         )
     _check_folds(contest.run)
     if objective_on is None:
-        return _among(contest, run_of, level)
-    return _among_new(study, contest, run_of, objective_on, level)
+        return _score_choice(contest, run_of, level)
+    return _score_resampled_choice(study, contest, run_of, objective_on, level)
 
 
-def _among(contest: Contest, run_of: RunOf, level: float) -> Nested:
+def _score_choice(contest: Contest, run_of: RunOf, level: float) -> Nested:
     """Return the score of choosing among the distinct params of complete trials."""
     by_number = sorted(contest.trials, key=lambda trial: trial.number)
     trials = [*{_key(one): one for one in by_number[::-1]}.values()][::-1]
     runs = [run_of(trial) for trial in trials]
     cross_validation = runs[0].request.cross_validation
-    known = contest.folds_of(trials)
-    own = {i: known[trial.number] for i, trial in enumerate(trials) if trial.number in known}
+    stored = contest.folds_of(trials)
+    by_trial = {
+        i: stored[trial.number] for i, trial in enumerate(trials) if trial.number in stored
+    }
     n_repeats, n_folds = cross_validation.n_repeats, cross_validation.n_folds
     folds = [*np.ndindex(n_repeats, n_folds)]
     inner = np.full((len(runs), n_repeats, n_folds, n_folds), np.nan)
     at_once = [i for i, run in enumerate(runs) if run.plan.capabilities.leaves_out_pairs]
     if at_once:
-        with_single = not own.keys() >= set(at_once)
+        with_single = not by_trial.keys() >= set(at_once)
         cuts = [repeat.cut for repeat in cross_validation.repeats]
         pairs = cross_validation.divided_as(
             [FoldPairs.of(cut, with_single) for cut in cuts if isinstance(cut, Folds)]
@@ -153,7 +155,7 @@ def _among(contest: Contest, run_of: RunOf, level: float) -> Nested:
         for i, run in _logged([*zip(at_once, of_pairs, strict=True)], "candidates"):
             inner[i] = _by_pairs(pairs, run.finish().test_score)
             if with_single:
-                own[i] = np.diagonal(inner[i], axis1=1, axis2=2).ravel()
+                by_trial[i] = np.diagonal(inner[i], axis1=1, axis2=2).ravel()
     others = [i for i in range(len(runs)) if i not in at_once]
     for number, fold in _logged(folds if others else [], "folds"):
         without = _without_fold(cross_validation, number, fold)
@@ -167,44 +169,46 @@ def _among(contest: Contest, run_of: RunOf, level: float) -> Nested:
     winners = []
     for number, fold in folds:
         means = np.mean(inner[:, number, fold, np.arange(n_folds) != fold], axis=1)
-        winners.append(int(np.argmin(sign * means)))  # the first one of equal ones
+        winners.append(int(np.argmin(sign * means)))  # of ties, the first one
     for i in set(winners):
-        if i not in own:
-            own[i] = runs[i].finish().test_score
-    scores = np.array([own[i][place] for place, i in enumerate(winners)])
+        if i not in by_trial:
+            by_trial[i] = runs[i].finish().test_score
+    scores = np.array([by_trial[i][place] for place, i in enumerate(winners)])
     wins = dict(Counter(trials[i].number for i in winners).most_common())
     params = [trials[i].params for i in winners]
     return _nested(contest, scores, wins, params, len(trials), level)
 
 
-def _among_new(
+def _score_resampled_choice(
     study: optuna.Study, contest: Contest, run_of: RunOf, objective_on: ObjectiveOn, level: float
 ) -> Nested:
-    """Return the same where the study's sampler proposes trials anew for each fold.
+    """Return the score of choosing among new trials of the study's sampler for each fold.
 
-    A fold's score is that of the study's model for it, with its order of rows and its seeds. In an
-    order of their own, the models of all folds would end with the same rows, and err alike.
+    A fold's score is that of the study's model for it, with the study's order of rows and seeds.
+    With another order, the models of all folds would end with the same rows, and err alike.
     """
-    known = contest.folds_of(contest.trials)
-    own = {_key(trial): known[trial.number] for trial in contest.trials if trial.number in known}
+    stored = contest.folds_of(contest.trials)
+    by_key = {
+        _key(trial): stored[trial.number] for trial in contest.trials if trial.number in stored
+    }
     scores, params, n_trials = [], [], len(study.get_trials(deepcopy=False))
-    sampler = deepcopy(study.sampler)  # one for all folds, so that each gets other points
+    sampler = deepcopy(study.sampler)  # shared by all folds, so that each gets other points
     cross_validation = run_of(contest.trials[0]).request.cross_validation
     folds = [*np.ndindex(cross_validation.n_repeats, cross_validation.n_folds)]
     for place, (number, fold) in enumerate(_logged(folds, "folds")):
         objective = objective_on(_without_fold(cross_validation, number, fold))
-        again = optuna.create_study(direction=study.direction, sampler=sampler)
-        again.optimize(objective, n_trials=n_trials)
-        best = again.best_trial
-        if _key(best) not in own:
-            own[_key(best)] = run_of(best).finish().test_score
-        scores.append(own[_key(best)][place])
+        resampled = optuna.create_study(direction=study.direction, sampler=sampler)
+        resampled.optimize(objective, n_trials=n_trials)
+        best = resampled.best_trial
+        if _key(best) not in by_key:
+            by_key[_key(best)] = run_of(best).finish().test_score
+        scores.append(by_key[_key(best)][place])
         params.append(best.params)
     return _nested(contest, np.array(scores), {}, params, n_trials, level)
 
 
 def _logged(items: Sequence[T], what: str) -> Iterator[T]:
-    """Yield items, and log after each of them how many are done, where Optuna logs trials."""
+    """Yield items, and log the progress after each of them to a logger of Optuna."""
     began = perf_counter()
     for number, item in enumerate(items, 1):
         yield item
@@ -213,7 +217,7 @@ def _logged(items: Sequence[T], what: str) -> Iterator[T]:
 
 
 def _key(trial: FrozenTrial) -> str:
-    """Return a text that trials with equal params share."""
+    """Return a key that is equal for trials with equal params."""
     return repr(sorted(trial.params.items()))
 
 
@@ -225,6 +229,7 @@ def _nested(
     n_candidates: int,
     level: float,
 ) -> Nested:
+    """Return the result, with the interval of Nadeau and Bengio."""
     interval = None
     if np.all(np.isfinite(scores)):
         assert contest.test_share is not None
@@ -239,7 +244,7 @@ def _nested(
     return Nested(float(scores.mean()), scores, interval, wins, values, best, n_candidates)
 
 
-# The cross-validations inside: without two folds, or without one.
+# The inner cross-validations: without two folds, or without one.
 
 
 def _check_folds(run: Run) -> None:
@@ -255,9 +260,9 @@ def _check_folds(run: Run) -> None:
         )
     why = "" if 3 <= cut.n_folds <= _MOST_FOLDS else f"it makes {cut.n_folds}"
     if tested.goes_forward:
-        why = "those that would choose for one of a time series lie after it too"
+        why = "in a time series, the choice for a fold would depend on later folds"
     elif cut.n_folds > 1 and not isinstance(cut, Folds):
-        why = "some have rows in common" if tested.shares_test_rows else cut.why_no_tree
+        why = "folds have rows in common" if tested.shares_test_rows else cut.why_no_tree
     if why:
         raise ValueError(
             f"cv must make 3 to {_MOST_FOLDS} folds, each tested by a model of all other rows, "
@@ -266,9 +271,9 @@ def _check_folds(run: Run) -> None:
 
 
 def _by_pairs(cross_validation: CrossValidation, scores: Array) -> Array:
-    """Return the scores of a cross_validation of pairs by the numbers of folds, (n_repeats, k, k).
+    """Return the scores of a cross-validation of pairs of folds, (n_repeats, k, k).
 
-    In row i and column j it is that of the model without the folds i and j on fold j.
+    Row i and column j have the score on fold j of the model without the folds i and j.
     """
     table, of_repeats = [], scores.reshape(cross_validation.n_repeats, -1)
     for repeat, of_repeat in zip(cross_validation.repeats, of_repeats, strict=True):
@@ -285,7 +290,7 @@ def _by_pairs(cross_validation: CrossValidation, scores: Array) -> Array:
 
 
 def _without_fold(cross_validation: CrossValidation, number: int, fold: int) -> CrossValidation:
-    """Return the cross-validation of a repeat without the rows of one fold, with its seed."""
+    """Return the cross-validation of a repeat without the rows of a fold, with the same seed."""
     cut = cross_validation.repeats[number].cut
     data, settings = cross_validation.data, cross_validation.settings
     ids = np.full(cut.n_rows, -1)  # rows that are never tested
@@ -293,7 +298,7 @@ def _without_fold(cross_validation: CrossValidation, number: int, fold: int) -> 
         ids[cut.test_rows(chunk)] = cut.number(chunk)
     rows = np.flatnonzero(ids != fold)
 
-    def some(of_rows: Opaque) -> Opaque:
+    def select(of_rows: Opaque) -> Opaque:
         return of_rows if of_rows is None else _safe_indexing(of_rows, rows)
 
     weights = settings.score_weight
@@ -303,11 +308,11 @@ def _without_fold(cross_validation: CrossValidation, number: int, fold: int) -> 
         stratify=False,
         n_repeats=1,
         random_state=settings.seed + number,
-        sample_weight=some(settings.sample_weight),
-        score_weight=weights if isinstance(weights, str) else some(weights),
+        sample_weight=select(settings.sample_weight),
+        score_weight=weights if isinstance(weights, str) else select(weights),
         params=settings.params and part_of(settings.params, data.X_given, rows),
         report=None,
         row_losses=False,
     )
-    X, y, topics = some(data.X_given), some(data.y_given), cross_validation.topics
+    X, y, topics = select(data.X_given), select(data.y_given), cross_validation.topics
     return CrossValidation.of(X, y, inner, cache=ModelCache(), topics=topics)

@@ -1,4 +1,4 @@
-"""The objective that ``study.optimize`` calls: a trial becomes an estimator, then a value."""
+"""The objective that ``study.optimize`` calls: it evaluates a trial and returns its value."""
 
 from contextlib import suppress
 from functools import partial
@@ -40,14 +40,14 @@ from optuna_treecv.types import ParamValue
 
 
 class TreeCVObjective:
-    """The objective that ``treecv_objective`` makes.
+    """The objective that ``treecv_objective`` returns.
 
     Attributes
     ----------
     directions : list of {"minimize", "maximize"}
         The directions that a study must have: one, or several if ``optimize`` is a list.
     param_grid : dict of str to list, list of such dicts, or None
-        The grid that was given, with the values that trials store: numbers, strings, bools and
+        The grid as given, but with the values that trials store: numbers, strings, bools and
         None as they are, and texts for other values and for values that differ only in type. Each
         of several dicts has a value for every parameter.
     """
@@ -67,11 +67,11 @@ class TreeCVObjective:
         self.param_grid = grids[0] if grids is not None and len(grids) == 1 else grids
 
     def _repr_html_(self) -> str:
-        """Return what notebooks show: what trials will do."""
+        """Return the display for notebooks: the search and the evaluation of a trial."""
         searched = self.param_distributions.items()
-        rows: dict[str, object] = {f"searched: {name}": one for name, one in searched}
+        rows: dict[str, object] = {f"searched: {name}": axis for name, axis in searched}
         rows["direction"] = ", ".join(self.directions)
-        with suppress(ValueError):  # where a callable makes the estimators, nothing is known yet
+        with suppress(ValueError):  # if a callable makes the estimators, there is none yet
             what, *steps = self.explain().splitlines()
             rows |= {"folds": self.evaluator.cross_validation.folds_in_words, "each trial": what}
             rows["steps"] = "; ".join(step.strip() for step in steps)
@@ -80,7 +80,7 @@ class TreeCVObjective:
     def __repr__(self) -> str:
         """Return the estimator, the searched parameters, the folds and the direction."""
         example, direction = self.evaluator.space.example, ", ".join(self.directions)
-        if example is None:  # a callable makes the estimators, and nothing else is known yet
+        if example is None:  # a callable makes the estimators, and there is none yet
             return f"TreeCVObjective(<callable>, direction={direction!r})"
         return (
             f"TreeCVObjective({type(example).__name__}, "
@@ -89,10 +89,10 @@ class TreeCVObjective:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Its notes on studies and trials hold locks, and are made again.
-        one, batches = self.evaluator, self.evaluator.batches
-        options = one.report, one.database, batches.size, batches.leases
-        return type(self), (one.space, one.cross_validation, *options)
+        # State of studies and trials contains locks, and is created again.
+        evaluator, batches = self.evaluator, self.evaluator.batches
+        options = evaluator.report, evaluator.database, batches.size, batches.leases
+        return type(self), (evaluator.space, evaluator.cross_validation, *options)
 
     def pruner(self) -> optuna.pruners.BasePruner:
         """Return the pruner that fits the reports of this objective.
@@ -100,8 +100,8 @@ class TreeCVObjective:
         Returns
         -------
         optuna.pruners.BasePruner
-            For ``optuna.create_study(pruner=...)``: a ``RacingPruner``, or a ``NopPruner`` where
-            nothing is reported.
+            For ``optuna.create_study(pruner=...)``: a ``RacingPruner``, or a ``NopPruner`` if
+            there are no reports.
 
         Examples
         --------
@@ -142,17 +142,17 @@ class TreeCVObjective:
         return self.evaluator.param_distributions
 
     def fingerprint(self) -> str:
-        """Return a short name of the data, the folds, the scoring and the method of evaluation.
+        """Return a short digest of the data, the folds, the scoring and the method.
 
         Returns
         -------
         str
-            If two objectives have equal names, the values of their trials can be compared.
+            If two objectives have equal fingerprints, the values of their trials are comparable.
 
         Raises
         ------
         ValueError
-            If a callable makes the estimators, so that their scoring is not known.
+            If a callable makes the estimators, so that their scoring is unknown.
         """
         return self.evaluator.fingerprint()
 
@@ -161,8 +161,8 @@ class TreeCVObjective:
         """The direction that a study of this objective must have: "minimize" or "maximize"."""
         if len(self.directions) > 1:
             raise AttributeError(
-                f"this objective has {len(self.directions)} values; use directions in place of "
-                "direction: optuna.create_study(directions=objective.directions)."
+                f"this objective has {len(self.directions)} values and no direction; use "
+                "optuna.create_study(directions=objective.directions) instead."
             )
         return self.directions[0]
 
@@ -185,7 +185,7 @@ class TreeCVObjective:
         optuna.TrialPruned
             If ``report`` is set and the study's pruner prunes the trial.
         ValueError
-            If the study's direction contradicts the scoring, or an argument is found to be wrong.
+            If the study's direction contradicts the scoring, or an argument is wrong.
         """
         result = self.evaluate_trial(trial)
         scoring = self.evaluator.cross_validation.settings.scored_by
@@ -204,7 +204,7 @@ class TreeCVObjective:
         Returns
         -------
         CVResult
-            Its ``mean`` is what a call returns.
+            Its ``mean`` is the value that a call returns.
 
         Raises
         ------
@@ -236,7 +236,8 @@ class TreeCVObjective:
         Parameters
         ----------
         params : dict
-            A value for each parameter that a trial would suggest, or what a trial stores for it.
+            A value for each parameter that a trial would suggest, or the text that a trial stores
+            for it.
 
         Returns
         -------
@@ -262,7 +263,7 @@ class TreeCVObjective:
         Returns
         -------
         dict
-            The same, but with the values as they were given where the trial stores texts.
+            The same parameters, with the original values in place of texts.
 
         Raises
         ------
@@ -272,7 +273,7 @@ class TreeCVObjective:
         return self.evaluator.values_of(params)
 
     def explain(self, params: Params | None = None) -> str:
-        """Return how the estimator is evaluated, why, and what it costs, in words.
+        """Explain how the estimator is evaluated, why, and at what cost.
 
         Parameters
         ----------
@@ -283,7 +284,7 @@ class TreeCVObjective:
         -------
         str
             A few sentences, a line for each step of a Pipeline, and a line for each faster method
-            that is not possible here, with the reason.
+            that is not possible, with the reason.
 
         Raises
         ------
@@ -311,7 +312,7 @@ class TreeCVObjective:
     ) -> Estimator:
         """Return the fitted estimator of a study's best trial, or of one that a rule chooses.
 
-        A warning says if a value of the trial lies at the edge of its range.
+        Warn if a value of the trial lies at the edge of its range.
 
         Parameters
         ----------
@@ -320,7 +321,7 @@ class TreeCVObjective:
         rule : {"best", "one_se"} or callable, default="best"
             Which trial of the study is taken, see ``optuna_treecv.select``.
         simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
-            For "one_se": what makes a model simpler, see ``optuna_treecv.select``.
+            For "one_se": which values make a model simpler, see ``optuna_treecv.select``.
         kind : {"refit", "kfold_average"}, default="refit"
             "refit" trains on all rows, in the order of the tree. "kfold_average" cross-validates
             the trial once more, and averages the models of its folds, see
@@ -345,7 +346,7 @@ class TreeCVObjective:
         warn_of_edges(study, trial, lists)
         if kind == "refit":
             return run_for(evaluator.cross_validation, *candidate, is_scored=False).fit()
-        average = "kind must be 'refit'"  # where there is none
+        average = "kind must be 'refit'"  # the error if there is none
         run = run_for(evaluator.cross_validation, *candidate, wants_average=average)
         return run.finish().kfold_estimator()
 
@@ -367,7 +368,7 @@ class TreeCVObjective:
             A study with at least one completed trial of this objective, or a trial of it.
         method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
                 default="predict"
-            The method of the estimator whose response is returned.
+            The method of the estimator whose output is returned.
 
         Returns
         -------
@@ -378,7 +379,7 @@ class TreeCVObjective:
         ------
         ValueError
             If an argument is wrong, if a row is not tested exactly once, or if a model diverges
-            and its labels are asked for.
+            and labels are requested.
 
         See Also
         --------
@@ -412,7 +413,7 @@ class TreeCVObjective:
         """Return the expected score of the chosen model of a study, corrected for the choice.
 
         The best of many noisy values looks better than it is. The correction needs no training:
-        the choice is made again on bootstrap samples of the scores that the objective has kept.
+        the choice is repeated on bootstrap samples of the scores in the objective's memory.
 
         Parameters
         ----------
@@ -438,8 +439,8 @@ class TreeCVObjective:
         ------
         ValueError
             If an argument is wrong, or neither the scores of rows nor those of several folds are
-            known. For time-ordered splits, such as ``TimeSeriesSplit`` and purged folds: if the
-            scores of rows are not known, test sets share rows, there are fewer than 100 test rows,
+            known. For time-ordered splits, such as ``TimeSeriesSplit`` and purged folds, if the
+            scores of rows are unknown, test sets share rows, there are fewer than 100 test rows,
             or blocks of consecutive test rows are too correlated.
 
         Examples
@@ -467,12 +468,12 @@ class TreeCVObjective:
         kind: Literal["refit", "kfold_average"] = "refit",
         level: float = 0.95,
     ) -> VotingClassifier | VotingRegressor:
-        """Return a fitted ensemble of a study's trials, often better than the best one of them.
+        """Return a fitted ensemble of a study's trials, often better than the best of them.
 
-        The first members are the 5 best trials. Further ones are taken one after another from the
-        20 best, each time the trial that makes the mean of the out-of-fold outputs best by the
-        score of the objective (Caruana et al. 2004). The same trial may be taken several times.
-        No fold is trained for this, and each member once.
+        The first members are the 5 best trials. Further members are selected one after another
+        from the 20 best: each time the trial with which the mean of the out-of-fold outputs has
+        the best score (Caruana et al. 2004). A trial may be selected several times. No fold is
+        trained for this, and each member is trained once.
 
         Parameters
         ----------
@@ -481,7 +482,7 @@ class TreeCVObjective:
         size : int, default=25
             The largest number of members, counting repetitions; at most 1,000.
         kind : {"refit", "kfold_average"}, default="refit"
-            Whether members are trained on all rows, or are averages of the models of their folds,
+            Whether members are refitted on all rows, or are averages of the models of their folds,
             see ``best_estimator``.
         level : float, default=0.95
             The probability with which ``honest_interval_`` covers its target.
@@ -489,10 +490,10 @@ class TreeCVObjective:
         Returns
         -------
         VotingClassifier or VotingRegressor
-            Of scikit-learn, fitted. The names of its members are "trial_0" and so on. It has three
-            more attributes: ``oof_score_``, the score by which its members were selected;
-            ``honest_score_``, the same corrected for the selection; and ``honest_interval_``, the
-            interval of that, (low, high).
+            The fitted ensemble of scikit-learn. The names of its members are "trial_0" and so on.
+            It has three more attributes: ``oof_score_``, the score by which its members were
+            selected; ``honest_score_``, this score corrected for the selection; and
+            ``honest_interval_``, the interval of the latter, (low, high).
 
         Raises
         ------
@@ -524,7 +525,7 @@ class TreeCVObjective:
         return ensemble_of(self.evaluator.contest(study), fit, size, level)
 
     def advise(self, study: optuna.Study) -> Advice:
-        """Return whether more trials, or more repeats of each, are the better use of further time.
+        """Advise whether more trials or more repeats are the better use of further time.
 
         Parameters
         ----------
@@ -534,7 +535,7 @@ class TreeCVObjective:
         Returns
         -------
         Advice
-            How far trials differ, how much of that is noise, and the advice; ``str`` gives it in
+            How much trials differ, how much of that is noise, and the advice; ``str`` gives it in
             words.
 
         Raises
@@ -564,15 +565,14 @@ class TreeCVObjective:
         Parameters
         ----------
         seed : int, default=None
-            The seed of the order in which the points come.
+            The seed of the order of the points.
 
         Returns
         -------
         optuna.samplers.GridSampler
             For ``optuna.create_study(sampler=...)``. It stops the study after the last point. It
-            does the same as Optuna's grid sampler, in less time if there are many points.
-            ``optimize`` runs one more trial if no point is left: ``is_exhausted(study)`` tells
-            whether that is so.
+            does the same as Optuna's grid sampler, in less time if there are many points. If no
+            point is left, which ``is_exhausted(study)`` checks, ``optimize`` runs one more trial.
 
         Raises
         ------
@@ -580,7 +580,7 @@ class TreeCVObjective:
             If the objective has no ``param_grid``, or ``seed`` is no seed.
         """
         if self.evaluator.space.grids is None:
-            raise ValueError("grid_sampler needs an objective with a param_grid.")
+            raise ValueError("grid_sampler needs an objective with a param_grid, got none.")
         try:
             return GridSampler(self.evaluator.space.grids, seed=seed)
         except (TypeError, ValueError) as error:
@@ -590,8 +590,8 @@ class TreeCVObjective:
         """Return the score of choosing among the trials of a study, by nested cross-validation.
 
         ``study.best_value`` looks better than it is, because it is the best of many. Here each
-        fold is left out in turn. Models that have not seen this fold are scored on the other
-        folds, and the trial with the best mean is then scored on the fold that was left out.
+        fold is held out in turn. Models that have not seen this fold are scored on the other
+        folds, and the trial with the best mean is then scored on the held-out fold.
 
         Parameters
         ----------
@@ -599,9 +599,9 @@ class TreeCVObjective:
             A study with one objective and at least one complete trial of this objective. The
             distinct params of its complete trials are the candidates.
         resample : bool, default=False
-            Whether a copy of the sampler proposes as many new trials for each fold. This takes
+            Whether a copy of the sampler suggests as many new trials for each fold. This takes
             the time of the study once per fold. By default the candidates are those of the study,
-            although they were proposed by scores that include the fold.
+            although they were suggested by scores that include the fold.
         level : float, default=0.95
             The probability with which the interval covers its target.
 
@@ -613,7 +613,7 @@ class TreeCVObjective:
         Raises
         ------
         ValueError
-            If an argument is wrong, the study is one of another objective, or its folds cannot be
+            If an argument is wrong, the study belongs to another objective, or its folds cannot be
             left out in pairs: fewer than 3 or more than 100 folds, time series, test sets with
             rows in common, or a pooled score.
 

@@ -1,8 +1,8 @@
-"""The reports of a trial while it runs, and how it compares with the best trial of its study.
+"""The reports of a running trial, and its comparison with the best trial of its study.
 
-A pruner of Optuna sees at most 32 numbers per trial. So the objective itself holds the losses of
-the best trial, of the rows of its first pass or of its folds, and tells a ``RacingPruner`` the
-sums of the differences.
+A pruner of Optuna sees at most 32 numbers per trial. So the objective holds the losses of the best
+trial, for the rows of its first pass or for its folds, and passes the sums of the differences to a
+``RacingPruner``.
 """
 
 from collections.abc import Callable
@@ -43,35 +43,35 @@ from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.types import AnyTrial
 from optuna_treecv.types import Array
 
-# The most trials of a study whose losses are held.
+# The most trials of a study whose losses are in memory.
 _MOST_HELD = 2
 
 # The reports of a first pass.
 _LOOKS = LAST_STEP + 1 - FIRST_STEP
 
-# Fewer folds give no standard error that one can trust.
+# The standard error over fewer folds is unreliable.
 _FEWEST_FOLDS = 5
 
-# Sums of squares of such losses are finite.
+# Sums of squares of losses within these bounds are finite.
 _NO_BOUNDS = -1e30, 1e30
 
 
 class RaceLosses:
-    """The losses of rows as they are compared: within a range, with few bytes.
+    """Converts scores of rows to losses: within a range, and in few bytes.
 
     Parameters
     ----------
     metric : Loss or Scorer
-        Scores the rows.
+        The metric of the scores.
     loss_range : (float, float) or None
-        That of the pruner.
+        The ``loss_range`` of the pruner.
     needs_bounds : bool
-        Whether the differences decide by a bound alone.
+        Whether the pruner decides by a bound alone.
 
     Raises
     ------
     ValueError
-        If scores have no bounds, none are given, and they are needed.
+        If bounds are needed, but neither the metric has them nor ``loss_range`` is given.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class RaceLosses:
         if bounds is None and needs_bounds:
             raise ValueError(
                 f"loss_range must be given to RacingPruner with futility=None for "
-                f"scoring={metric.name!r}, whose values for single rows have no bounds; "
-                "RacingPruner(futility=None, loss_range=(0, 10)) takes losses above 10 as 10."
+                f"scoring={metric.name!r}, whose values for single rows have no bounds; use "
+                "loss_range=(0, 10), for example, which clips losses above 10, instead."
             )
         self._low, self._high = bounds or _NO_BOUNDS
         self._is_count = row_range == bounds and bool(getattr(metric, "is_zero_one", False))
@@ -91,7 +91,7 @@ class RaceLosses:
         self.width = 2 * (self._high - self._low)
 
     def of(self, scores: Array) -> Array:
-        """Return scores as losses, 1 byte per row where they are 0 or 1, else 4 bytes."""
+        """Return scores as losses, 1 byte per row if they are 0 or 1, else 4 bytes."""
         if scores.dtype == np.int8 and self._is_count:
             return scores if self._sign > 0 else -scores
         within = np.clip(scores, self._low, self._high)
@@ -101,7 +101,7 @@ class RaceLosses:
 
 
 def differences_of(losses: Array, best: Array) -> Array:
-    """Return by how much losses are larger than the best ones."""
+    """Return losses minus those of the best trial."""
     if losses.dtype == np.int8:  # -1, 0 or 1
         return losses - best
     return np.subtract(losses, best, dtype=np.float64)
@@ -127,7 +127,7 @@ def compared(
     early: Early = None,
     is_growing: bool = False,
 ) -> Comparison | None:
-    """Return a comparison where the weights have the mean 1; None if they are all 0.
+    """Return a comparison with weights scaled to the mean 1; None if they are all 0.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def compared(
     width : float or None
         The range of the differences.
     largest_weight : float
-        Of all rows.
+        The largest weight of all rows.
     n_looks : int
     early : {"last", "mean", "next"} or None
     """
@@ -152,19 +152,19 @@ def compared(
 
 @dataclass(eq=False)
 class Incumbent:
-    """A trial that others are compared with.
+    """A trial with which others are compared.
 
     Parameters
     ----------
     number : int
     value : float
     rows : ndarray or None
-        The losses of the rows of the first pass, or of the rows of all folds where their scores
-        are means over rows.
+        The losses of the rows of the first pass, or of the rows of all folds if their scores are
+        means over rows.
     of_nested : ndarray, callable or None
-        The losses of all rows by the models of 16 folds, or what computes them.
+        The losses of all rows by the models of 16 folds, or a function that computes them.
     folds : ndarray or None
-        The losses of the folds along the tree; None where trials are compared in the first pass.
+        The losses of the folds along the tree; None if trials are compared in the first pass.
     """
 
     number: int
@@ -176,7 +176,7 @@ class Incumbent:
 
     @property
     def nested(self) -> Array:
-        """The losses of all rows by the models of 16 folds, which are computed when needed."""
+        """The losses of all rows by the models of 16 folds, computed on first access."""
         with self._lock:
             if callable(self.of_nested):
                 self.of_nested = self.of_nested()
@@ -186,16 +186,16 @@ class Incumbent:
 
 @dataclass(eq=False)
 class Race(Watch):
-    """Compares one trial with the best one while it runs, in the first pass or on folds.
+    """Compares a running trial with the best one, in the first pass or on folds.
 
-    It also judges the points of a grid that are trained together with the trial.
+    It also prunes the points of a grid that are trained in a batch with the trial.
 
     Parameters
     ----------
     trial : optuna.trial.Trial
     pruner : RacingPruner
     losses : RaceLosses or None
-        How the losses of rows are compared; None: only folds are.
+        The losses of rows that are compared; None: only folds are.
     best : Incumbent or None
         None: there is no completed trial yet.
     early : {"last", "mean"} or None
@@ -226,14 +226,14 @@ class Race(Watch):
         self._largest_weight = 0.0
 
     def incumbent(self, value: float) -> Incumbent:
-        """Return this trial, which is complete, for others to be compared with."""
+        """Return this trial, once complete, as the incumbent of later ones."""
         rows = np.concatenate(self._parts) if self._parts else None
         if self._first_pass is not None and self.losses is not None:
             rows = self.losses.of(self._first_pass.values)
         return Incumbent(self.trial.number, value, rows, self._nested, self._folds)
 
     def before_report(self, step: int, scores: RowScores, rows: "slice[int]") -> None:
-        """Tell the pruner how the trial compares on some rows, the last of those scored so far."""
+        """Pass the comparison on a slice of the rows so far to the pruner."""
         assert self.losses is not None
         comparison = None
         if step == NESTED_STEP:
@@ -253,7 +253,7 @@ class Race(Watch):
         self.pruner.tell(self.trial, step, comparison)
 
     def before_part(self, part: int, run: Run) -> None:
-        """Tell the pruner how the trial compares on the folds so far."""
+        """Pass the comparison on the folds so far to the pruner."""
         self._folds = _fold_losses(run)
         losses, weights = _part_losses(run, self.losses)
         self._parts += [] if losses is None else [losses]
@@ -271,10 +271,10 @@ class Race(Watch):
         self.pruner.tell(self.trial, part, comparison)
 
     def before_trees(self, grown: TreeProgress) -> None:
-        """Tell the pruner how the first fold compares with that of the best trial at its end.
+        """Pass the comparison of the growing first fold with the best trial's final one.
 
-        Boosters gain ever less. So the trees that are left are taken to gain as much, each, as
-        those since the report before: a trial that is worse even then has lost.
+        The gains of boosters decrease. So the remaining trees are assumed to gain as much, each,
+        as those since the last report: a trial that is worse even then cannot win.
         """
         n_before, before = self._grown
         self._grown = grown.n_trees, grown.value
@@ -289,12 +289,12 @@ class Race(Watch):
                 gain = abs(grown.value - before) / (grown.n_trees - n_before) * grown.n_left
                 differences = differences_of(rows, self.best.rows) - gain
                 sums = sums_of(differences, grown.scores.weights)
-                told = compared(len(rows), sums, None, early=early, is_growing=True)
-                comparison = told or comparison
+                decisive = compared(len(rows), sums, None, early=early, is_growing=True)
+                comparison = decisive or comparison
         self.pruner.tell(self.trial, grown.step, comparison)
 
     def losers(self, step: int, scores: Sequence[RowScores], rows: "slice[int]") -> list[int]:
-        """Return the numbers of the points of a batch that are left out at a step.
+        """Return the numbers of the candidates of a batch to prune at a step.
 
         Each is compared with the best of them so far, and with the best completed trial.
         """
@@ -312,12 +312,12 @@ class Race(Watch):
             assert best is not None
             others.append(best[rows])
 
-        def has_lost(one: Array, other: Array) -> bool:
-            sums = sums_of(differences_of(one, other), weights)
-            comparison = compared(len(one), sums, width, largest, _LOOKS)
+        def has_lost(mine: Array, rival: Array) -> bool:
+            sums = sums_of(differences_of(mine, rival), weights)
+            comparison = compared(len(mine), sums, width, largest, _LOOKS)
             return comparison is not None and loses(self.pruner, step, comparison)
 
-        return [n for n, one in enumerate(losses) if any(has_lost(one, other) for other in others)]
+        return [n for n, one in enumerate(losses) if any(has_lost(one, rival) for rival in others)]
 
     def _add(self, losses: Array, weights: Array | None) -> None:
         """Add the differences of further rows to the sums over all rows so far."""
@@ -339,11 +339,11 @@ class Race(Watch):
 class Incumbents:
     """The best trials of each study, with their losses.
 
-    Two are held: in threads, a trial is better than the best one shortly before the study says so.
+    There are two, because with threads a trial may be best shortly before the study has its value.
     """
 
     def __init__(self) -> None:
-        self._held: WeakKeyDictionary[optuna.Study, dict[int, Incumbent]] = WeakKeyDictionary()
+        self._trials: WeakKeyDictionary[optuna.Study, dict[int, Incumbent]] = WeakKeyDictionary()
         self._lock = RLock()
 
     def race(
@@ -359,11 +359,11 @@ class Incumbents:
         ----------
         trial : optuna.trial.Trial
         run : Run
-            The trial's.
+            The run of the trial.
         pruner : RacingPruner
         run_of : callable
-            (trial) -> the run of a trial that another worker has made, or an earlier process. It
-            is evaluated again, where its results are not kept.
+            (trial) -> the run of a trial of another worker or an earlier process. It is evaluated
+            again unless its results are stored.
         """
         settings = run.request.settings
         is_early, is_growing, losses = settings.is_early, settings.is_growing, None
@@ -381,14 +381,14 @@ class Incumbents:
     ) -> Incumbent | None:
         """Return the best completed trial with its losses; None if there is no such trial.
 
-        Trials whose method has no first pass, for which ``again`` returns None, are left out.
+        Trials whose method has no first pass, for which ``again`` returns None, do not count.
         """
         try:
             trial = study.best_trial
         except ValueError:
             return None
         with self._lock:
-            trials = self._held.get(study, {})
+            trials = self._trials.get(study, {})
             best = trials.get(trial.number) or again(trial)
             if best is None and (other := _best_reported(study)) is not None:
                 best = trials.get(other.number) or again(other)
@@ -397,10 +397,10 @@ class Incumbents:
             return best
 
     def note(self, study: optuna.Study, trial: Incumbent) -> None:
-        """Hold the losses of a completed trial; of more than two, those of the worst one go."""
+        """Add the losses of a completed trial; of more than two trials, drop the worst one."""
         sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
         with self._lock:
-            trials = self._held.setdefault(study, {})
+            trials = self._trials.setdefault(study, {})
             trials[trial.number] = trial
             if len(trials) > _MOST_HELD:
                 del trials[max(trials, key=lambda number: (sign * trials[number].value, number))]
@@ -411,14 +411,14 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
     sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     reported = [trial for trial in completed if trial.intermediate_values]
-    return min(reported, key=lambda one: sign * cast(float, one.value), default=None)
+    return min(reported, key=lambda trial: sign * cast(float, trial.value), default=None)
 
 
 def _incumbent_of(trial: FrozenTrial, run: Run, losses: RaceLosses | None) -> Incumbent | None:
-    """Return a trial that was made elsewhere: its first pass or its folds are computed now.
+    """Return the incumbent of another worker's trial; compute its first pass or its folds.
 
-    None if it has no first pass where trials are compared in it. Growing trees again would take
-    too long.
+    Return None if trials are compared in the first pass, and it has none. Trees are not grown
+    again, because that would take too long.
     """
     assert trial.value is not None
     settings = run.request.settings
@@ -458,16 +458,16 @@ def _part_losses(run: Run, losses: RaceLosses | None) -> tuple[Array | None, Arr
 def evaluate_reporting(
     trial: AnyTrial, run: Run, should_prune: Callable[[AnyTrial], bool], race: Race | None
 ) -> None:
-    """Evaluate a run and report as its settings say.
+    """Evaluate a run with the reports of its settings.
 
     Parameters
     ----------
     trial : optuna.trial.Trial, FixedTrial or FrozenTrial
     run : Run
     should_prune : callable
-        (trial) -> bool: asks the pruner.
+        (trial) -> bool, the decision of the pruner.
     race : Race or None
-        Is told of each report before the pruner is asked.
+        Compares the trial with the best one before each report.
 
     Raises
     ------
@@ -482,7 +482,7 @@ def evaluate_reporting(
     n_folds = run.request.cross_validation.n_folds
     watch = (race or Watch()) if is_growing else Watch() if is_early else None
     with closing(run.events(watch)) as events:
-        n_before = 0  # the rows or folds of the report before
+        n_before = 0  # the rows or folds of the last report
         for event in events:
             has_lost = False
             if isinstance(event, RowProgress):
@@ -506,7 +506,7 @@ def evaluate_reporting(
                 if event.n_folds == n_folds and event.n_left == 0:
                     continue  # all is done
             elif is_early or is_growing:
-                continue  # the rest comes as one report
+                continue  # a single report follows at the end
             else:
                 begin = n_before if settings.report == "folds" else 0
                 n_before = run.book.n_scored
@@ -523,6 +523,6 @@ def evaluate_reporting(
 
 
 def _report(trial: BaseTrial, value: float, step: int) -> None:
-    """Report a value that is known; FixedTrial and FrozenTrial ignore it."""
+    """Report a value unless it is NaN; FixedTrial and FrozenTrial ignore reports."""
     if not isnan(value):
         trial.report(float(np.clip(value, -HUGE, HUGE)), step)

@@ -1,4 +1,4 @@
-"""A pruner that compares a trial with the best one row by row, and foretells how it will end."""
+"""A pruner that compares a trial with the best one row by row, and predicts its final score."""
 
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
@@ -25,22 +25,22 @@ from optuna_treecv.types import Opaque
 
 Early = Literal["last", "mean", "next"] | None
 
-#: As many trials run whole before any is judged.
+#: The number of trials that are completed before any may be pruned.
 N_CALIBRATING = 8
 
-#: Reported in place of an infinite mean: pruners rank it last, and a sum of 32 stays finite.
+#: Reported in place of an infinite mean: pruners rank it last, and a sum of 32 is finite.
 HUGE = 1e300
 
-#: The first step of the first pass at which a chance counts: models of fewer rows mislead.
+#: The first step of the first pass at which chances are used: models of fewer rows mislead.
 FIRST_FUTILE_STEP = 6
 
-# A line through fewer trials has no error.
+# A regression line through fewer trials has no residual error.
 _FEWEST = 3
 
-# How often a trial without a chance is completed, so that the study goes on learning.
+# The share of hopeless trials that are completed, so that the estimates keep improving.
 _SPARED = 0.1
 
-# The share of trials, and the most of them, that TPE takes for good ones.
+# The share of trials, and the most of them, that TPE treats as good ones.
 _GOOD_SHARE, _MOST_GOOD, _GOOD_CHANCE = 0.1, 25, 0.7
 
 
@@ -53,17 +53,17 @@ class Comparison:
     n_rows : int
         The rows, or folds, on which both were tested.
     total, squares : float
-        The sum, and the sum of the squares, of the differences; they are positive where the trial
-        is worse.
+        The sum, and the sum of the squares, of the differences, which are positive if the trial is
+        worse.
     width : float or None
-        The largest difference minus the smallest that are possible. None where a z-test decides:
-        for whole levels of the tree, and for scores of folds.
+        The largest possible difference minus the smallest. None if a z-test decides: for whole
+        levels of the tree, and for scores of folds.
     n_looks : int
-        How often such a comparison may be looked at in one trial.
+        The number of such comparisons in one trial.
     early : {"last", "mean", "next"} or None
-        Which of the trial's reports so far foretell its final loss: the last one, their mean, or
-        "next": the last one and what it has gained on that before, as ensembles grow. None:
-        nothing is foretold.
+        Which of the trial's reports so far predict its final loss: the last one, their mean, or,
+        for growing ensembles, "next": the last one and its gain on the one before. None: no
+        prediction.
     is_growing : bool
         Whether an ensemble grows, so that the comparison decides from the second trial on.
     """
@@ -90,59 +90,59 @@ class Comparison:
 
 @dataclass(repr=False, eq=False)
 class RacingPruner(optuna.pruners.BasePruner):
-    r"""Prune a trial once it has hardly a chance to end better than the best one.
+    r"""Prune a trial once it is unlikely to end better than the best one.
 
-    The first eight trials run whole, unless ensembles grow. After them, the pruner estimates the
-    chance that a trial ends better than the best one. It predicts the final loss from the reports
-    so far, by a local regression over the completed trials of the study, which were all tested on
-    the same rows. The trial is pruned if this chance is below ``futility``. One in ten of such
-    trials is completed nevertheless, so that the study goes on learning; the trial's number and
-    ``seed`` decide which.
+    The first eight trials are completed, unless ensembles grow. After them, the pruner estimates
+    the chance that a trial ends better than the best one. It predicts the final loss from the
+    reports so far, by a local regression over the completed trials of the study, which were all
+    tested on the same rows. The trial is pruned if this chance is below ``futility``. One in ten
+    of these trials is completed nevertheless, so that the estimates keep improving; the trial's
+    number and ``seed`` decide which.
 
-    If a trial is worse than all completed ones at the same step, there is nothing to learn from,
-    and a bound decides; with ``futility=None`` it always decides. The objective compares the
-    trial with the best one on the rows on which both were tested. Before each report it tells this
-    pruner their number :math:`m`, and the mean :math:`\bar d` and the variance :math:`v` of the
-    differences of their losses. The differences have far less variance than the losses, so losers
-    are seen early. In the first pass (``report="progressive"``), these are the rows of the second
-    half of what the model has seen, and a trial is pruned if
+    If a trial is worse than all completed ones at the same step, no trial is comparable, and a
+    bound decides; with ``futility=None`` it always decides. The objective compares the trial with
+    the best one on the rows on which both were tested. Before each report it passes to this pruner
+    their number :math:`m`, and the mean :math:`\bar d` and the variance :math:`v` of the
+    differences of their losses. The differences have far less variance than the losses, so that
+    bad trials are detected early. In the first pass (``report="progressive"``), these are the
+    second half of the rows that the model has seen, and a trial is pruned if
 
     .. math:: \bar d > \sqrt{2 v \ln(2 / \delta') / m} + 7 R \ln(2 / \delta') / (3 (m - 1)),
 
     the empirical Bernstein bound (Maurer & Pontil 2009, theorem 4). :math:`R` is the range of the
     differences, and :math:`\delta'` is ``delta`` divided by the number of reports in the pass.
-    Where all rows are tested, by the models of 16 folds, it is pruned if :math:`\bar d / \sqrt{v /
+    Once all rows are tested, by the models of 16 folds, it is pruned if :math:`\bar d / \sqrt{v /
     m}` is above ``rung_z``.
 
     While an ensemble grows (``report="trees"``), its final loss is predicted from its last report
-    and the gain since the report before. From the second trial on, the losses on the first fold
-    are also compared with the final ones of the best trial. This assumes that each tree to come
-    gains as much as those since the report before, which is more than it does. A trial that is
-    worse even then, by more than ``rung_z`` standard errors, is pruned. Here, a trial is also
-    completed if it may become one of the best tenth, from which ``TPESampler`` learns. No other
-    trial is completed by chance.
+    and the gain since the one before. From the second trial on, the losses on the first fold are
+    also compared with the final ones of the best trial. For this, each remaining tree is assumed
+    to gain as much as those since the last report, which overestimates its gain. A trial that is
+    worse even then, by more than ``rung_z`` standard errors, is pruned. A trial that may become
+    one of the best tenth, from which ``TPESampler`` learns, is completed; no other trial is
+    completed at random.
 
     Parameters
     ----------
     delta : float, default=0.05
-        The probability with which the bound may fail for one trial. The rows' losses are not
-        independent, as the model changes, so this is a guide and no guarantee.
+        The probability with which the bound may fail for one trial. It is approximate, because the
+        losses of rows are not independent while the model changes.
     warmup : int, default=2
         The first step at which a trial may be pruned, in sixteenths of a pass, from 1 to 15.
         Nothing is reported before step 2. Chances are estimated from step 6 on, and with reports
         of folds from the first one.
     rung_z : float, default=2.0
-        By how many standard errors a trial must be worse than the best one, where all rows were
-        tested, or five or more folds.
+        The number of standard errors by which a trial must be worse than the best one to be
+        pruned, once all rows, or at least five folds, are tested.
     loss_range : (float, float) or None, default=None
-        The least and the largest loss of a row, or score of a scorer. Values outside are moved to
-        these ends. Without it, the bound decides only for "error" and "accuracy", whose rows score
-        from 0 to 1.
+        The least and the largest loss of a row, or score of a scorer. Values outside are clipped.
+        Without it, the bound decides only for "error" and "accuracy", whose rows score from 0 to
+        1.
     futility : float or None, default=0.05
         A trial is pruned if its chance to end better than the best one is below this. None: only
         the bound decides, from the second trial on, and ``loss_range`` may be required.
     seed : int, default=0
-        Decides which trials are completed although they have no chance.
+        Decides which hopeless trials are completed.
 
     Raises
     ------
@@ -151,22 +151,23 @@ class RacingPruner(optuna.pruners.BasePruner):
 
     See Also
     --------
-    treecv_objective : Tells it how trials compare. With other objectives it never prunes.
+    treecv_objective : Compares trials for it. With other objectives it never prunes.
 
     Notes
     -----
-    The chance is an estimate and no guarantee: the relation between first passes and final scores
-    comes from the completed trials, and may differ for a new kind of trial. A bound sees only one
-    order of the rows. If a learner's score depends much on this order, a good trial may lose in
-    the first pass by bad luck. Chances take this into account once completed trials show it; with
-    ``futility=None``, ``warmup=8`` or ``report="folds"`` is safer then.
+    The chance is an estimate without a guarantee: the relation between first passes and final
+    scores comes from the completed trials, and may differ for a new kind of trial. The bound uses
+    a single order of the rows. If a learner's score depends much on this order, a good trial may
+    be pruned in the first pass by bad luck. Chances take this into account once completed trials
+    show it; with ``futility=None``, use ``warmup=8`` or ``report="folds"`` for such learners.
 
     Chances depend only on the study's stored reports, the trial's number and ``seed``, so that all
     workers of a study decide alike. No chances are estimated for trials of a grid that are trained
-    side by side, because nothing could be saved.
+    in one batch, because no work would be saved.
 
     The best trial is the best completed one when a trial begins. It is never pruned against
-    itself: all differences are 0. Its losses are held in memory, or computed again in one pass.
+    itself, because all differences are 0. Its losses are in memory, or are computed again in one
+    pass.
 
     Examples
     --------
@@ -213,7 +214,7 @@ class RacingPruner(optuna.pruners.BasePruner):
             and -np.inf < loss_range[0] < loss_range[1] < np.inf
         ):
             raise ValueError(
-                "loss_range must be None or two finite numbers, the least loss first, got "
+                "loss_range must be None or two finite numbers in ascending order, got "
                 f"{loss_range!r}."
             )
         if futility is not None and (not is_number(futility) or not 0 < futility < 1):
@@ -223,7 +224,7 @@ class RacingPruner(optuna.pruners.BasePruner):
         if not is_number(seed) or isinstance(seed, float | np.floating) or seed < 0:
             raise ValueError(f"seed must be an integer of at least 0, got {seed!r}.")
         self.seed = int(seed)
-        self._told: dict[tuple[str, int], tuple[int, Comparison | None]] = {}
+        self._comparisons: dict[tuple[str, int], tuple[int, Comparison | None]] = {}
         self._lock = Lock()
         self._has_warned = False
 
@@ -235,22 +236,22 @@ class RacingPruner(optuna.pruners.BasePruner):
         self.__post_init__()
 
     def tell(self, trial: optuna.Trial, step: int, comparison: Comparison | None) -> None:
-        """Note how a trial compares with the best one. The objective calls this.
+        """Receive the comparison of a trial with the best one. The objective calls this.
 
         Parameters
         ----------
         trial : optuna.trial.Trial
-            A trial that is running.
+            A running trial.
         step : int
             The step of its next report.
         comparison : Comparison or None
-            How it compares then; None: there is nothing to compare it with.
+            The comparison at this step; None: there is no trial to compare it with.
         """
         with self._lock:
-            self._told[trial.study.study_name, trial.number] = step, comparison
+            self._comparisons[trial.study.study_name, trial.number] = step, comparison
 
     def forget(self, trial: optuna.Trial) -> None:
-        """Forget a trial that has ended. The objective calls this.
+        """Discard the state of a trial that has ended. The objective calls this.
 
         Parameters
         ----------
@@ -258,7 +259,7 @@ class RacingPruner(optuna.pruners.BasePruner):
             The trial.
         """
         with self._lock:
-            self._told.pop((trial.study.study_name, trial.number), None)
+            self._comparisons.pop((trial.study.study_name, trial.number), None)
 
     def warn_once(self, message: str) -> None:
         """Warn, unless this pruner has warned before.
@@ -266,7 +267,7 @@ class RacingPruner(optuna.pruners.BasePruner):
         Parameters
         ----------
         message : str
-            The sentence.
+            The message.
         """
         with self._lock:
             has_warned, self._has_warned = self._has_warned, True
@@ -286,18 +287,19 @@ class RacingPruner(optuna.pruners.BasePruner):
         Returns
         -------
         bool
-            Always False if the objective did not compare the trial; the first time, a warning.
+            Always False, with a warning the first time, if the objective did not compare the
+            trial.
         """
         with self._lock:
-            told = self._told.get((study.study_name, trial.number))
-        if told is None and trial.last_step is not None:
+            last_comparison = self._comparisons.get((study.study_name, trial.number))
+        if last_comparison is None and trial.last_step is not None:
             self.warn_once(
-                "RacingPruner never prunes here: it needs the objective of treecv_objective with "
-                f"report='progressive', but trial {trial.number} came with reports alone."
+                "RacingPruner has no effect, because it needs the objective of treecv_objective "
+                f"with report='progressive', but trial {trial.number} came with reports alone."
             )
-        if told is None:
+        if last_comparison is None:
             return False
-        step, comparison = told
+        step, comparison = last_comparison
         if comparison is None:
             return False
         early = comparison.early if step in trial.intermediate_values else None
@@ -319,17 +321,17 @@ class RacingPruner(optuna.pruners.BasePruner):
         if rank > 1 and chance < self.futility:
             is_good = chance_to_win(early_losses, final_losses, current, rank) > _GOOD_CHANCE
             chance = 1.0 if is_good else chance
-        # Good ones that are completed teach enough where ensembles grow.
+        # For growing ensembles, the good trials that are completed suffice for the estimates.
         is_spared_one = not comparison.is_growing and is_spared(self.seed, trial.number)
         return chance < self.futility and not is_spared_one
 
 
 def _rank_to_reach(study: optuna.Study) -> int:
-    """Return the rank that a trial must have a chance to reach, 1 for the best.
+    """Return the rank, 1 for the best, that a trial must have a chance to reach.
 
-    ``TPESampler`` takes so many of the best trials for good ones, and pruned trials for worse than
-    all completed ones. Were trials pruned that only fail to be the best, it would take those that
-    were completed by chance, and search around them.
+    ``TPESampler`` treats this number of the best trials as good ones, and pruned trials as worse
+    than all completed ones. If trials were pruned that only fail to become the best, it would
+    treat those that were completed at random as good, and search around them.
     """
     states = TrialState.COMPLETE, TrialState.PRUNED
     n_trials = len(study.get_trials(deepcopy=False, states=states))
@@ -337,9 +339,9 @@ def _rank_to_reach(study: optuna.Study) -> int:
 
 
 def loses(pruner: RacingPruner, step: int, comparison: Comparison, margin: float = 0.0) -> bool:
-    """Return whether a trial that compares so at a step is pruned.
+    """Return whether to prune a trial by its comparison with the best one at a step.
 
-    ``margin`` is how much worse than the best trial it may be, where a z-test decides.
+    ``margin`` is the difference from the best trial that is allowed if a z-test decides.
     """
     if step < pruner.warmup:
         return False
@@ -351,11 +353,11 @@ def loses(pruner: RacingPruner, step: int, comparison: Comparison, margin: float
         return False
     delta = pruner.delta / comparison.n_looks
     deviation = sqrt(2 * comparison.variance * log(2 / delta) / n_rows)
-    rest = 7 * comparison.width * log(2 / delta) / (3 * (n_rows - 1))
-    return comparison.mean > deviation + rest
+    range_term = 7 * comparison.width * log(2 / delta) / (3 * (n_rows - 1))
+    return comparison.mean > deviation + range_term
 
 
-# The chance that a trial still ends better than the best one, learned from the study's trials.
+# The chance that a trial still ends better than the best one, estimated from the study's trials.
 
 
 def early_and_final(
@@ -369,13 +371,13 @@ def early_and_final(
     trial : optuna.trial.FrozenTrial
         A trial that has reported at the step.
     step : int
-        Of completed trials the last report counts that is not later.
+        For completed trials, the last report up to this step counts.
     early : {"last", "mean", "next"}
         See ``Comparison``.
     """
     sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    # Trees that end early report no more.
+    # Ensembles with early stopping have fewer reports.
     trials = [one for one in complete if any(at <= step for at in one.intermediate_values)]
     values = sign * np.array([_early_value(one, step, early) for one in (*trials, trial)])
     final = sign * np.clip(np.array([one.value for one in trials], dtype=float), -HUGE, HUGE)
@@ -386,15 +388,15 @@ def early_and_final(
 
 
 def _extrapolated(values: Array, gains: Array, final: Array) -> Array:
-    """Return the losses that are foretold where each trial goes on as the completed ones did.
+    """Return the losses, extrapolated in proportion to the last gains.
 
-    These gained a multiple of their last gain, by least squares over them, until their end.
+    The factor is a least-squares fit of the further gains of completed trials to their last gains.
 
     Parameters
     ----------
     values, gains : ndarray of shape (n_trials + 1,)
-        The losses of the completed trials and of another one, and by how much they have fallen
-        since the report before.
+        The losses of the completed trials and of another one, and their decrease since the last
+        report.
     final : ndarray of shape (n_trials,)
     """
     with np.errstate(over="ignore", invalid="ignore"):
@@ -406,7 +408,7 @@ def _extrapolated(values: Array, gains: Array, final: Array) -> Array:
 
 
 def is_spared(seed: int, number: int) -> bool:
-    """Return whether the trial of this number is completed though it has no chance."""
+    """Return whether the trial of this number is completed even if it is hopeless."""
     return bool(np.random.default_rng([seed, number]).random() < _SPARED)
 
 
@@ -415,9 +417,9 @@ def chance_to_win(early: Array, final: Array, current: float, rank: int = 1) -> 
 
     Final losses are predicted from early ones by local linear regression (Cleveland 1979) over the
     nearest half of the completed trials, with the t distribution of its prediction error, which is
-    at least the usual change between early and final differences. All losses are differences to
+    at least the usual change between early and final differences. All losses are differences from
     the best trial's, on the scale of ``arcsinh``: linear within the usual change, logarithmic
-    beyond it. So a trial that diverges counts as bad and not as infinitely far away.
+    beyond it. So a diverging trial counts as bad and not as infinitely far away.
 
     Parameters
     ----------
@@ -426,12 +428,12 @@ def chance_to_win(early: Array, final: Array, current: float, rank: int = 1) -> 
     current : float
         The loss of the trial at that step.
     rank : int
-        1: that of the best one.
+        The rank of the completed trial, 1 for the best one.
 
     Returns
     -------
     float
-        1.0 if it is better than all others so far.
+        1.0 if the trial is better than all completed ones at this step.
     """
     if current <= early.min():
         return 1.0
@@ -448,7 +450,7 @@ def chance_to_win(early: Array, final: Array, current: float, rank: int = 1) -> 
         reach = max(np.partition(distances, n_near - 1)[n_near - 1], 1e-12) * 1.0001
         weights = np.maximum(0.0, 1 - (distances / reach) ** 3) ** 3
     n = _effective(weights)
-    if n < _FEWEST:  # most of them are far away
+    if n < _FEWEST:  # most trials are far away
         weights = (distances <= reach).astype(float)
         n = _effective(weights)
     weights /= weights.sum()
@@ -457,15 +459,15 @@ def chance_to_win(early: Array, final: Array, current: float, rank: int = 1) -> 
     slope = 0.0
     if spread > 0:
         slope = max(0.0, weights @ ((early - centre) * (final - level)) / spread)
-    foretold = level + slope * (current - centre)
+    predicted = level + slope * (current - centre)
     residual = weights @ (final - level - slope * (early - centre)) ** 2 * n / (n - 2)
-    residual = max(residual, 1 / np.cosh(np.clip(foretold, -300, 300)) ** 2)  # a usual change
+    residual = max(residual, 1 / np.cosh(np.clip(predicted, -300, 300)) ** 2)  # a usual change
     leverage = (current - centre) ** 2 / spread if spread > 0 else 0.0
-    return float(stdtr(n - 2, -foretold / sqrt(residual * (1 + (1 + leverage) / n))))
+    return float(stdtr(n - 2, -predicted / sqrt(residual * (1 + (1 + leverage) / n))))
 
 
 def _effective(weights: Array) -> float:
-    """Return the number of trials of equal weight that carry as much information."""
+    """Return the effective number of trials, Kish's (sum w)^2 / sum w^2."""
     return float(weights.sum() ** 2 / (weights @ weights))
 
 
@@ -476,6 +478,6 @@ def _damped(losses: Opaque) -> Opaque:
 def _early_value(trial: FrozenTrial, step: int, early: Early) -> float:
     values = trial.intermediate_values
     so_far = {at: value for at, value in values.items() if at <= step}
-    if not so_far:  # the first report is none that something could have been gained on
+    if not so_far:  # before the first report, there is no gain
         return values[min(values)]
     return float(np.mean([*so_far.values()])) if early == "mean" else so_far[max(so_far)]

@@ -13,7 +13,7 @@ from optuna_treecv.types import Estimator
 
 
 def _log(low: float, high: float) -> BaseDistribution:
-    """Return a range of floats, or of integers where both ends are, on a log scale."""
+    """Return a range of floats, or of integers if both ends are, on a log scale."""
     if isinstance(low, int) and isinstance(high, int):
         return IntDistribution(low, high, log=True)
     return FloatDistribution(low, high, log=True)
@@ -24,8 +24,7 @@ _OF_TREES: dict[str, BaseDistribution] = {
     "min_samples_leaf": _log(1, 100),
 }
 
-#: (package, classes, space) of each;
-#: docs/reference/spaces.rst shows the same.
+#: Package, classes and space. docs/reference/spaces.rst shows the same.
 TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
     (
         "optuna_treecv",
@@ -103,20 +102,20 @@ TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
 def recommended_space(estimator: Estimator) -> dict[str, BaseDistribution]:
     """Return the recommended distributions of an estimator's parameters.
 
-    Those of a Pipeline are the ones of its last step. A parameter that has another value than its
-    default keeps that value, and is not searched.
+    The space of a Pipeline is that of its last step. A parameter that differs from its default
+    keeps its value, and is not searched.
 
     Raises
     ------
     ValueError
-        If none is known, or no parameter is left to search.
+        If there is no recommended space, or no parameter has its default value.
     """
     prefix, last, space = _find_last_step(estimator)
     if space is None:
         raise ValueError(
-            f"param_distributions='auto' knows no space for {name_of(last)}; use a dict such as "
+            f"param_distributions='auto' has no space for {name_of(last)}; use a dict such as "
             f"{{{suggest_parameter(estimator)!r}: FloatDistribution(...)}} instead. The user "
-            "guide lists the estimators that it knows (Search spaces)."
+            "guide lists the estimators that have one (Search spaces)."
         )
     params, default = last.get_params(deep=False), type(last)().get_params(deep=False)
     names_to_search = [name for name in space if np.array_equal(params[name], default[name])]
@@ -144,7 +143,7 @@ def _find_last_step(
 
 
 def suggest_parameter(estimator: Estimator) -> str:
-    """Return the name of a parameter that could be searched, for error messages."""
+    """Return an example of a parameter to search, for error messages."""
     prefix, last, space = _find_last_step(estimator)
     params = last.get_params()
     numbers = [name for name, value in params.items() if is_number(value)]

@@ -1,4 +1,4 @@
-"""What is known of trials that are over, by the attributes of Optuna, in a store and in memory."""
+"""The records of finished trials: in attributes of Optuna, in a store and in memory."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ from optuna_treecv.storage.evaluations import read_named_scores
 from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 
-#: The user attribute of a study that says what its trials evaluate.
+#: The user attribute of a study that describes the evaluation of its trials.
 STUDY_ATTRIBUTE = "treecv_evaluation"
 #: The user attribute of a trial, a flat dict: each attribute is a transaction in Optuna's storage.
 TRIAL_ATTRIBUTE = "treecv"
-#: In that dict, the mean of each of several scores has this and its name as its key.
+#: In that dict, the key of the mean of each of several scores is this prefix and its name.
 SCORE_PREFIX = "score_"
-#: The user attribute of a trial whose rows are in a file, which says how far long readings are.
+#: The user attribute of a trial with the progress of reading rows on disk.
 PROGRESS_ATTRIBUTE = "treecv_progress"
 
-#: The most bytes that one objective holds: 256 MiB.
+#: The most bytes that one objective keeps in memory: 256 MiB.
 MOST_BYTES = 2**28
 
 # The most bytes of fold scores that are read from a store at once.
@@ -42,7 +42,7 @@ _NO_OUTPUTS: _Outputs = MappingProxyType({})
 
 
 def facts_of_study(study: optuna.Study) -> Mapping[str, Opaque]:
-    """Return a study's record of what its trials evaluate; empty if it has none."""
+    """Return a study's record of its evaluation; empty if it has none."""
     facts = study.user_attrs.get(STUDY_ATTRIBUTE)
     return facts if isinstance(facts, dict) else {}
 
@@ -71,19 +71,19 @@ def runs_of_trial(attributes: Mapping[str, Opaque]) -> list[str]:
     return [run, *(further_run(run, number) for number in range(1, n_scores))]
 
 
-class Held(NamedTuple):
+class TrialScores(NamedTuple):
     """The scores of one trial in memory.
 
     Attributes
     ----------
     value : float
-        Its mean, of which smaller ones are better.
+        Its mean, with the sign by which smaller values are better.
     folds : ndarray of shape (n_repeats * n_folds,)
-        The scores of its folds, in one byte each where all are 0 or 1.
+        The scores of its folds, in one byte each if all are 0 or 1.
     rows : ndarray of shape (n_rows,), float32, or None
         The scores of its rows.
     outputs : dict of str to ndarray of shape (n_repeats * n_tested, ...)
-        Its responses to the tested rows, see ``Run.outputs``.
+        Its outputs for the tested rows, by method.
     """
 
     value: float
@@ -96,8 +96,8 @@ class Held(NamedTuple):
         arrays = [self.folds, *self.outputs.values()]
         return sum(one.nbytes for one in arrays) + (0 if self.rows is None else self.rows.nbytes)
 
-    def smaller(self) -> "Held | None":
-        """Return it without its outputs, else without the scores of rows, else nothing."""
+    def smaller(self) -> "TrialScores | None":
+        """Return a copy without outputs, or else without the scores of rows, or else None."""
         if self.outputs:
             return self._replace(outputs={})
         return None if self.rows is None else self._replace(rows=None)
@@ -106,10 +106,10 @@ class Held(NamedTuple):
 class KnownScores:
     """The scores of an objective's best trials in memory, and those in its store.
 
-    In memory they are held by the number of the trial and the time when it began. Its parameters
-    would not do: a callable may make other estimators of the same parameters. When there is no
-    more room, outputs go first, those of the worst trial before others; then the scores of rows,
-    and the fold scores, likewise.
+    In memory, the key is the number of the trial and the time when it began. Its parameters do not
+    suffice, because a callable may make other estimators of the same parameters. When there is no
+    more room, outputs are dropped first, those of the worst trial before others; then the scores
+    of rows, and the fold scores, likewise.
 
     Parameters
     ----------
@@ -121,58 +121,58 @@ class KnownScores:
     def __init__(self, database: Database | None = None, most_bytes: int = MOST_BYTES) -> None:
         self._database = database
         self._most_bytes = most_bytes
-        self._held: dict[_Name, Held] = {}
+        self._scores: dict[_Name, TrialScores] = {}
         self._lock = Lock()
         self.n_bytes = 0
 
     def note(
         self, trial: BaseTrial, result: CVResult, direction: str, outputs: _Outputs = _NO_OUTPUTS
     ) -> None:
-        """Hold a complete trial's scores and outputs, unless its mean is infinite."""
+        """Add a complete trial's scores and outputs, unless its mean is infinite."""
         if not np.isfinite(result.mean):
             return
         name = trial.number, trial.datetime_start
         value = result.mean if direction == "minimize" else -result.mean
         are_bits = np.all((result.test_score == 0) | (result.test_score == 1))
         folds = result.test_score.astype(np.int8) if are_bits else result.test_score.copy()
-        held = Held(value, folds, result.row_losses, outputs)
+        scores = TrialScores(value, folds, result.row_losses, outputs)
         with self._lock:
-            self._hold(name, held)
+            self._set(name, scores)
             while self.n_bytes > self._most_bytes:
-                with_outputs = [name for name, one in self._held.items() if one.outputs]
-                with_rows = [name for name, one in self._held.items() if one.rows is not None]
-                largest = with_outputs or with_rows or self._held
-                worst = max(largest, key=lambda name: self._held[name].value)
-                self._hold(worst, self._held[worst].smaller())
+                with_outputs = [name for name, one in self._scores.items() if one.outputs]
+                with_rows = [name for name, one in self._scores.items() if one.rows is not None]
+                largest = with_outputs or with_rows or self._scores
+                worst = max(largest, key=lambda name: self._scores[name].value)
+                self._set(worst, self._scores[worst].smaller())
 
-    def find(self, trial: BaseTrial) -> Held | None:
+    def find(self, trial: BaseTrial) -> TrialScores | None:
         """Return the scores of a trial in memory; None if there are none."""
         with self._lock:
-            return self._held.get((trial.number, trial.datetime_start))
+            return self._scores.get((trial.number, trial.datetime_start))
 
     def folds_of(self, trials: Sequence[FrozenTrial], n_splits: int) -> dict[int, Array]:
-        """Return the ``n_splits`` fold scores of each trial of which all are known.
+        """Return the ``n_splits`` fold scores of each trial with complete ones.
 
-        Of the store they are at most 256 MiB, of the first ones.
+        At most 256 MiB are read from the store, for the first trials.
         """
-        held = {trial.number: self.find(trial) for trial in trials}
-        known = {n: one.folds for n, one in held.items() if one and len(one.folds) == n_splits}
-        missing = [trial for trial in trials if trial.number not in known]
+        cached = {trial.number: self.find(trial) for trial in trials}
+        folds = {n: one.folds for n, one in cached.items() if one and len(one.folds) == n_splits}
+        missing = [trial for trial in trials if trial.number not in folds]
         most = max(1, _MOST_READ_BYTES // (8 * n_splits))
         runs = {
             run: one.number for one in missing[:most] for run in runs_of_trial(one.user_attrs)[:1]
         }
-        return known | {number: scores for number, _, scores in self._read(runs, n_splits)}
+        return folds | {number: scores for number, _, scores in self._read(runs, n_splits)}
 
     def rows_of(self, trials: Sequence[FrozenTrial]) -> dict[int, Array]:
-        """Return the scores of the rows of trials, which no store keeps."""
-        held = {trial.number: self.find(trial) for trial in trials}
-        return {n: one.rows for n, one in held.items() if one is not None and one.rows is not None}
+        """Return the scores of the rows of trials, which are only in memory."""
+        cached = {trial.number: self.find(trial) for trial in trials}
+        return {n: one.rows for n, one in cached.items() if one and one.rows is not None}
 
     def stored(
         self, trials: Sequence[FrozenTrial], n_splits: int
     ) -> Mapping[int, Mapping[str, Array]]:
-        """Return the fold scores in the store by the number of the trial and the score's name."""
+        """Return the stored fold scores by the number of the trial and the score's name."""
         runs = {run: trial.number for trial in trials for run in runs_of_trial(trial.user_attrs)}
         of_trials: dict[int, dict[str, Array]] = defaultdict(dict)
         for number, name, scores in self._read(runs, n_splits):
@@ -180,7 +180,7 @@ class KnownScores:
         return of_trials
 
     def _read(self, numbers: Mapping[str, int], n_splits: int) -> list[tuple[int, str, Array]]:
-        """Return the number, the score's name and the scores of runs that are stored in full."""
+        """Return the number, the score's name and the scores of completely stored runs."""
         if self._database is None or not numbers:
             return []
         runs = list(numbers)
@@ -189,10 +189,10 @@ class KnownScores:
         rows = self._database.attempt(read, nothing, without="the fold scores of other trials")
         return [(numbers[run], name, scores) for run, name, scores in rows]
 
-    def _hold(self, name: _Name, held: Held | None) -> None:
-        """Hold scores in place of those that the trial had; None: none."""
-        if (before := self._held.pop(name, None)) is not None:
+    def _set(self, name: _Name, scores: TrialScores | None) -> None:
+        """Replace the scores of a trial in memory; None: remove them."""
+        if (before := self._scores.pop(name, None)) is not None:
             self.n_bytes -= before.n_bytes
-        if held is not None:
-            self._held[name] = held
-            self.n_bytes += held.n_bytes
+        if scores is not None:
+            self._scores[name] = scores
+            self.n_bytes += scores.n_bytes

@@ -1,7 +1,7 @@
-"""Search spaces: what a search varies, and how the params of a trial become an estimator.
+"""Search spaces: the parameters that a search varies, and the estimators of trials.
 
-Trials hold codes. An ``Axis`` knows the value that each code of a parameter means, and a ``Space``
-the axes of all parameters.
+Trials store codes. An ``Axis`` maps the codes of a parameter to values, and a ``Space`` has the
+axes of all parameters.
 """
 
 from collections import Counter
@@ -50,11 +50,11 @@ from optuna_treecv.types import ParamValue
 #: A grid: the values of each parameter, or their codes (``Axis``).
 Grid = dict[str, list[ParamValue]]
 
-#: By parameter: its value, or what may be its values.
+#: By parameter: its value, or its possible values.
 Params = Mapping[str, ParamValue]
 Lists = Mapping[str, Collection[ParamValue]]
 
-#: Suggests all params of a trial, of which one may decide on others.
+#: Suggests all params of a trial, some of which may depend on others.
 Suggest = Callable[[BaseTrial], Params]
 
 #: ``param_distributions`` and ``param_grid``.
@@ -65,37 +65,37 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _PLAIN = (type(None), bool, int, float, str)
-_OBJECT = object()  # what a value is that is none of these
+_OBJECT = object()  # stands for a value of any other type
 
 # A trial stores a number as float64, which holds all integers up to this one.
 _LARGEST_INT = 2**53
 
-# The part of a function's ``repr`` that holds in this process alone.
+# The part of a function's ``repr`` that differs between processes.
 _ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 
-# Longer texts of values are cut.
+# Longer texts of values are truncated.
 _MOST_CHARACTERS = 60
 
 
-#: The placeholder of a parameter at the points of a search that do not have it. It is pickled by
-#: its name, so that it is the same object in each process.
+#: The placeholder of a parameter at points that do not have it. It is pickled by its name, so that
+#: it is the same object in each process.
 NOT_SET = Parameter.empty
 
 
 class Axis:
-    """One parameter of a search: its Optuna distribution, and the values that its codes mean.
+    """One parameter of a search: its Optuna distribution of codes, and the values of the codes.
 
-    Optuna compares values by ``==``, where 1, 1.0 and True are one value, and stores them as
-    float64 or JSON, where a tuple becomes a list. So trials hold a *code* for each value: the
+    Optuna compares values by ``==``, by which 1, 1.0 and True are one value, and stores them as
+    float64 or JSON, in which a tuple becomes a list. So trials store a *code* for each value: the
     value itself if it is a number, a string, a bool or None and no other value of the parameter
-    equals it, and else a text. Estimators get the value.
+    equals it, and otherwise a text. Estimators get the value.
 
     Attributes
     ----------
     distribution : BaseDistribution
-        Of the codes.
+        The distribution of the codes.
     codes : tuple
-        Those of the values in a list; none of a range of Optuna.
+        The codes of the values in a list; empty for a range of Optuna.
     values : tuple
         The values of a list; empty for a range.
     ends : tuple
@@ -106,7 +106,7 @@ class Axis:
         self, distribution: BaseDistribution, values: Mapping[ParamValue, ParamValue] | None = None
     ) -> None:
         self.distribution = distribution
-        self._values = values  # by their codes; None: codes mean themselves
+        self._values = values  # by their codes; None: codes are values
         pairs = {} if values is None else values
         self.codes = tuple(pairs)
         self.values: tuple[ParamValue, ...] = tuple(pairs.values())
@@ -115,7 +115,7 @@ class Axis:
         self.ends = self.values
         if isinstance(distribution, IntDistribution | FloatDistribution):
             self.ends = distribution.low, distribution.high
-        # The objects live as long as this axis, so that no other one gets their ids.
+        # The objects live as long as this axis, so that no other object gets their ids.
         self._codes_of_objects = {id(value): code for code, value in pairs.items()}
         self._codes = {_text(one): pair[0] for pair in pairs.items() for one in pair}
 
@@ -123,7 +123,7 @@ class Axis:
         return Axis, (self.distribution, self._values)
 
     def code_of(self, value: ParamValue) -> ParamValue:
-        """Return the code of a value, which may be a code itself.
+        """Return the code of a value or code.
 
         Raises
         ------
@@ -150,11 +150,11 @@ class Axis:
         raise ValueError(f"it must be one of {choices}, got {value!r}.")
 
     def value_of(self, code: ParamValue) -> ParamValue:
-        """Return the value that a code means; numbers off a grid mean themselves."""
+        """Return the value of a code; numbers off a grid are values."""
         return code if self._values is None else self._values.get(code, code)
 
     def has_codes_of(self, other: BaseDistribution) -> bool:
-        """Return whether a trial with another distribution means the same by its codes."""
+        """Return whether codes of another distribution have the same values."""
         distribution = self.distribution
         if self._values is None or not isinstance(distribution, CategoricalDistribution):
             return type(distribution) is type(other)
@@ -169,8 +169,8 @@ def axis_of(values: Sequence[ParamValue], *, are_choices: bool = False) -> Axis:
     ----------
     values : sequence
     are_choices : bool
-        Whether samplers draw from the list. Otherwise they may draw other numbers, where all are
-        integers or all are floats.
+        Whether samplers draw from the list. Otherwise they may draw other numbers, if all values
+        are integers or all are floats.
     """
     distinct: dict[str, ParamValue] = {}
     for value in {id(one): one for one in values}.values():
@@ -183,14 +183,14 @@ def axis_of(values: Sequence[ParamValue], *, are_choices: bool = False) -> Axis:
 
 
 def _choices(plain: Sequence[ParamValue], texts: Sequence[str]) -> list[ParamValue]:
-    """Return the values that equal no other one, and texts for the others and for objects."""
+    """Return the codes of values: texts for objects and for values that equal another one."""
     times = Counter(plain)
     times[_OBJECT] = 2
     taken = {one for one in plain if times[one] == 1}
     codes = []
     for code, text in zip(plain, texts, strict=True):
         if times[code] > 1:
-            while text in taken:  # a string of the list looks the same
+            while text in taken:  # it equals a string of the list
                 text = f"={text}"
             code = text
         codes.append(code)
@@ -211,9 +211,9 @@ def _range_of(plain: Sequence[ParamValue]) -> BaseDistribution | None:
 
 
 def _plain(value: ParamValue) -> ParamValue:
-    """Return the number, string, bool or None of Python that a value is, or else ``_OBJECT``.
+    """Return a number, string, bool or None as a Python object, and ``_OBJECT`` for other values.
 
-    NaN is an object here, because it does not equal itself.
+    NaN counts as an object, because it does not equal itself.
     """
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         value = value.item()
@@ -221,7 +221,7 @@ def _plain(value: ParamValue) -> ParamValue:
 
 
 def _text(value: ParamValue) -> str:
-    """Return a text that tells a value from all others, by its type too, and in each process."""
+    """Return a text that identifies a value and its type, equal in all processes."""
     if value is NOT_SET:
         return "not set"
     if isinstance(value, np.float64):  # a float of Python too
@@ -233,13 +233,13 @@ def _text(value: ParamValue) -> str:
     text = " ".join(_ADDRESS.sub("", repr(value)).split())
     if _is_literal(value) and len(text) <= _MOST_CHARACTERS:
         return text
-    # In later processes too, unless there is no such name.
+    # A key that later processes share, if there is one.
     name = first_key(value, lasting_key, encode) or os.urandom(16)
     return f"{text[:_MOST_CHARACTERS]} {digest(name).hex()[:12]}"
 
 
 def _is_literal(value: ParamValue) -> bool:
-    """Return whether a value's ``repr`` tells it from all others."""
+    """Return whether a value's ``repr`` identifies it."""
     if type(value) is dict:
         return all(map(_is_literal, value)) and all(map(_is_literal, value.values()))
     return type(value) in _PLAIN or (type(value) in (tuple, list) and all(map(_is_literal, value)))
@@ -247,8 +247,8 @@ def _is_literal(value: ParamValue) -> bool:
 
 # Spaces.
 
-#: The candidate of a trial: an estimator, and the epochs of the trial or of its study; None: those
-#: of the evaluation.
+#: The candidate of a trial: an estimator, and the epochs of the trial or of its study; None: the
+#: epochs of the settings.
 Candidate = tuple[Estimator, int | None]
 
 # The error of FixedTrial and FrozenTrial when they have no value for a parameter.
@@ -261,20 +261,19 @@ class Space:
     Parameters
     ----------
     estimator : estimator or callable
-        A callable, (trial) -> estimator, suggests for itself.
+        A callable, (trial) -> estimator, suggests parameters itself.
     axes : dict of str to Axis, default=None
-        None where a function suggests.
+        None if a function suggests parameters.
     grids : list of dict, default=None
-        Those of ``param_grid``, in codes (``Axis``).
+        The grids of ``param_grid``, in codes (``Axis``).
     suggest : callable, default=None
-        (trial) -> dict of parameters to values, one of which may decide on others.
+        (trial) -> dict of parameters to values, some of which may depend on others.
 
     Attributes
     ----------
     example : estimator or None
-        By which the search can be checked: the estimator as given, with an inner estimator where
-        the search puts one in the place of None or "passthrough". None if a callable makes them
-        all.
+        The estimator by which the search is checked: as given, but with an inner estimator if the
+        search puts one in place of None or "passthrough". None if a callable makes the estimators.
     """
 
     def __init__(
@@ -285,7 +284,7 @@ class Space:
         suggest: Suggest | None = None,
     ) -> None:
         is_estimator = axes is not None or suggest is not None
-        # The caller may change theirs.
+        # The caller may change the given estimator.
         self.estimator = clone(estimator) if is_estimator else estimator
         self.axes = axes or {}
         self.grids = grids
@@ -301,19 +300,19 @@ class Space:
             self.example = _with_values(self.estimator, inner)
 
     def suggest(self, trial: BaseTrial) -> dict[str, ParamValue]:
-        """Suggest the params of a trial, which are codes."""
+        """Suggest the params of a trial, as codes."""
         return {name: _naming(name, _code, trial, name, axis) for name, axis in self.axes.items()}
 
     def of_trial(self, trial: BaseTrial) -> Estimator:
-        """Return the estimator of a trial for which a function suggests."""
+        """Return the estimator of a trial whose parameters a function suggests."""
         if self._suggest is None:
             return self.estimator(trial)
         return _with_values(self.estimator, self._values(trial))
 
     def at(self, params: Params, n_epochs: int | None = None) -> Candidate:
-        """Return the estimator at the params of a trial.
+        """Return the candidate at the params of a trial.
 
-        ``n_epochs`` is what the study says; the epochs of the trial take its place.
+        ``n_epochs`` are the epochs of the study, unless the trial has a value for them.
         """
         values = self.values_of(params)
         if self._has_epochs:
@@ -321,7 +320,7 @@ class Space:
         return _with_values(self.estimator, values), n_epochs
 
     def values_of(self, params: Params) -> dict[str, ParamValue]:
-        """Return the values that the params of a trial mean."""
+        """Return the values of the params of a trial."""
         if self._suggest is not None:
             return self._values(FixedTrial(dict(params)))
         if not self.axes:
@@ -330,11 +329,11 @@ class Space:
         return {name: value for name, value in values.items() if value is not NOT_SET}
 
     def candidate(self, params: Params | None) -> Candidate:
-        """Return the estimator at values that a user gives, or as given where these are None."""
+        """Return the candidate at values that a user gives; None: the estimator as given."""
         if params is not None:
             return self._at_values(params, "params", may_have_more=False, n_epochs=None)
         if self.example is None:
-            raise ValueError("params must be given where a callable makes the estimator.")
+            raise ValueError("params must be given if a callable makes the estimator, got None.")
         return clone(self.example), 1 if self._has_epochs else None
 
     def candidate_of(self, trial: FrozenTrial, n_epochs: int | None, argument: str) -> Candidate:
@@ -343,7 +342,7 @@ class Space:
             other = trial.distributions.get(name)
             if other is not None and not axis.has_codes_of(other):
                 raise ValueError(
-                    f"{argument} has {trial.params[name]!r} for {name!r}, from {other}, and "
+                    f"{argument} has {trial.params[name]!r} for {name!r}, from {other}, but "
                     f"this objective searches {axis.distribution}."
                 )
         return self._at_values(trial.params, argument, not self.axes, n_epochs)
@@ -355,7 +354,7 @@ class Space:
     def points_beside(
         self, values: Params, lanes: Collection[str]
     ) -> Iterator[tuple[ParamValue, ...]]:
-        """Yield the points of the grids that differ from one of them only in ``lanes``."""
+        """Yield the points of the grids that differ from a point only in ``lanes``."""
         for grid in self.grids or () if self.has_point(values) else ():
             axes = {name: axis if name in lanes else [values[name]] for name, axis in grid.items()}
             if _is_point_of({name: grid[name] for name in grid if name not in lanes}, values):
@@ -364,7 +363,7 @@ class Space:
     def _at_values(
         self, values: Params, argument: str, may_have_more: bool, n_epochs: int | None
     ) -> Candidate:
-        """Return the estimator at the values, or codes of values, of an argument."""
+        """Return the candidate at the values, or codes of values, of an argument."""
         if self.axes:
             unset = {
                 name: NOT_SET
@@ -379,7 +378,7 @@ class Space:
             estimator = self.of_trial(trial)
         except ValueError as error:
             if missing := _NOT_FOUND.search(str(error)):
-                check_given(argument, values, [missing[1]])  # refuses this one by our own error
+                check_given(argument, values, [missing[1]])  # raises our error
             raise
         check_given(argument, values, trial.params, may_have_more)
         return estimator, n_epochs
@@ -401,15 +400,15 @@ def _is_point_of(grid: Grid, values: Params) -> bool:
 
 
 def as_space(estimator: Estimator, param_distributions: Distributions, param_grid: Grids) -> Space:
-    """Return the space of ``treecv_objective``; refuse what does not fit the estimator."""
+    """Return the space of ``treecv_objective``; refuse arguments that do not fit the estimator."""
     if isinstance(estimator, Space):
         return estimator
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
     if param_grid is not None:
         if param_distributions is not None:
-            raise ValueError("param_grid must be None where param_distributions is given.")
+            raise ValueError("param_grid must be None if param_distributions is given.")
         if not is_estimator:
-            raise ValueError("param_grid must be None when estimator suggests for itself.")
+            raise ValueError("param_grid must be None if estimator is a callable.")
         grids = _full_grids(param_grid, estimator)
         axes = {name: axis_of([v for grid in grids for v in grid[name]]) for name in grids[0]}
         in_codes: list[Grid] = [  # each code of a parameter once
@@ -428,8 +427,8 @@ def as_space(estimator: Estimator, param_distributions: Distributions, param_gri
         )
     if param_distributions is not None:
         raise ValueError(
-            "param_distributions must be None when estimator is a callable, which suggests for "
-            "itself."
+            "param_distributions must be None if estimator is a callable, which suggests its "
+            "parameters itself."
         )
     return Space(estimator)
 
@@ -474,7 +473,7 @@ def _axis_from(name: str, values: object) -> Axis:
 
 
 def _from_scipy(name: str, frozen: Opaque) -> BaseDistribution:
-    """Return the distribution of Optuna that draws as a frozen one of SciPy does."""
+    """Convert a frozen distribution of SciPy to one of Optuna."""
     kind = frozen.dist.name
     low, high = map(float, frozen.support())
     if isfinite(low) and isfinite(high):
@@ -482,7 +481,7 @@ def _from_scipy(name: str, frozen: Opaque) -> BaseDistribution:
             return FloatDistribution(low, high)
         if kind == "randint":
             return IntDistribution(int(low), int(high))
-        # One that is moved by ``loc`` is not uniform in the logarithm.
+        # A distribution that is shifted by ``loc`` is not uniform in the logarithm.
         is_plain = low > 0 and isclose(float(frozen.median()), sqrt(low * high))
         if kind in ("loguniform", "reciprocal") and is_plain:
             return FloatDistribution(low, high, log=True)
@@ -522,16 +521,16 @@ def _full_grids(param_grid: Opaque, estimator: Estimator) -> list[Grid]:
 def in_full(
     point: Params, names: Iterable[str], defaults: Params, not_set: ParamValue = NOT_SET
 ) -> dict[str, ParamValue]:
-    """Return a grid, or a point of one, with a value for each parameter of several grids.
+    """Return a grid, or a point of one, completed with the parameters of all grids.
 
-    A parameter that the grid leaves out keeps the estimator's value. It is not set where the grid
-    puts in another inner estimator, or the estimator lacks it.
+    A parameter that the grid omits keeps the estimator's value. It is not set if the grid replaces
+    the inner estimator, or the estimator lacks it.
 
     Parameters
     ----------
     point : dict
     names : iterable of str
-        Those of all grids.
+        The parameters of all grids.
     defaults : dict
         The parameters of the estimator as given.
     not_set : object
@@ -539,8 +538,8 @@ def in_full(
     full = {}
     for name in names:
         is_replaced = any(name.startswith(f"{outer}__") for outer in point)
-        elsewhere = not_set if is_replaced else defaults.get(name, not_set)
-        full[name] = point.get(name, elsewhere)
+        default = not_set if is_replaced else defaults.get(name, not_set)
+        full[name] = point.get(name, default)
     return full
 
 
@@ -550,9 +549,9 @@ def codes_of(values: Params, axes: Mapping[str, Axis]) -> dict[str, ParamValue]:
 
 
 def _check_known(argument: str, estimator: Estimator, lists: Lists) -> None:
-    """Refuse names that are neither those of an estimator's parameters nor "n_epochs".
+    """Refuse names that are neither parameters of an estimator nor "n_epochs".
 
-    ``lists`` are the values of each parameter, among which may be inner estimators with other
+    ``lists`` are the values of each parameter, which may include inner estimators with other
     parameters.
     """
     params = estimator.get_params(deep=True)
@@ -563,7 +562,7 @@ def _check_known(argument: str, estimator: Estimator, lists: Lists) -> None:
         for inner in product(*(lists[other] for other in outer)):
             values = dict(zip(outer, inner, strict=True))
             changed = _with_values(estimator, values) if outer else estimator
-            try:  # it need not be a parameter
+            try:  # set_params may accept names that get_params lacks
                 _with_values(changed, {name: None})
             except (AttributeError, TypeError, ValueError) as error:
                 raise ValueError(
@@ -575,25 +574,25 @@ def _check_known(argument: str, estimator: Estimator, lists: Lists) -> None:
 def check_given(
     argument: str, values: Params, wanted: Collection[str], may_have_more: bool = True
 ) -> None:
-    """Refuse anything but a dict with a value for each of the parameters that are wanted."""
+    """Refuse anything but a dict with a value for each wanted parameter."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{argument} must be a dict of parameter values, got {values!r}.")
     for name in wanted:
         if name not in values:
             raise ValueError(
-                f"{argument} must hold a value for {name!r}, got only {dict(values)}."
+                f"{argument} must have a value for {name!r}, got only {dict(values)}."
             )
     for name in values:
         if name not in wanted and not may_have_more:
             names = ", ".join(map(repr, wanted))
-            raise ValueError(f"{argument} must hold {names} and nothing else, got {name!r} too.")
+            raise ValueError(f"{argument} must have values for {names} alone, got {name!r} too.")
 
 
 def _with_values(estimator: Estimator, values: Params) -> Estimator:
-    """Return a copy of an estimator with copies of values, of which some may be estimators.
+    """Return a copy of an estimator with copies of values, some of which may be estimators.
 
-    Steps of a Pipeline that no value reaches are not copied, because naming, comparing and copying
-    them takes longer than many trials do; so they must not be fitted or changed.
+    Steps of a Pipeline that no value reaches are not copied, because hashing, comparing and
+    copying them takes longer than many trials; so they must not be fitted or changed.
     """
     values = {name: clone(value, safe=False) for name, value in values.items()}
     if type(estimator) is not Pipeline:
@@ -608,7 +607,7 @@ def _with_values(estimator: Estimator, values: Params) -> Estimator:
 
 
 def _naming(name: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Return the result of a function; its errors name the parameter."""
+    """Call a function, and add the parameter's name to its errors."""
     try:
         return function(*arguments)
     except (OverflowError, TypeError, ValueError) as error:
@@ -618,16 +617,16 @@ def _naming(name: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
 
 
 def _code(trial: BaseTrial, name: str, axis: Axis) -> ParamValue:
-    """Ask a trial for a parameter, as OptunaSearchCV does through a private method."""
-    one: Opaque = axis.distribution
-    if isinstance(one, CategoricalDistribution):
+    """Suggest a parameter by a trial, and return its code."""
+    dist: Opaque = axis.distribution
+    if isinstance(dist, CategoricalDistribution):
         try:
-            return axis.code_of(trial.suggest_categorical(name, one.choices))
+            return axis.code_of(trial.suggest_categorical(name, dist.choices))
         except ValueError:
             if not isinstance(trial, FixedTrial):
                 raise
             return axis.code_of(trial.suggest_categorical(name, axis.values))  # it has a value
-    suggest = trial.suggest_float if isinstance(one, FloatDistribution) else trial.suggest_int
-    value = suggest(name, one.low, one.high, step=one.step, log=one.log)
-    # A FixedTrial may have any other one.
+    suggest = trial.suggest_float if isinstance(dist, FloatDistribution) else trial.suggest_int
+    value = suggest(name, dist.low, dist.high, step=dist.step, log=dist.log)
+    # A FixedTrial may have any other value.
     return value if isinstance(trial, Trial) else axis.code_of(value)

@@ -1,4 +1,4 @@
-"""Finds studies that do not fit their objective: other direction, sampler, pruner, evaluation."""
+"""Checks that a study fits its objective: direction, sampler, pruner and evaluation."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ from optuna_treecv.study.records import STUDY_ATTRIBUTE
 from optuna_treecv.study.space import Space
 from optuna_treecv.types import Opaque
 
-# The methods that train models by passes of partial_fit, as trials name them.
+# The methods that train models by passes of partial_fit, as in the attributes of trials.
 _ONE_PASS = ("treecv", "chain", "standard", "progressive")
 # The most trials that a warning lists.
 _MOST_NAMED = 10
-# A pruner that takes less time than this in all is not worth a warning.
+# There is no warning of a pruner that has taken fewer seconds in all.
 _FEWEST_SECONDS = 1.0
 
-# These compare the values of trials one by one, in place of pairs at the same step.
+# These pruners need running means, in contrast to pairs of values at the same step.
 _OF_RUNNING_MEANS = (
     optuna.pruners.PercentilePruner,  # and MedianPruner
     optuna.pruners.SuccessiveHalvingPruner,
@@ -43,12 +43,12 @@ _OF_RUNNING_MEANS = (
 
 
 class StudyCheck:
-    """Checks the trials of one objective; trials without a study fit always.
+    """Checks of the trials of one objective; trials without a study pass all of them.
 
     Parameters
     ----------
     cross_validation : CrossValidation
-        That of the objective.
+        The cross-validation of the objective.
     space : Space
     """
 
@@ -57,36 +57,36 @@ class StudyCheck:
         self._space = space
         self._keeps_to_grid = space.grids is not None
         self._visited: set[bytes] = set()  # points of the grid; no more than these
-        # Attributes as compared.
+        # The records of the studies that were compared.
         self._known: WeakKeyDictionary[optuna.Study, Mapping[str, Opaque]] = WeakKeyDictionary()
-        self._mixed: WeakSet[optuna.Study] = WeakSet()  # of which a warning was given
+        self._mixed: WeakSet[optuna.Study] = WeakSet()  # warned about
         self._seconds_of_pruner = self._seconds_of_evaluations = 0.0
         self._lock = Lock()
 
     def directions(self, study: optuna.Study | None, wanted: list[str]) -> None:
-        """Refuse a study with other directions than the objective's."""
+        """Refuse a study whose directions differ from the objective's."""
         if study is None:  # FixedTrial and FrozenTrial have none
             return
         directions = [direction.name.lower() for direction in study.directions]
         if len(directions) > 1 and len(wanted) == 1:
             raise ValueError(
                 "the study must have one objective, as this objective has, got "
-                f"{len(directions)}; an objective with a list of names as optimize has several."
+                f"{len(directions)}; use a list of names as optimize for several."
             )
         if len(wanted) > 1 and directions != wanted:
             raise ValueError(
                 f"the study's directions must be {wanted}, those of the scores to optimize, got "
-                f"{directions}: optuna.create_study(directions=objective.directions)."
+                f"{directions}; use optuna.create_study(directions=objective.directions) instead."
             )
         if directions != wanted:
             raise ValueError(
                 f"the study's direction must be {wanted[0]!r}, because scoring is to be "
-                f"{wanted[0]}d, got {', '.join(directions)}: "
-                "optuna.create_study(direction=objective.direction)."
+                f"{wanted[0]}d, got {', '.join(directions)}; use "
+                "optuna.create_study(direction=objective.direction) instead."
             )
 
     def trial(self, trial: optuna.Trial, run: Run) -> None:
-        """Warn, once, of values that cannot be compared, and of a pruner or sampler that is wrong.
+        """Warn, once, of values that are not comparable, or of an unsuitable pruner or sampler.
 
         Parameters
         ----------
@@ -116,18 +116,17 @@ class StudyCheck:
                 why = f", because {run.reason}" if run.reason else ""
                 warn_caller(
                     f"the study {study.study_name!r} mixes models of fit with those of passes of "
-                    f"partial_fit, whose values compare badly: {_in_words(kinds)}. "
+                    f"partial_fit, whose values are hardly comparable: {_in_words(kinds)}. "
                     f"{name_of(run.estimator)} of trial {trial.number} is evaluated by "
-                    f"method={run.method_name!r}{why}; method='fit' fits all estimators."
+                    f"method={run.method_name!r}{why}; use method='fit' to fit all estimators."
                 )
         if self._keeps_to_grid:
             self._check_sampler(study, trial)
 
     def epochs_in(self, study: optuna.Study | None) -> int | None:
-        """Return the epochs that are meant in a study that began with passes of ``partial_fit``.
+        """Return the epochs of a study that began with passes of ``partial_fit``; else None.
 
-        There models go on to be trained so, even where "auto" would now fit them. None: the
-        evaluation decides.
+        In such a study, models are trained by passes even if "auto" would now fit them.
         """
         if study is None:
             return None
@@ -137,7 +136,7 @@ class StudyCheck:
         return None if is_as_fit else self.cross_validation.settings.n_epochs or 1
 
     def differences(self, study: optuna.Study, run: Run) -> Iterator[str]:
-        """Yield why values of a study cannot be compared with those of a run, as sentences."""
+        """Yield the reasons why a study's values cannot be compared with a run's, as sentences."""
         facts = facts_of_study(study)
         if not facts:
             return
@@ -145,34 +144,34 @@ class StudyCheck:
         before, now = facts.get("report"), self.cross_validation.settings.report
         if before != now and before is not None and now is not None:
             yield (
-                f"the study {study.study_name!r} has reports of report={before!r}, and this "
-                f"objective makes those of report={now!r}, which mean something else at the same "
-                "step, so that pruners compare them wrongly; use one kind of report per study."
+                f"the study {study.study_name!r} has reports of report={before!r}, but this "
+                f"objective has report={now!r}, whose reports at the same step are not "
+                "comparable, so that pruners mislead; use one kind of report per study."
             )
         if facts.get("is_fitted", is_fitted) != is_fitted:
             kinds = "one pass over the training rows", "fits"
             theirs, ours = kinds[not is_fitted], kinds[is_fitted]
             yield (
-                f"the study {study.study_name!r} has values of {theirs}, and those of this "
+                f"the study {study.study_name!r} has values of {theirs}, but those of this "
                 f"objective are of {ours} (method={run.method_name!r}), which cannot be compared; "
                 "use one study per evaluation."
             )
-        name, own_name = facts.get("digest"), self.cross_validation.digest(run.request.scoring)
-        if name != own_name and (why := self.cross_validation.why_nameless(run.request.scoring)):
+        digest, current = facts.get("digest"), self.cross_validation.digest(run.request.scoring)
+        if digest != current and (why := self.cross_validation.why_nameless(run.request.scoring)):
             yield (
-                f"the study {study.study_name!r} has values of another objective, and whether "
-                f"these can be compared with those of this one is not known, because {why}; use "
+                f"the study {study.study_name!r} has values of another objective, and it is "
+                f"unknown whether they are comparable with those of this one, because {why}; use "
                 "one study per objective."
             )
-        elif name != own_name:
+        elif digest != current:
             yield (
                 f"the study {study.study_name!r} has values from other data, weights, folds or "
-                f"scoring ({STUDY_ATTRIBUTE} {name}, now {own_name}), which cannot be "
+                f"scoring ({STUDY_ATTRIBUTE} {digest}, now {current}), which cannot be "
                 "compared with those of this objective; use one study per evaluation."
             )
 
     def _noted(self, study: optuna.Study, run: Run) -> Mapping[str, Opaque]:
-        """Return a study's record of its evaluation; write it, unless it is there."""
+        """Return a study's record of its evaluation; write it if there is none."""
         facts = facts_of_study(study)
         if not facts:
             is_incremental = run.plan.capabilities.is_incremental
@@ -195,7 +194,7 @@ class StudyCheck:
     def pruner_time(self, trial: BaseTrial, seconds: float) -> None:
         """Warn, once, if a ``WilcoxonPruner`` has taken longer so far than all evaluations.
 
-        ``seconds`` are those of the evaluation of the trial, which is over.
+        ``seconds`` is the time of the trial's evaluation.
         """
         pruner = _innermost(trial.study.pruner) if isinstance(trial, optuna.Trial) else None
         if not isinstance(pruner, optuna.pruners.WilcoxonPruner):
@@ -215,6 +214,7 @@ class StudyCheck:
             )
 
     def _check_sampler(self, study: optuna.Study, trial: optuna.Trial) -> None:
+        """Warn, once, of a sampler that repeats points of the grid or leaves it."""
         if isinstance(study.sampler, optuna.samplers.GridSampler):
             return
         name = first_key(trial.params, encode)
@@ -233,21 +233,22 @@ class StudyCheck:
         what = "again" if is_on_grid else "off the grid"
         warn_caller(
             f"param_grid needs sampler=objective.grid_sampler(): {type(study.sampler).__name__} "
-            f"suggests points {what} (trial {trial.number}: {trial.params}), and the study has no "
-            "end without n_trials."
+            f"suggests points {what} (trial {trial.number}: {trial.params}), and the study does "
+            "not end without n_trials."
         )
 
 
 def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report:
     """Return the kind of reports that a pruner needs, see ``treecv_objective``.
 
-    Those inside the first pass come soonest, but only the tree has them, for means over rows.
+    Reports inside the first pass are the earliest, but only the tree has them, and only for means
+    over rows.
 
     Parameters
     ----------
     pruner : optuna.pruners.BasePruner
     run : Run
-        That of any trial.
+        The run of any trial.
 
     Returns
     -------
@@ -260,9 +261,7 @@ def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report:
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
     early = run.plan.capabilities.early_reports
     searched = {name.rpartition("__")[2] for name in run.request.cross_validation.search.ends}
-    if (
-        early == "trees" and searched and not is_paired
-    ):  # a function may make others that do not grow
+    if early == "trees" and searched and not is_paired:  # a callable may make other estimators
         return "trees"
     in_one_pass = run.plan.n_epochs <= 1 and "n_epochs" not in searched
     if early == "rows" and in_one_pass and run.request.has_row_scores:
@@ -271,29 +270,28 @@ def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report:
 
 
 def _misfits(pruner: optuna.pruners.BasePruner, report: str | None) -> Iterator[str]:
-    """Yield why a pruner does not fit the reports, as a sentence; nothing if it does."""
+    """Yield the reasons why a pruner does not fit the reports, as sentences."""
     pruner = _innermost(pruner)
     name = type(pruner).__name__
     if report in ("folds", "blocks") and isinstance(pruner, _OF_RUNNING_MEANS):
         single = "one part of the folds" if report == "folds" else "one block of rows"
         other = "mean" if report == "folds" else "progressive"
         yield (
-            f"{name} takes each report for a score of the whole trial, but report={report!r} "
-            f"makes reports of {single} each, so that chance prunes good trials; use "
+            f"{name} treats each report as a score of the whole trial, but report={report!r} "
+            f"makes reports of {single} each, so that good trials are pruned at random; use "
             f"pruner=objective.pruner() or report={other!r}."
         )
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
     if report in ("mean", "progressive", "trees") and is_paired:
         other = "blocks" if report == "progressive" else "folds"
         yield (
-            f"{name} needs reports that do not depend on each other, but those of "
-            f"report={report!r} are means over the same rows; use pruner=objective.pruner() or "
-            f"report={other!r}."
+            f"{name} needs independent reports, but those of report={report!r} are means over "
+            f"the same rows; use pruner=objective.pruner() or report={other!r}."
         )
 
 
 def _innermost(pruner: optuna.pruners.BasePruner) -> optuna.pruners.BasePruner:
-    """Return the pruner that a ``PatientPruner`` asks, or the pruner itself."""
+    """Return the pruner inside of a ``PatientPruner``, or the pruner itself."""
     return getattr(pruner, "_wrapped_pruner", pruner)
 
 
@@ -303,7 +301,7 @@ def is_one_pass(trial: FrozenTrial) -> bool:
 
 
 def warn_if_mixed(study: optuna.Study) -> None:
-    """Warn of a study with values of fits and of passes, of which one trial is the best."""
+    """Warn if a study has values of both fits and passes, so that its best value may mislead."""
     kinds = _by_kind(study)
     if all(kinds.values()):
         warn_caller(
@@ -313,7 +311,7 @@ def warn_if_mixed(study: optuna.Study) -> None:
 
 
 def _by_kind(study: optuna.Study) -> dict[bool, list[int]]:
-    """Return the numbers of the completed trials, by whether models were trained by passes."""
+    """Return the numbers of completed trials, by whether models were trained by passes."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for trial in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]):
         if "method" in facts_of_trial(trial.user_attrs):
@@ -322,7 +320,7 @@ def _by_kind(study: optuna.Study) -> dict[bool, list[int]]:
 
 
 def _in_words(kinds: dict[bool, list[int]]) -> str:
-    """Return which trials are comparable with each other."""
+    """Return the trials of each kind in words."""
     parts = []
     for numbers, how in ((kinds[False], "by fits"), (kinds[True], "by passes")):
         more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""

@@ -578,14 +578,14 @@ BREAKAGES = [
     ),
     Breakage(
         "core: folds that are stored are evaluated again",
-        "[chunk for chunk in folds if chunk not in known]",
+        "[chunk for chunk in folds if chunk not in done]",
         "[*folds]",
         "test_fits_kept",
     ),
     Breakage(
         "core: a candidate that has failed keeps its scores in a batch",
-        "        one.events = [] if run.plan.fallback is None else [event]\n",
-        "        one.events = [TestedFolds(0, repeat.plan.root, 0)]\n",
+        "        result.events = [] if run.plan.fallback is None else [event]\n",
+        "        result.events = [TestedFolds(0, repeat.plan.root, 0)]\n",
         "test_run",
     ),
     # Fits.
