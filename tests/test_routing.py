@@ -452,7 +452,7 @@ def test_folds_without_weight(method, binary):
     tree_cross_val_predict(SGD, X, y, cv=ids, method=method, sample_weight=in_fold(3, ids))
     chain = [(np.arange(20), np.arange(20, 30)), (np.arange(40), np.arange(50, 60))]
     late = (np.arange(len(y)) >= 20).astype(float)
-    with pytest.raises(ValueError, match="some training row .* of fold 0;"):
+    with pytest.raises(ValueError, match="for a training row .* of fold 0;"):
         tree_cross_validate(SGD, X, y, cv=chain, method=method, sample_weight=late)
 
 
@@ -517,7 +517,7 @@ def test_folds_without_weight(method, binary):
 )
 def test_what_an_estimator_does_not_take(model, given, message, binary, weights):
     X, y = binary
-    by_params = "params" in given and "given twice" not in message and "where" not in message
+    by_params = "params" in given and "given twice" not in message and "gives" not in message
     options = given if by_params else {"sample_weight": weights} | given
     for call in (
         tree_cross_validate,

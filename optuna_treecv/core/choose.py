@@ -106,8 +106,8 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     for argument in OF_ENGINES:
         if getattr(settings, argument) and argument not in plan.capabilities.settings:
             raise ValueError(
-                f"{argument} must be left out for {name_of(request.estimator)}, which is evaluated"
-                f" by method={plan.name!r}; it is for ensembles that grow tree by tree."
+                f"{argument} must be omitted for {name_of(request.estimator)}, which is evaluated "
+                f"by method={plan.name!r}, because it is for ensembles that grow tree by tree."
             )
     if hasattr(request.estimator, "fit") and not plan.capabilities.is_incremental:
         request.metadata.check_fit(request.estimator, request.searched)
@@ -247,7 +247,7 @@ def check_scoring(request: Request, plan: Plan) -> None:
     for metric in scoring.metrics:
         if has_columns and not isinstance(metric, Scorer):
             raise ValueError(
-                "scoring must be a scorer(estimator, X, y), or the name of one such as 'accuracy' "
+                "scoring must be a scorer(estimator, X, y) or the name of one, such as 'accuracy' "
                 f"for columns of classes, for y of shape {request.data.y.shape}, got "
                 f"{metric.name!r}."
             )

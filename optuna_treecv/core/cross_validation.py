@@ -429,7 +429,7 @@ class CrossValidation:
         return sum(repeat.cut.n_trained for repeat in self.repeats)
 
     def fewest_trained(self, of_classes: bool) -> tuple[int, int]:
-        """Return the number of rows of the smallest training set, and of its rarest class."""
+        """Return the rows of the smallest training set, and the fewest rows of a class in any."""
         data = self.data
 
         def count() -> tuple[int, int]:

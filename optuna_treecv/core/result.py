@@ -78,7 +78,7 @@ class Curve:
         return cls(n_trees, scores.mean(axis=0), errors, int(n_trees[at_best[len(n_trees) - 1]]))
 
     def in_brief(self, most: int = 32) -> list[list[float | None]]:
-        """Return at most ``most`` + 1 evenly spaced points of the curve, for display.
+        """Return evenly spaced points of the curve and the best point, for display.
 
         Parameters
         ----------

@@ -136,7 +136,7 @@ class Candidates:
         return taken, outputs
 
     def corrected(self, losses: Losses, level: float) -> tuple[float, Interval]:
-        """Return the out-of-bag score of the selected members, corrected for the selection.
+        """Return the out-of-bag score of the members: it is corrected for their selection.
 
         It comes with its interval; both are NaN if a bootstrap of rows would mislead.
 

@@ -123,7 +123,7 @@ class Axis:
         return Axis, (self.distribution, self._values)
 
     def code_of(self, value: ParamValue) -> ParamValue:
-        """Return the code of a value or code.
+        """Return the code of a value; return codes unchanged.
 
         Raises
         ------
