@@ -1,13 +1,13 @@
-"""Run scikit-learn's searches and cross-validations by the engines of this package.
+"""Run scikit-learn's searches and cross-validations with the engines of this package.
 
 ``python -m optuna_treecv.accelerate script.py`` runs a script in which ``GridSearchCV``,
 ``RandomizedSearchCV``, ``cross_val_score``, ``cross_validate``, ``cross_val_predict``,
 ``LassoCV``, ``ElasticNetCV``, ``LogisticRegressionCV``, and ``RidgeCV`` and ``RidgeClassifierCV``
-with ``cv`` use an engine of this package where it gives the scores of the estimator's own fits;
-everything else runs as before. At the end it prints what was replaced. With ``--check``,
-scikit-learn runs each call too, and the largest difference of a score is printed. Iterative
-solvers of scikit-learn stop before they have converged, so that their scores, and with them the
-best parameters, may differ a little.
+with ``cv`` use an engine of this package if it gives the scores of the estimator's own fits;
+everything else runs as before. At the end it prints a report of all calls. With ``--check``,
+scikit-learn also runs each call, and the report gives the largest difference of a score. Iterative
+solvers of scikit-learn stop before they have converged, so their scores, and hence the best
+parameters, may differ slightly.
 
 In a notebook, call ``install`` before the first import from scikit-learn.
 """
@@ -38,7 +38,7 @@ _IN_MODEL_SELECTION = (
     "cross_val_score",
     "cross_validate",
 )
-# Where scikit-learn has each name. RidgeCV and RidgeClassifierCV with ``cv`` search by the last.
+# The module of each name. RidgeCV and RidgeClassifierCV with ``cv`` use the last one.
 _PLACES: list[tuple[Any, str]] = [
     *((model_selection, name) for name in _IN_MODEL_SELECTION),
     (linear_model, "ElasticNetCV"),
@@ -56,8 +56,8 @@ def install(*, check: bool = False) -> None:
     Parameters
     ----------
     check : bool, default=False
-        Whether scikit-learn runs each call too, so that ``report`` gives the largest difference of
-        a score, and the times of both.
+        Whether scikit-learn also runs each call, so that ``report`` gives the largest difference
+        of a score and both durations.
 
     Examples
     --------
@@ -88,9 +88,9 @@ def uninstall() -> None:
 
 
 def report() -> str:
-    """Return which calls were replaced since ``install``, and which were not, and why.
+    """Return a report of the calls since ``install``, and why some were not replaced.
 
-    Only the last 10,000 calls are kept.
+    Only the last 10,000 calls are recorded.
 
     Returns
     -------
@@ -106,9 +106,9 @@ def report() -> str:
 
 def _lines(calls: Iterable[Call]) -> Iterable[str]:
     def kind(call: Call) -> tuple[str, ...]:
-        return call.name, call.estimator, call.method, call.why
+        return call.name, call.estimator, call.method, call.reason
 
-    for (name, estimator, method, why), group in groupby(sorted(calls, key=kind), kind):
+    for (name, estimator, method, reason), group in groupby(sorted(calls, key=kind), kind):
         alike = list(group)
         times = f", {len(alike)} times" if len(alike) > 1 else ""
         took = f"{sum(call.seconds for call in alike):.3g} s"
@@ -117,32 +117,32 @@ def _lines(calls: Iterable[Call]) -> Iterable[str]:
             took += f" (scikit-learn: {sum(before):.3g} s"
             apart = max(call.difference for call in alike if call.difference is not None)
             took += f"; largest difference of a score: {apart:.1e})"
-        how = f"method={method!r}" if method else f"because {why}"
+        how = f"method={method!r}" if method else f"because {reason}"
         remarks = "".join(f"; {call.remark}" for call in alike if call.remark)
         yield f"  {name} of {estimator}{times}: {took}, {how}{remarks}"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a script as the command line says."""
+    """Run the command line."""
     parser = ArgumentParser(
         prog="python -m optuna_treecv.accelerate",
         description="Run a script with the searches and cross-validations of optuna_treecv in "
-        "place of scikit-learn's, where they give the scores of fits that have converged.",
+        "place of scikit-learn's, if they give the scores of converged fits.",
     )
     parser.add_argument(
-        "--check", action="store_true", help="let scikit-learn run each call too, and compare"
+        "--check", action="store_true", help="also run each call with scikit-learn, and compare"
     )
     parser.add_argument("script", help="a Python file")
     parser.add_argument("arguments", nargs=REMAINDER, help="its arguments")
-    given = parser.parse_args(arguments)
-    script = Path(given.script)
+    options = parser.parse_args(arguments)
+    script = Path(options.script)
     if not script.is_file():
-        parser.error(f"script must be a Python file, got {given.script!r}.")
-    sys.argv = [given.script, *given.arguments]
+        parser.error(f"script must be a Python file, got {options.script!r}.")
+    sys.argv = [options.script, *options.arguments]
     sys.path[0] = str(script.resolve().parent)
-    install(check=given.check)
+    install(check=options.check)
     try:
-        runpy.run_path(given.script, run_name="__main__")
+        runpy.run_path(options.script, run_name="__main__")
     finally:
         uninstall()
         print(report(), file=sys.stderr)

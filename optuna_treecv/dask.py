@@ -1,4 +1,4 @@
-"""Rows on a cluster of Dask: blocks of rows stay with their workers, and models travel.
+"""Rows on a Dask cluster: blocks of rows stay on their workers, and only models are sent.
 
 This is the only module that imports Dask, which ``optuna-treecv[dask]`` installs.
 """
@@ -42,36 +42,36 @@ from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.sources import features
 from optuna_treecv.rows.sources import without_targets
 
-# Seconds between looks at the cluster while no result comes, and until it is given up.
+# Seconds between checks of the cluster while no result arrives, and until evaluation gives up.
 _LOOK, _PATIENCE = 1.0, 45.0
 
-# The rows that this process looks at.
+# The number of rows in the sample that this process checks.
 _SAMPLE = 2**10
 
-# The parts of X whose rows are sent to blocks by one message.
+# The number of partitions of X whose rows are sent to blocks in one message.
 _AT_ONCE = 64
 
-# How often a call may be lost, or workers between two results.
+# How often a call may be lost, and how often workers between two results.
 _MOST_TRIES = 10
 
 
 class DaskRows(RemoteRows):
-    """Rows on a Dask cluster, to be given as X to a cross-validation.
+    """Rows on a Dask cluster, to be passed as X to a cross-validation.
 
     The rows are shuffled once for each order of folds, that is for each ``cv`` and
-    ``random_state``, and then stay where they are. Each thread of a worker has one block of them.
-    Only models and scores are sent. The scores are those of rows in memory: bit for bit for the
-    learners of this package, and to about 12 digits behind a ``StandardScaler`` and for exact
+    ``random_state``, and then stay on their workers. Each thread of a worker has one block of
+    rows. Only models and scores are sent. The scores are those of rows in memory: bit for bit for
+    the learners of this package, and to about 12 digits after a ``StandardScaler`` and for exact
     folds. Newton's method agrees within its tolerance.
 
     Parameters
     ----------
     X : dask.array.Array, dask.dataframe.DataFrame, or str
         Rows of numbers, dense or blocks of ``scipy.sparse`` rows; or the path of Parquet files,
-        which all workers can read. X is read twice: once here, and once when it is shuffled. A
-        block whose worker is lost is made anew from it.
+        which all workers can read. X is read twice: once here, and once when it is shuffled. If a
+        worker is lost, its blocks are read again.
     y : dask.array.Array, dask.dataframe.Series, array-like, str or None, default=None
-        The targets, or the name of their column. They are kept by this process.
+        The targets, or the name of their column. They stay in this process.
     client : distributed.Client or None, default=None
         The client of the cluster; None: the current one.
 
@@ -87,11 +87,11 @@ class DaskRows(RemoteRows):
     ValueError
         If there is no client, or X or y is of another type.
     ConnectionError
-        If no scheduler and no worker answers for 45 seconds; also from evaluations.
+        If no scheduler or no worker responds for 45 seconds; evaluations raise it, too.
 
     Notes
     -----
-    This process keeps about 20 bytes per row: y, the order of the rows, and scores. A worker needs
+    This process needs about 20 bytes per row: y, the order of the rows, and scores. A worker needs
     about three times the memory of its blocks while rows are shuffled. Give each worker one
     thread.
 
@@ -116,7 +116,7 @@ class DaskRows(RemoteRows):
         except ValueError as error:
             raise ValueError(
                 "client must be a distributed.Client, or there must be a current one, got None; "
-                "Client(), for example, starts workers on this machine."
+                "use client=Client(), which starts workers on this machine, instead."
             ) from error
         if isinstance(X, str | PathLike):
             from dask import dataframe
@@ -138,25 +138,25 @@ class DaskRows(RemoteRows):
             self.names = [str(name) for name in X.columns]
         if isinstance(y, str):
             raise ValueError(
-                f"y must be an array where X has no names of columns, got {y!r}; pass the targets "
+                f"y must be an array if X has no column names, got {y!r}; pass the targets "
                 "instead."
             )
-        # Delayed blocks of rows as given, and the number of the first row of each.
+        # Delayed partitions of X, and the index of the first row of each.
         self._parts = np.ravel(X.to_delayed()).tolist()
         most = -(-_SAMPLE // len(self._parts))
         facts = [delayed(_facts)(part, most) for part in self._parts]
-        *found, y = _computed(self._client, [*facts, y if hasattr(y, "compute") else delayed(y)])
-        sizes, digests, samples = zip(*found, strict=True)
+        *by_part, y = _computed(self._client, [*facts, y if hasattr(y, "compute") else delayed(y)])
+        sizes, digests, samples = zip(*by_part, strict=True)
         self.y = None if y is None else np.asarray(y)
-        self._begins = np.cumsum([0, *sizes])
-        self.shape = int(self._begins[-1]), int(X.shape[1])
+        self._starts = np.cumsum([0, *sizes])
+        self.shape = int(self._starts[-1]), int(X.shape[1])
         self.sample = _stacked(samples)
         check_rows(self.sample)
-        kinds = {_kind(some) for some in samples if some.shape[0]}
-        if len(kinds) > 1:  # each block would have those of its rows
+        kinds = {_kind(sample) for sample in samples if sample.shape[0]}
+        if len(kinds) > 1:  # each block would have the columns of its rows
             raise ValueError(
-                "X must have the same columns, and float32 everywhere or nowhere, in all "
-                "partitions, got others in some; use X.astype(float)[names], for example, instead."
+                "X must have the same columns and the same float type in all partitions, got "
+                "partitions that differ; use X.astype(float)[names], for example, instead."
             )
         self.content = None if None in digests else digest(*digests)
         self._remote_blocks: WeakValueDictionary[bytes, DaskBlocks] = WeakValueDictionary()
@@ -164,19 +164,19 @@ class DaskRows(RemoteRows):
 
     @property
     def n_blocks(self) -> int:
-        """The threads of all workers."""
+        """The number of threads of all workers."""
         return sum(_threads_of(self._client).values())
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "DaskRows cannot be sent to other processes; each of them makes its own, with a "
-            "client of its own."
+            "DaskRows cannot be pickled because it refers to a client; create one in each process "
+            "instead."
         )
 
     def place(
         self, order: np.ndarray, bounds: list[int], prepare: Prepare, name: bytes
     ) -> "DaskBlocks":
-        """Shuffle the rows, unless that was done for the same name."""
+        """Return the blocks of shuffled rows; the same ``name`` gives the same blocks."""
         blocks = self._remote_blocks.get(name)
         if blocks is None:
             self._last = None  # the workers may need its memory
@@ -186,7 +186,7 @@ class DaskRows(RemoteRows):
 
 
 def _computed(client: Any, lazy: list[Any]) -> list[Any]:
-    """Return what is computed, once all of it is; it may have to be computed anew."""
+    """Return the results of delayed values; compute them again if workers are lost."""
     while True:
         _threads_of(client)
         looked, futures = monotonic(), client.compute(lazy)
@@ -196,35 +196,35 @@ def _computed(client: Any, lazy: list[Any]) -> list[Any]:
                 looked = monotonic()
             sleep(_LOOK / 100)
         if not any(future.status in ("cancelled", "lost") for future in futures):
-            found: list[Any] = client.gather(futures)
-            return found
+            results: list[Any] = client.gather(futures)
+            return results
 
 
 def _facts(part: Any, most: int) -> tuple[int, bytes | None, Any]:
-    """Return the number of rows of a part, their digest, and some of the first ones."""
+    """Return the number of rows of a partition, their digest, and at most ``most`` first rows."""
     return part.shape[0], data_digest(part), _rows(part, slice(0, most))
 
 
 def _kind(rows: Any) -> tuple[Any, ...]:
-    """Return the names of columns, and whether numbers are in single precision."""
+    """Return the column names, and whether numbers are in single precision."""
     array = rows if sparse.issparse(rows) else np.asarray(rows[:1])
     return (*getattr(rows, "columns", ()), array.dtype == np.float32)
 
 
 def _taken(part: Any, rows: tuple[np.ndarray, np.ndarray], block: int) -> Any:
-    """Return the rows of a part that belong to a block."""
+    """Return the rows of a partition that belong to a block."""
     by_block, cuts = rows
     return _rows(part, by_block[cuts[block] : cuts[block + 1]])
 
 
 def _rows(part: Any, rows: Any) -> Any:
-    """Return some rows of a part, which may be sparse in any format."""
+    """Return some rows of a partition, which may be sparse in any format."""
     return take_rows(part.tocsr() if sparse.issparse(part) else part, rows)
 
 
-def _prepared(what: tuple[Callable[..., Any], np.ndarray], start: int, *pieces: Any) -> Block:
-    """Return a block of the rows that come from all parts."""
-    prepare, order = what
+def _prepared(arguments: tuple[Callable[..., Any], np.ndarray], start: int, *pieces: Any) -> Block:
+    """Return a block of rows, which come from all partitions."""
+    prepare, order = arguments
     return Block(prepare(_stacked(pieces), order), start)
 
 
@@ -237,12 +237,12 @@ def _stacked(pieces: Sequence[Any]) -> Any:
 
 
 class DaskBlocks(RemoteBlocks):
-    """Blocks on workers, each of which has consecutive ones.
+    """Blocks of rows on workers; each worker has consecutive blocks.
 
     Parameters
     ----------
     rows : DaskRows
-        The rows as given.
+        The rows on the cluster.
     order, bounds, prepare
         As in ``RemoteRows.place``.
 
@@ -256,12 +256,14 @@ class DaskBlocks(RemoteBlocks):
         self, rows: DaskRows, order: np.ndarray, bounds: list[int], prepare: Prepare
     ) -> None:
         super().__init__(bounds)
-        # Not the rows themselves, which know these blocks: blocks go as soon as the rows do.
-        self._client, self._parts, self._begins = rows._client, rows._parts, rows._begins
+        # Not the rows themselves, which refer to these blocks: a cycle would delay their deletion.
+        self._client, self._parts, self._starts = rows._client, rows._parts, rows._starts
         self._order, self._prepare = order, prepare
         self._lock = Lock()
         self.n_lost = 0
-        threads = [one for one, n in sorted(_threads_of(self._client).items()) for _ in range(n)]
+        threads = [
+            address for address, n in sorted(_threads_of(self._client).items()) for _ in range(n)
+        ]
         n_blocks = len(bounds) - 1
         self._addresses = [threads[i * len(threads) // n_blocks] for i in range(n_blocks)]
         self._blocks: list[Any] = [None] * n_blocks
@@ -271,18 +273,18 @@ class DaskBlocks(RemoteBlocks):
             lost = [block for block in self._blocks if _is_lost(block)]
             for block in self._blocks:
                 if block.status == "error" and block not in lost:
-                    block.result()  # raises what is wrong with the rows
+                    block.result()  # raises the error of the rows
             if lost or monotonic() - looked > _LOOK:
                 self.look()
                 looked = monotonic()
             sleep(_LOOK / 100)
 
     def calls(self) -> "DaskCalls":
-        """Return what makes calls on workers."""
+        """Return an object that makes calls on workers."""
         return DaskCalls(self)
 
     def send(self, call: RemoteCall) -> Any:
-        """Return the future of a call, where its block is."""
+        """Submit a call to the worker of its block, and return the future."""
         with self._lock:
             call.at, address = self._blocks[call.block], self._addresses[call.block]
         return self._submit(
@@ -290,17 +292,17 @@ class DaskBlocks(RemoteBlocks):
         )
 
     def holds(self, call: RemoteCall) -> bool:
-        """Return whether the block of a call is still where it was sent."""
+        """Return whether the block of a call is still on the worker of the call."""
         with self._lock:
             return self._blocks[call.block] is call.at
 
     def look(self) -> None:
-        """Place blocks anew whose workers are gone.
+        """Place the blocks of lost workers on other workers.
 
         Raises
         ------
         ConnectionError
-            If the cluster does not answer, has no workers, or loses them again and again.
+            If the cluster does not respond, has no workers, or loses them repeatedly.
         """
         with self._lock:
             threads, numbers = _threads_of(self._client), range(len(self._blocks))
@@ -313,51 +315,51 @@ class DaskBlocks(RemoteBlocks):
             self.n_lost += 1
             if self.n_lost > _MOST_TRIES:
                 raise ConnectionError(
-                    f"workers with rows were lost {_MOST_TRIES} times without a result; more "
-                    "memory, about three times that of their rows, may be right."
+                    f"workers with rows were lost {_MOST_TRIES} times without a result. Perhaps "
+                    "they need more memory: about three times that of their rows."
                 )
             taken = Counter(self._addresses[number] for number in numbers if not is_lost[number])
             lost = [number for number in numbers if is_lost[number]]
             for number in lost:
-                address = min(threads, key=lambda one: taken[one] / threads[one])
+                address = min(threads, key=lambda worker: taken[worker] / threads[worker])
                 self._addresses[number] = address
                 taken[address] += 1
             self._put(lost)
 
     def cancel(self, futures: list[Any]) -> None:
-        """Let workers leave calls that are not needed any more."""
+        """Cancel calls whose results are not needed any more."""
         if futures and self._client.status == "running":
             self._client.cancel(futures)
 
     def _put(self, numbers: Sequence[int]) -> None:
-        """Make blocks from the rows as given."""
+        """Shuffle the rows of some blocks to their workers."""
         block_of = np.full(len(self._order), len(numbers), np.min_scalar_type(len(numbers)))
         for i, number in enumerate(numbers):
             block_of[self._order[self.bounds[number] : self.bounds[number + 1]]] = i
         pieces: list[list[Any]] = [[] for _ in numbers]
         selected = self._selected(block_of, len(numbers))
-        while some := list(islice(selected, _AT_ONCE)):
-            sent = self._scatter([rows for _, rows in some])
-            for (part, (_, cuts)), rows in zip(some, sent, strict=True):
-                source = self._client.compute(part)  # each part goes before the next one comes
+        while batch := list(islice(selected, _AT_ONCE)):
+            sent = self._scatter([rows for _, rows in batch])
+            for (part, (_, cuts)), rows in zip(batch, sent, strict=True):
+                source = self._client.compute(part)  # released before the next one is read
                 for i, n_rows in enumerate(np.diff(cuts)):
                     if n_rows:
                         pieces[i].append(self._submit(None, _taken, source, rows, i))
         for number, of_block in zip(numbers, pieces, strict=True):
             start, stop = self.bounds[number : number + 2]
             order = self._order[start:stop]
-            given = np.sort(order)
-            ranks = np.searchsorted(given, order).astype(np.uint32)
-            (what,) = self._scatter([(self._prepare(given), ranks)])
+            ascending = np.sort(order)
+            ranks = np.searchsorted(ascending, order).astype(np.uint32)
+            (arguments,) = self._scatter([(self._prepare(ascending), ranks)])
             self._blocks[number] = self._submit(
-                self._addresses[number], _prepared, what, start, *of_block
+                self._addresses[number], _prepared, arguments, start, *of_block
             )
 
     def _selected(
         self, block_of: np.ndarray, n_blocks: int
     ) -> Iterator[tuple[Any, tuple[np.ndarray, np.ndarray]]]:
-        """Yield parts, and their rows by block and where those of each block begin."""
-        for part, (begin, end) in zip(self._parts, pairwise(self._begins), strict=True):
+        """Yield partitions with their rows sorted by block and the offsets of each block."""
+        for part, (begin, end) in zip(self._parts, pairwise(self._starts), strict=True):
             here = block_of[begin:end]
             by_block = np.argsort(here, kind="stable").astype(np.uint32)
             cuts = np.searchsorted(here[by_block], np.arange(n_blocks + 1))
@@ -365,14 +367,14 @@ class DaskBlocks(RemoteBlocks):
                 yield part, (by_block, cuts)
 
     def _scatter(self, values: list[Any]) -> list[Any]:
-        """Send values to some workers, which may be lost meanwhile."""
+        """Send values to the cluster; try again if the workers are lost meanwhile."""
         for _ in range(_MOST_TRIES):
             with suppress(OSError, TimeoutError):
                 sent: list[Any] = self._client.scatter(values, hash=False, timeout=_PATIENCE)
                 return sent
             sleep(_LOOK)
             _threads_of(self._client)
-        raise ConnectionError(f"{self._client} must take data, but failed {_MOST_TRIES} times.")
+        raise ConnectionError(f"{self._client} failed to send data {_MOST_TRIES} times.")
 
     def _submit(self, address: str | None, *arguments: Any, priority: float = 0) -> Any:
         workers = None if address is None else [address]
@@ -380,12 +382,12 @@ class DaskBlocks(RemoteBlocks):
 
 
 def _threads_of(client: Any) -> dict[str, int]:
-    """Return the threads of each worker by its address; wait a while until there are some.
+    """Return the number of threads of each worker by address; wait for the first worker.
 
     Raises
     ------
     ConnectionError
-        If the scheduler does not answer, or there are no workers.
+        If the scheduler does not respond, or there are no workers.
     """
     latest = monotonic() + _PATIENCE
     while True:
@@ -395,21 +397,21 @@ def _threads_of(client: Any) -> dict[str, int]:
                     return threads
         if client.status == "closed" or monotonic() > latest:
             raise ConnectionError(
-                f"the cluster must have workers and a scheduler that answers, but {client} has "
+                f"the cluster must have workers and a scheduler that responds, but {client} has "
                 "none."
             )
         sleep(_LOOK)
 
 
 def _is_lost(future: Any) -> bool:
-    """Return whether a result went with its worker, or could not be computed because those die."""
+    """Return whether a result was lost with its worker, or its workers died."""
     if future.status == "error":
         return isinstance(future.exception(), distributed.KilledWorker)
     return future.status in ("cancelled", "lost")
 
 
 class DaskCalls(Calls):
-    """Calls with blocks on workers; those that are lost with a worker are made again.
+    """Calls on workers; a call that is lost with its worker is repeated.
 
     Parameters
     ----------
@@ -440,10 +442,10 @@ class DaskCalls(Calls):
             except Empty:
                 continue
             _, call = self._flying.pop(future.key, (None, None))
-            if call is None:  # it was made again
+            if call is None:  # it was repeated
                 continue
             if not _is_lost(future):
-                # An error of the call itself may be of these kinds as well.
+                # The call may raise these types of errors as well.
                 is_error = future.status == "error"
                 with suppress(*() if is_error else (OSError, distributed.CancelledError)):
                     result = future.result(timeout=_PATIENCE)
@@ -456,7 +458,7 @@ class DaskCalls(Calls):
             self.submit(call)
 
     def _look(self) -> None:
-        """Make calls again whose blocks were placed anew."""
+        """Repeat calls whose blocks were moved."""
         self._blocks.look()
         self._looked = monotonic()
         for key, (future, call) in list(self._flying.items()):

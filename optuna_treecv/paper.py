@@ -1,4 +1,4 @@
-"""Learners for experiments: those of the TreeCV paper and of papers on learning in one pass."""
+"""Learners for experiments, from the TreeCV paper and papers on single-pass learning."""
 
 from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans

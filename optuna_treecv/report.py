@@ -1,4 +1,4 @@
-"""Figures of a study for notebooks."""
+"""Figures of a study, for notebooks."""
 
 from optuna_treecv.reporting.figures import plot_choice
 from optuna_treecv.reporting.figures import plot_fold_scores

@@ -548,7 +548,7 @@ def test_an_error_of_a_learner_is_raised(data):
 
 def test_rows_are_not_pickled(data):
     rows = data["float64 two"].rows
-    assert "cannot be sent to other processes" in refused(pickle.dumps, rows)
+    assert "cannot be pickled because it refers" in refused(pickle.dumps, rows)
     with pytest.raises(TypeError, match="only its first row is here"):
         rows[:2]
 

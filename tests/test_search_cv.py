@@ -363,7 +363,7 @@ def test_score(two_classes):
         search.fit(X, y)
         assert search.score(X, y) == expected(search.best_estimator_, X, y)
     search = search_of(scoring=["roc_auc", "accuracy"], refit=lambda results: 0).fit(X, y)
-    with pytest.raises(ValueError, match="^refit must name one of the scores"):
+    with pytest.raises(ValueError, match="^refit must be the name of a score"):
         search.score(X, y)
 
 
@@ -439,10 +439,10 @@ def test_one_se(two_classes):
             PegasosClassifier(),
             GRID | {"fit_intercept": [True, False]},
             {},
-            "one parameter .* got 'alpha', 'fit_intercept'; .* pass simpler or a callable",
+            "one searched parameter .* got 'alpha', 'fit_intercept'; pass simpler, or a callable",
         ),
-        (PegasosClassifier(), {"fit_intercept": [True, False]}, {}, "got 'fit_intercept'; for"),
-        (DecisionTreeClassifier(), {"max_depth": [2, None]}, {}, "numbers .* got None; for other"),
+        (PegasosClassifier(), {"fit_intercept": [True, False]}, {}, "got 'fit_intercept'; pass"),
+        (DecisionTreeClassifier(), {"max_depth": [2, None]}, {}, "numbers .* got None; pass"),
         (PegasosClassifier(), GRID, {"cv": 0.3}, "the scores of several folds"),
         (PegasosClassifier(), GRID, {"method": "holdout"}, "the scores of several folds"),
         (PegasosClassifier(), GRID, {"scoring": pooled("roc_auc")}, "the scores of several folds"),
@@ -875,7 +875,7 @@ def test_error_score(two_classes):
 def test_failed_trials_are_logged_in_few_lines(two_classes, caplog):
     caplog.set_level("INFO", logger="optuna")  # whatever another test has set
     search = search_of(Failing(), {"C": [1.0, 10.0]}, error_score=np.nan)
-    with pytest.warns(FitFailedWarning, match="error_score='raise' shows where"):
+    with pytest.warns(FitFailedWarning, match="error_score='raise' shows the traceback"):
         search.fit(*two_classes)
     lines = caplog.text.splitlines()
     first = next(i for i, line in enumerate(lines) if "Trial 1 failed" in line)
@@ -906,7 +906,7 @@ def test_a_scorer_that_returns_a_dict(two_classes, estimator, n_jobs):
     assert by_dict.score(X, y) == by_names.score(X, y)
     assert len(by_dict.study_.trials) == 3 and by_dict.multimetric_
     study = optuna.create_study(direction="maximize")
-    with pytest.raises(ValueError, match="^scoring must be a dict of scorers where study"):
+    with pytest.raises(ValueError, match="^scoring must be a dict of scorers if study"):
         search_of(estimator, grid, scoring=both, study=study, **options).fit(X, y)
     with pytest.raises(ValueError, match="^refit must be False, 'f1', 'accuracy', 'one_se' or"):
         search_of(estimator, grid, scoring=both).fit(X, y)
@@ -1068,7 +1068,7 @@ def test_lists_only_are_sampled_without_repetition(two_classes, tmp_path):
     search = TreeCVSearchCV(PegasosClassifier(), lists, n_trials=6, **options).fit(X, y)
     points = {tuple(trial.params.values()) for trial in search.study_.trials}
     assert len(points) == len(search.study_.trials) == 6
-    with pytest.raises(ValueError, match="^n_iter must be None where n_trials is given"):
+    with pytest.raises(ValueError, match="^n_iter must be None if n_trials is given"):
         TreeCVSearchCV(PegasosClassifier(), lists, n_trials=3, n_iter=3).fit(X, y)
 
 
@@ -1128,7 +1128,7 @@ def test_a_study_is_continued(two_classes):
     with pytest.raises(ValueError, match="^study must have .* got 'minimize' and 'maximize'"):
         clone(search).set_params(study=both).fit(X, y)
     other = {"fit_intercept": [True, False]}
-    with pytest.raises(ValueError, match="^study must hold trials of the parameters"):
+    with pytest.raises(ValueError, match="^study must have trials of the parameters"):
         clone(search).set_params(study=study, param_distributions=other).fit(X, y)
     assert len(study.trials) == 6  # nothing was begun
 
@@ -1138,13 +1138,13 @@ def test_folds_without_a_seed_are_not_continued(two_classes):
     X, y = two_classes
     study = optuna.create_study(direction="maximize")
     search = search_of(study=study, random_state=None).fit(X, y)
-    with pytest.raises(ValueError, match="^random_state must be an int where study has trials"):
+    with pytest.raises(ValueError, match="^random_state must be the int of the study"):
         search.fit(X, y)
     storage = optuna.storages.InMemoryStorage()
     search = search_of(storage=storage, random_state=None)
     for n_studies in (1, 2):
         with pytest.warns(
-            UserWarning, match="^storage should have an int as random_state"
+            UserWarning, match="^random_state should be an int if storage is given"
         ) as found:
             search.fit(X, y)
         assert found[0].filename == __file__ and len(storage.get_all_studies()) == n_studies
@@ -1282,15 +1282,15 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
         ({"study": "study"}, "^study must be None or an optuna.Study"),
         (
             {"study": optuna.create_study(), "storage": "sqlite://"},
-            "^storage must be None where study is given",
+            "^storage must be None if study is given",
         ),
         (
             {"study": optuna.create_study(), "pruner": RacingPruner()},
-            "^pruner must be None where study is given",
+            "^pruner must be None if study is given",
         ),
         (
             {"sampler": optuna.samplers.RandomSampler()},
-            "^sampler must be None where param_grid is given, whose points it would leave",
+            "^sampler must be None if param_grid is given, because a sampler would",
         ),
         ({"refit": "one_e"}, "^refit must be True, False, 'one_se' or a callable, got 'one_e'"),
         ({"refit": 3}, "^refit must be"),

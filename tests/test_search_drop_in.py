@@ -235,7 +235,7 @@ def test_a_function_suggests_parameters():
         assert len(study.trials) == n_trials
     with pytest.raises(ValueError, match="^param_distributions must be a function that returns"):
         TreeCVSearchCV(pipeline, lambda trial: 3, cv=3).fit(X, Y)
-    with pytest.raises(ValueError, match="^refit='one_se' must have a space"):
+    with pytest.raises(ValueError, match="^refit='one_se' must have one"):
         TreeCVSearchCV(pipeline, conditional, refit="one_se").fit(X, Y)
 
 
@@ -313,7 +313,7 @@ def test_train_scores_where_models_are_not_fitted():
     _, ours = beside(Ridge(), grid, return_train_score=True)
     assert ours.study_.best_trial.number == ours.best_index_
     search = TreeCVSearchCV(Ridge(), param_grid=grid, return_train_score=True, method="exact")
-    with pytest.raises(ValueError, match="^return_train_score must be False where folds are not"):
+    with pytest.raises(ValueError, match="^return_train_score must be False if folds are not"):
         search.fit(X, Y)
     own = TreeCVSearchCV(PegasosClassifier(), param_grid=grid, cv=3, return_train_score=True)
     means = own.fit(X, Y).cv_results_["mean_train_score"]
@@ -499,7 +499,7 @@ def test_one_se_over_families(simpler):
         {"c": [tree], "c__max_depth": [1, 2], "pca__n_components": [2, 5]},
     ]
     options = {"param_grid": grid, "cv": 5, "random_state": 0, "refit": "one_se"}
-    message = "^refit='one_se' must have a space of one parameter .* Pipeline has c__C, got "
+    message = "^refit='one_se' must have one searched parameter .* Pipeline has c__C, got "
     with pytest.raises(ValueError, match=message):
         TreeCVSearchCV(pipeline, **options).fit(X, Y)
     search = TreeCVSearchCV(pipeline, **options, simpler=simpler).fit(X, Y)

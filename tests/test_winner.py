@@ -637,10 +637,10 @@ def test_searches_correct_their_scores():
     assert losses.honest_score_ < losses.best_score_ < 0
     assert not hasattr(clone(search), "honest_score_")
     search.set_params(refit=lambda results: 0).fit(X, LABELS)
-    with pytest.raises(AttributeError, match="^honest_score_ is known after a fit in which refit"):
+    with pytest.raises(AttributeError, match="^honest_score_ is available after a fit"):
         search.honest_score_  # noqa: B018
     search = TreeCVSearchCV(SVC(), param_grid={"C": [0.1, 1.0]}, cv=0.3, scoring="roc_auc")
-    with pytest.raises(AttributeError, match="^honest_score_ is not known: honest needs the scor"):
+    with pytest.raises(AttributeError, match="^honest_score_ is not available: honest needs"):
         search.fit(X, LABELS == LABELS[0]).honest_score_  # noqa: B018
 
 
@@ -671,7 +671,7 @@ def test_too_few_units_for_a_corrected_score_are_found_when_it_is_asked_for():
     options = {"cv": [(np.arange(1, 40), [0])], "scoring": "error", "param_grid": NEIGHBORS}
     search = TreeCVSearchCV(KNeighborsClassifier(), **options).fit(X, LABELS)
     with pytest.raises(
-        AttributeError, match="^honest_score_ is not known: honest scores need sev"
+        AttributeError, match="^honest_score_ is not available: honest scores need sev"
     ):
         search.honest_score_  # noqa: B018
     assert not hasattr(pickle.loads(pickle.dumps(search)), "honest_score_")

@@ -20,25 +20,26 @@ from optuna_treecv.study.space import in_full
 class Points(optuna.samplers.RandomSampler):
     """The points of a grid, or some of them, in the order of scikit-learn.
 
-    It is a sampler too, which suggests those that are missing, one per trial. As a random sampler,
-    it suggests parameters one by one.
+    It is also a sampler, which suggests the missing points, one per trial. It derives from
+    ``RandomSampler`` because that one suggests each parameter independently.
 
     Parameters
     ----------
     grid : dict of str to list, or list of such dicts
-        With ``n_sampled``, dicts in a list may also have distributions of SciPy.
+        With ``n_sampled``, the dicts of a list may also contain distributions of SciPy.
     estimator : estimator
-        As the user gave it.
+        The estimator of the search.
     n_sampled : int or None
-        How many points ``ParameterSampler`` draws; None: all points of the grid are tried.
+        The number of points that ``ParameterSampler`` draws; None: all points of the grid.
     random_state : int or RandomState
-        Of the draws.
+        The seed of the draws.
 
     Attributes
     ----------
     grid : dict of str to list, or list of such dicts
-        With at least one parameter.
+        The grid, with at least one parameter.
     is_sample : bool
+        Whether the points are drawn by ``ParameterSampler``.
     missing : list of dict
         The points to suggest, as codes.
     """
@@ -50,7 +51,7 @@ class Points(optuna.samplers.RandomSampler):
         self.is_sample = n_sampled is not None
         self._defaults = estimator.get_params(deep=True)
         dicts = [grid] if isinstance(grid, Mapping) else grid
-        draws = any(hasattr(one, "rvs") for names in dicts for one in names.values())
+        draws = any(hasattr(v, "rvs") for lists in dicts for v in lists.values())
         self._points: Sequence[Mapping[str, Any]] = () if draws else ParameterGrid(grid)
         if n_sampled is not None:
             n_sampled = n_sampled if draws else min(n_sampled, len(self._points))
@@ -60,12 +61,12 @@ class Points(optuna.samplers.RandomSampler):
         self.grid = grid
         if self._defaults and not any([grid] if isinstance(grid, Mapping) else grid):
             name, value = next(iter(self._defaults.items()))
-            self.grid = {name: [value]}  # the estimator as given
+            self.grid = {name: [value]}  # the estimator unchanged
         self.missing: list[dict[str, Any]] = []
         self._point: Mapping[str, Any] = {}
 
     def find_missing(self, axes: Mapping[str, Axis], trials: Sequence[FrozenTrial]) -> None:
-        """Note the points without a result, each once."""
+        """Set ``missing`` to the distinct points that no finished trial has evaluated."""
         trial_at = _by_point(trials, axes)
         done = {point for point, trial in trial_at.items() if trial.state != TrialState.FAIL}
         missing = {}
@@ -78,7 +79,7 @@ class Points(optuna.samplers.RandomSampler):
     def tried(
         self, axes: Mapping[str, Axis], trials: Sequence[FrozenTrial]
     ) -> list[tuple[dict[str, Any], FrozenTrial]]:
-        """Return the points that have a trial, with it."""
+        """Return (point, trial) for each point that a trial has evaluated."""
         trial_at = _by_point(trials, axes)
         pairs = [
             (dict(point), trial_at.get(tuple(self._codes_at(point, axes).values())))
@@ -87,11 +88,11 @@ class Points(optuna.samplers.RandomSampler):
         return [(point, trial) for point, trial in pairs if trial is not None]
 
     def _codes_at(self, point: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Any]:
-        """Return the codes that trials store for the parameters at a point."""
+        """Return the codes that trials store for the parameters of a point."""
         return codes_of(in_full(point, axes, self._defaults), axes)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Take the next point, unless the user has enqueued the trial with one."""
+        """Choose the next missing point, unless the user has enqueued the trial."""
         if "fixed_params" not in trial.system_attrs:
             self._point = self.missing.pop(0)
 
@@ -109,11 +110,11 @@ class Points(optuna.samplers.RandomSampler):
 def _by_point(
     trials: Sequence[FrozenTrial], names: Collection[str]
 ) -> dict[tuple[Any, ...], FrozenTrial]:
-    """Return the trial of each point: the first complete one, or else the last one."""
+    """Return the trial of each point: its first complete one, or else its last one."""
     trial_at: dict[tuple[Any, ...], FrozenTrial] = {}
     for trial in trials:
         if not trial.params.keys() >= set(names):
-            continue  # it has failed before it had all values
+            continue  # it failed before all parameters were suggested
         point = tuple(trial.params[name] for name in names)
         if point not in trial_at or trial_at[point].state != TrialState.COMPLETE:
             trial_at[point] = trial
@@ -123,14 +124,14 @@ def _by_point(
 def is_sampled(space: Any) -> bool:
     """Return whether candidates of a space are drawn as ``RandomizedSearchCV`` draws them.
 
-    They are if it is a dict of lists, or a list of dicts of lists or distributions of SciPy.
+    This is so for a dict of lists, and for a list of dicts of lists or distributions of SciPy.
     """
     dicts = [space] if isinstance(space, Mapping) else space
     return (
         isinstance(dicts, Sequence)
         and not isinstance(dicts, str)
         and len(dicts) > 0
-        and all(isinstance(one, Mapping) and len(one) > 0 for one in dicts)
+        and all(isinstance(d, Mapping) and len(d) > 0 for d in dicts)
         and all(
             (hasattr(values, "rvs") and dicts is space)
             or (
@@ -138,7 +139,7 @@ def is_sampled(space: Any) -> bool:
                 and not isinstance(values, str | Mapping)
                 and len(values) > 0
             )
-            for one in dicts
-            for values in one.values()
+            for lists in dicts
+            for values in lists.values()
         )
     )

@@ -1,4 +1,4 @@
-"""The scores of a search: for its objective, as scikit-learn's scorers, and in ``cv_results_``."""
+"""The scores of a search: its scoring, its scorers, and the columns of ``cv_results_``."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ from optuna_treecv.study.records import scores_of_trial
 #: With more splits than this, ``cv_results_`` has no columns for them.
 MOST_SPLITS = 100
 
-#: (estimator, X, y, **params) -> a number of which larger ones are better.
+#: (estimator, X, y, **params) -> score; larger is better.
 SignedScorer = Callable[..., float]
 
 
@@ -51,13 +51,13 @@ class SearchScores(NamedTuple):
     Attributes
     ----------
     requested : Any
-        ``scoring`` of an objective.
+        The ``scoring`` argument of the objective.
     names : list of str
-        The names in ``cv_results_``: "score" where there is one.
+        The names in ``cv_results_``; ["score"] for a single score.
     scorers : dict of str to callable
-        By these names.
+        The scorers by these names.
     is_multiple : bool
-        Whether the user has asked for several scores by name.
+        Whether ``scoring`` is a list or dict of scores.
     """
 
     requested: Any
@@ -66,7 +66,7 @@ class SearchScores(NamedTuple):
     is_multiple: bool
 
     def with_error_score(self, error_score: float) -> "SearchScores":
-        """Return the same scores, of which failing scorers do not raise errors."""
+        """Return the same scores with ``error_score`` instead of errors of scorers."""
         scoring = make_scoring(self.requested)
         assert isinstance(scoring, Scoring)
 
@@ -82,7 +82,7 @@ class SearchScores(NamedTuple):
 
     @property
     def with_train(self) -> dict[str, Any]:
-        """``scoring`` of an objective that has the same scores of training rows too."""
+        """The ``scoring`` argument of an objective that also computes training scores."""
         scoring = self.requested if self.is_multiple else {"score": self.requested}
         if not isinstance(scoring, Mapping):
             scoring = dict(zip(self.names, scoring, strict=True))
@@ -99,17 +99,17 @@ class SearchScores(NamedTuple):
         return {**scoring, **on_training}
 
     def by_names(self, names: Sequence[str]) -> "SearchScores":
-        """Return the scores of a callable that has returned a dict of these names."""
+        """Return the scores of a callable that returns a dict with these names."""
         several, signature = Several(self.requested), inspect.signature(self.requested)
         scorers: dict[str, Any] = {name: partial(several, name) for name in names}
         for name, scorer in scorers.items():
             scorer.__name__ = name
-            scorer.__signature__ = signature  # says whether it takes weights
+            scorer.__signature__ = signature  # from which follows whether it takes weights
         return SearchScores(scorers, list(names), scorers, is_multiple=True)
 
 
 class Several:
-    """A callable that returns a dict of scores; it is called once for all of them.
+    """Calls a scorer that returns a dict of scores once for all of them.
 
     Parameters
     ----------
@@ -125,10 +125,10 @@ class Several:
         """Return one of the scores of a fitted estimator."""
         called = estimator, X, y, *params.values()
         last = self._last
-        is_known = len(last) == 1 + len(called) and all(
-            one is other for one, other in zip(called, last[1:], strict=True)
+        is_same_call = len(last) == 1 + len(called) and all(
+            a is b for a, b in zip(called, last[1:], strict=True)
         )
-        if not is_known:
+        if not is_same_call:
             self._last = last = self._score(estimator, X, y, **params), *called
         return last[0][name]
 
@@ -137,7 +137,7 @@ class Several:
 
 
 def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
-    """Return the scores that ``scoring`` of a search means for an estimator.
+    """Return the scores that the ``scoring`` argument of a search selects.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
         None: what ``score`` of the estimator returns.
     estimator : estimator
     has_y : bool
-        Whether rows have targets.
+        Whether the rows have targets.
 
     Raises
     ------
@@ -163,9 +163,8 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
     if scoring is None:
         if not hasattr(estimator, "score"):
             raise TypeError(
-                f"scoring must be given for {name_of(estimator)}, which has no score, but there "
-                "is no scoring; use the name of a scorer or a callable scorer(estimator, X, y) "
-                "instead."
+                f"scoring must be given because {name_of(estimator)} has no score method, got "
+                "None; use the name of a scorer or a callable scorer(estimator, X, y) instead."
             )
         scorers: dict[str, SignedScorer] = {"score": check_scoring(estimator)}
         return SearchScores(_own_score(estimator), ["score"], scorers, is_multiple=False)
@@ -175,23 +174,23 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
     names = list(tree_scoring.names) if is_multiple else ["score"]
     scorers = {}
     for name, metric in zip(names, tree_scoring.metrics, strict=True):
-        one = metric.of if isinstance(metric, Pooled) else metric
-        scorers[name] = NegativeLoss(one) if isinstance(one, Loss) else one.score
+        single = metric.of if isinstance(metric, Pooled) else metric
+        scorers[name] = NegativeLoss(single) if isinstance(single, Loss) else single.score
     return SearchScores(scoring, names, scorers, is_multiple)
 
 
 def _without_y(score: Callable[..., Any], estimator: Any, X: Any, y: Any = None) -> Any:
-    """Score by a callable of rows without targets."""
+    """Call a scorer that takes no targets."""
     return score(estimator, X)
 
 
-# Those of neighbours only take X=None too, for the training rows.
+# Those of neighbours differ only in accepting X=None, for the training rows.
 _ACCURACIES = ClassifierMixin.score, KNeighborsClassifier.score
 _R2S = RegressorMixin.score, KNeighborsRegressor.score
 
 
 def _own_score(estimator: Any) -> Any:
-    """Return a scoring that is an estimator's score; by its name where the tree has the score."""
+    """Return the scoring that equals an estimator's ``score``, by name if the package has it."""
     last = last_step(estimator)
     score = getattr(type(last), "score", None)
     if score in _ACCURACIES or (is_ours(type(last)) and is_classifier(last)):
@@ -202,20 +201,20 @@ def _own_score(estimator: Any) -> Any:
 
 
 def _score_of(estimator: Any, X: Any, y: Any = None, **params: Any) -> float:
-    """Score an estimator by itself."""
+    """Call an estimator's ``score``."""
     return float(estimator.score(X, y, **params))
 
 
-# Means whose difference is at most this share of their size are taken to be equal: mathematically
-# equal candidates get means that differ by rounding.
+# Means are equal if they differ by at most this share: mathematically equal candidates get means
+# that differ by rounding.
 _ROUNDING = 1e-12
 
 
 def ranks_of(means: np.ndarray) -> np.ndarray:
     """Return the rank of each mean score, 1 for the largest ones; equal means share a rank.
 
-    Means are equal if no gap between those in between is larger than rounding. NaN has the last
-    rank, together with -inf.
+    Sorted means share a rank as long as no gap between neighbours exceeds rounding. NaN and -inf
+    share the last rank.
 
     Parameters
     ----------
@@ -270,13 +269,15 @@ class Row(NamedTuple):
     Attributes
     ----------
     means, stds : ndarray of shape (n_scores,)
-        NaN where they are not known.
+        NaN if unknown.
     splits : list of (ndarray of shape (n_splits,) or None)
-        Of each score; None if there are too many, or it has none.
+        The split scores of each score; None if there are too many splits, or no split scores.
     seconds : float
+        The duration of the trial.
     params : dict
+        The parameters of the trial.
     trial : FrozenTrial or None
-        The trial of these parameters; None while it runs.
+        The trial; None while it runs.
     """
 
     means: np.ndarray
@@ -288,7 +289,7 @@ class Row(NamedTuple):
 
 
 def row_of(result: CVResult, n_splits: int, error_score: Any) -> Row:
-    """Return the row of a result; its memory does not grow with the number of splits.
+    """Return the row of a result, of which at most ``MOST_SPLITS`` split scores are stored.
 
     Parameters
     ----------
@@ -316,17 +317,17 @@ def earlier_row(
     optimized: int,
     stored: Mapping[str, np.ndarray],
 ) -> Row:
-    """Return the row of a trial of an earlier run, from its attributes and the store.
+    """Return the row of an earlier run's trial from its attributes and the store.
 
-    Its attributes have six digits; its value and the store have all of them.
+    Attributes have six digits, the trial's value and the store full precision.
 
     Parameters
     ----------
     trial : FrozenTrial
     directions : dict of str to {"minimize", "maximize"}
-        By the names of the scores, as the objective knows them.
+        By the names of the scores in the objective.
     optimized : int
-        The number of the score that is the trial's value.
+        The index of the score that is the trial's value.
     stored : dict of str to ndarray of shape (n_splits,)
         The fold scores in the store, by the names of the scores.
     """
@@ -351,25 +352,25 @@ def earlier_row(
 
 
 def failed_row(splits: np.ndarray) -> Row:
-    """Return the row of a trial of which some folds failed, or all.
+    """Return the row of a trial with failed folds.
 
     Parameters
     ----------
     splits : ndarray of shape (n_scores, n_splits)
-        The signed scores, and ``error_score`` for folds that failed.
+        Signed scores; ``error_score`` for failed folds.
     """
     shown = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
     return Row(splits.mean(axis=1), splits.std(axis=1), shown, 0.0, {})
 
 
 def signed(scores: np.ndarray, sign: Any, error_score: Any) -> np.ndarray:
-    """Return scores of which larger ones are better; ``error_score`` where the scorer failed."""
+    """Return scores times ``sign``, with ``error_score`` if the scorer failed."""
     of_failed = np.nan if error_score == "raise" else error_score
     return np.where(are_failed(scores), of_failed, sign * scores)
 
 
 def sign_of(direction: str) -> float:
-    """Return the factor by which larger values of a score become better."""
+    """Return the factor that makes larger values of a score better."""
     return -1.0 if direction == "minimize" else 1.0
 
 
@@ -385,7 +386,7 @@ def table(
         The names of the scores in the columns.
     n_splits : int
     with_train : bool
-        Whether rows have the same scores of training rows after them.
+        Whether the training scores follow the test scores in each row.
     """
     seconds = np.array([row.seconds for row in rows]) / n_splits
     results: dict[str, Any] = {
@@ -405,19 +406,19 @@ def table(
 
 
 def _scores_of(
-    rows: Sequence[Row], number: int, name: str, n_splits: int, which: str
+    rows: Sequence[Row], number: int, name: str, n_splits: int, subset: str
 ) -> dict[str, np.ndarray]:
-    """Return the columns of one score: those of splits, the mean and the standard deviation."""
+    """Return the columns of one score: its splits, mean and standard deviation."""
     columns = {}
     splits = [row.splits[number] for row in rows]
-    for split in range(0 if all(one is None for one in splits) else n_splits):
-        columns[f"split{split}_{which}_{name}"] = np.array(
-            [np.nan if one is None else one[split] for one in splits]
+    for split in range(0 if all(s is None for s in splits) else n_splits):
+        columns[f"split{split}_{subset}_{name}"] = np.array(
+            [np.nan if s is None else s[split] for s in splits]
         )
     means = np.array([row.means[number] for row in rows])
-    kept = [row for row in rows if row.trial is None or row.trial.state != TrialState.PRUNED]
-    if not all(np.isfinite(row.means[number]) for row in kept):
-        warn_caller(f"One or more of the {which} scores are non-finite: {means}")
-    columns[f"mean_{which}_{name}"] = means
-    columns[f"std_{which}_{name}"] = np.array([row.stds[number] for row in rows])
+    unpruned = [row for row in rows if row.trial is None or row.trial.state != TrialState.PRUNED]
+    if not all(np.isfinite(row.means[number]) for row in unpruned):
+        warn_caller(f"One or more of the {subset} scores are non-finite: {means}")
+    columns[f"mean_{subset}_{name}"] = means
+    columns[f"std_{subset}_{name}"] = np.array([row.stds[number] for row in rows])
     return columns

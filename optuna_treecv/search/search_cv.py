@@ -48,8 +48,8 @@ from optuna_treecv.search.scores import SearchScores
 from optuna_treecv.search.scores import table
 from optuna_treecv.search.trials import check_earlier_scores
 from optuna_treecv.search.trials import check_one_se
+from optuna_treecv.search.trials import finished_trials
 from optuna_treecv.search.trials import N_TRIALS
-from optuna_treecv.search.trials import over
 from optuna_treecv.search.trials import row_by_one_se
 from optuna_treecv.search.trials import run_trials
 from optuna_treecv.search.trials import study_for
@@ -65,10 +65,10 @@ from optuna_treecv.study.records import STUDY_ATTRIBUTE
 from optuna_treecv.study.space import Space
 
 _NOT_HONEST = (
-    "honest_score_ is known after a fit in which refit is no callable, and is the name of a score "
-    "where there are several."
+    "honest_score_ is available after a fit in which refit is not a callable and, if there are "
+    "several scores, is the name of one of them."
 )
-_UNKNOWN = "honest_score_ is not known"
+_UNKNOWN = "honest_score_ is not available"
 
 
 @dataclass(repr=False, eq=False)
@@ -77,7 +77,7 @@ class TreeCVSearchCV(BaseSearchCV):
 
     It is used like ``GridSearchCV``, ``RandomizedSearchCV`` and ``OptunaSearchCV``, and runs an
     Optuna study with a ``treecv_objective``. Incremental learners are cross-validated by TreeCV,
-    and the points of a grid are trained side by side where that is possible.
+    and the points of a grid are trained in one batch if possible.
 
     Parameters
     ----------
@@ -85,10 +85,10 @@ class TreeCVSearchCV(BaseSearchCV):
         The estimator whose parameters are searched.
     param_distributions : dict, callable, "auto" or None, default=None
         Distributions of Optuna, ``uniform``, ``loguniform`` or ``randint`` of SciPy, or lists of
-        values. If all are lists, trials are a sample of their points without repetition, as in
-        ``RandomizedSearchCV``, unless ``sampler`` or ``study`` is given. So are those of a list of
-        dicts of lists or distributions of SciPy. A callable, (trial) -> dict of parameters to
-        values, suggests values itself, so that one may depend on another. "auto" is the
+        values. If all are lists, the trials sample their combinations without replacement, as
+        ``RandomizedSearchCV`` does, unless ``sampler`` or ``study`` is given. The same holds for a
+        list of dicts of lists or distributions of SciPy. A callable, (trial) -> dict of parameters
+        to values, suggests the values, so that one may depend on another. "auto" is the
         recommended space of a known estimator, see ``treecv_objective``. Either this or
         ``param_grid`` is required.
     param_grid : dict of str to list, or list of such dicts, default=None
@@ -99,12 +99,12 @@ class TreeCVSearchCV(BaseSearchCV):
     n_iter : int, default=None
         The same as ``n_trials``, by its name in ``RandomizedSearchCV``.
     timeout : float, default=None
-        Seconds after which no trial begins.
+        Seconds after which no further trial starts.
     cv : int, float, "loo", splitter, array-like, iterable of pairs or None, default=10
         The folds, see ``treecv_objective``; None means 5, as for ``GridSearchCV``.
     shuffle : bool, default=True
-        Whether rows are permuted before an int or a share as ``cv`` cuts them into folds.
-        ``KFold(5)`` or ``StratifiedKFold(5)`` as ``cv`` makes the folds of ``GridSearchCV``.
+        Whether to shuffle the rows before splitting if ``cv`` is an int or a share.
+        ``KFold(5)`` or ``StratifiedKFold(5)`` as ``cv`` gives the folds of ``GridSearchCV``.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
         Scorers of scikit-learn, or losses of this package, which are negated so that larger scores
         are better. A callable may return a dict of scores. None means the estimator's ``score``.
@@ -112,24 +112,26 @@ class TreeCVSearchCV(BaseSearchCV):
     refit : bool, str, callable or "one_se", default=True
         Whether to fit the best estimator on all rows, in one pass for learners that were
         cross-validated in one pass. With several scores: the name of the one that decides. A
-        callable takes ``cv_results_`` and returns ``best_index_``. "one_se" takes the simplest of
-        the trials that are about as good as the best, see ``optuna_treecv.select``.
+        callable takes ``cv_results_`` and returns ``best_index_``. "one_se" selects the simplest
+        trial within one standard error of the best, see ``optuna_treecv.select``.
     simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
         For ``refit="one_se"``: what makes a model simpler, see ``optuna_treecv.select``.
     ensemble : int, default=None
-        The most members of an ensemble of the trials, which is then ``best_estimator_``, see
-        ``TreeCVObjective.ensemble``; 25 is a good number. None: only the best trial.
+        The maximum number of members of an ensemble of the trials, which is then
+        ``best_estimator_``, see ``TreeCVObjective.ensemble``; 25 is a good number. None: only the
+        best trial.
     sampler : optuna.samplers.BaseSampler, default=None
-        None: ``TPESampler``. A grid has a sampler of its own.
+        The sampler; None: ``TPESampler``. Must be None with ``param_grid``.
     pruner : optuna.pruners.BasePruner, default=None
         Prunes trials by their scores so far, such as ``RacingPruner``. None: no trial is pruned.
     study : optuna.Study, default=None
         A study to continue. It is refused if its trials have other data, folds or scoring.
     storage : str or optuna.storages.BaseStorage, default=None
-        Where a new study is kept. The same search, with an int as ``random_state``, finds it there
-        and goes on. A callable as ``param_distributions`` is known by its code.
+        The Optuna storage of a new study. The same search, with an int as ``random_state``, finds
+        the study there and continues it. A callable as ``param_distributions`` is identified by
+        its code.
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
-        Where fold scores and models are kept, see ``treecv_objective``.
+        The database for fold scores and models, see ``treecv_objective``.
     callbacks : list of callable, default=None
         (study, trial) -> None, called after each trial.
     order : {"fixed", "random"}, default="fixed"
@@ -140,57 +142,57 @@ class TreeCVSearchCV(BaseSearchCV):
     n_repeats : int, default=1
         Cross-validate each trial this many times.
     n_epochs : int, default=None
-        The updates per row, for models that are trained further, see ``treecv_objective``.
+        The number of epochs of incremental training, see ``treecv_objective``.
     n_estimators : {"best", None}, default=None
         "best": ensembles get the number of trees that is best by the mean over the folds, see
         ``treecv_objective``.
     truncate : bool, default=False
-        Where the ``max_depth`` of a forest is searched: cut the trees of one growth, see
-        ``treecv_objective``.
+        Whether to evaluate all values of a forest's ``max_depth`` on trees that are grown once and
+        truncated, see ``treecv_objective``.
     max_memory : int or str, default=None
         The memory that prepared rows may take, see ``treecv_objective``.
     spill_dir : str or path, default=None
-        The folder for prepared rows that take more.
+        The folder for prepared rows that exceed ``max_memory``.
     n_jobs : int or None, default=1
-        The number of threads, or of joblib's workers that fit folds.
+        The number of threads, or of joblib workers that fit folds.
     random_state : int, RandomState instance or None, default=None
-        The seed of folds and orders, and of the sampler where neither ``sampler`` nor ``study`` is
+        The seed of folds and orders, and of the sampler if neither ``sampler`` nor ``study`` is
         given.
     error_score : "raise" or float, default="raise"
-        The score of a fold whose fit raises an error, or of all folds of the trial where folds are
-        not fitted one by one. Where a scorer raises an error, only its own score of the fold is
+        The score of a fold whose fit raises an error, or of all folds of the trial if folds are
+        not fitted one by one. If a scorer raises an error, only its score of the fold is set to
         this number, with a warning. "raise" ends the search.
     return_train_score : bool, default=False
-        Whether ``cv_results_`` has the scores on training rows too. Each fold is then fitted, so
-        ``method`` must be "auto" or "fit".
+        Whether ``cv_results_`` includes training scores. Each fold is then fitted, so ``method``
+        must be "auto" or "fit".
     verbose : int, default=0
-        0: only warnings; 1: also the messages of Optuna, as ``optuna.logging`` sets them, and the
-        progress of reading files; 3 and more: also the scores of each fold.
+        0: only warnings; 1: also the messages of Optuna, at the level of ``optuna.logging``, and
+        the progress of reading files; 3 and more: also the scores of each fold.
     progress : bool, default=False
-        Show a progress bar.
+        Whether to show a progress bar.
 
     Attributes
     ----------
     cv_results_ : dict of str to ndarray or list
         The columns of ``GridSearchCV``, for ``pandas.DataFrame``. Rows are in the order of
-        ``ParameterGrid``, or else in that of the trials. There is no time of a single fold, so
+        ``ParameterGrid``, or else of the trials. Folds are not timed separately, so
         ``mean_fit_time`` is the time of the trial, scoring included, divided by the number of
-        folds. Single folds have columns if there are at most 100.
+        folds. Split scores have columns if there are at most 100 splits.
     best_estimator_ : estimator
-        Fitted on all rows; there is none with ``refit=False``.
+        The estimator fitted on all rows; not available with ``refit=False``.
     best_params_ : dict
         The parameters of the best trial.
     best_score_ : float
-        The mean score of the best trial; there is none if ``refit`` is a callable.
+        The mean score of the best trial; not available if ``refit`` is a callable.
     honest_score_ : float
         ``best_score_``, or the score of the ensemble, corrected for the choice, see
-        ``TreeCVObjective.honest``. It is computed when it is asked for, or when the search is
-        pickled or copied; until then up to 256 MiB of losses are held. If too little is known, or
+        ``TreeCVObjective.honest``. It is computed on first access, or when the search is pickled
+        or copied; until then up to 256 MiB of losses stay in memory. If it cannot be computed, or
         ``refit`` is a callable, an AttributeError gives the reason.
     best_index_ : int
         The row of the best trial in ``cv_results_``.
     study_ : optuna.Study
-        The study. Its values are losses where ``scoring`` names one.
+        The study. Its values are losses if ``scoring`` is a loss.
     n_splits_ : int
         The number of folds, over all repeats.
     refit_time_ : float
@@ -208,13 +210,13 @@ class TreeCVSearchCV(BaseSearchCV):
 
     See Also
     --------
-    treecv_objective : The objective, for studies that users run themselves.
+    treecv_objective : The objective, for your own studies.
     tree_cross_validate : Evaluates one estimator.
 
     Notes
     -----
-    Ctrl-C ends the search early: finished trials are kept, and the best estimator so far is
-    fitted, with a warning. Messages go through ``optuna.logging``.
+    Ctrl-C ends the search early, with a warning: the best estimator of the finished trials is
+    fitted. Messages go through ``optuna.logging``.
 
     Examples
     --------
@@ -283,7 +285,7 @@ class TreeCVSearchCV(BaseSearchCV):
         Parameters
         ----------
         X : array-like, sparse matrix, data frame or path, of shape (n_samples, n_features)
-            Rows, or where they lie, as for ``tree_cross_validate``.
+            The rows, or the path of a file, as for ``tree_cross_validate``.
         y : array-like of shape (n_samples,) or (n_samples, n_targets), or str, default=None
             Labels or targets.
         groups : array-like of shape (n_samples,), default=None
@@ -291,13 +293,13 @@ class TreeCVSearchCV(BaseSearchCV):
         sample_weight : array-like of shape (n_samples,), default=None
             The weights of the rows, in training and in scores.
         **params : dict
-            Further arguments of the estimator's ``fit``. Those with an entry for each row are cut
+            Further arguments of the estimator's ``fit``. Arrays with one entry per row are split
             into folds.
 
         Returns
         -------
         self
-            Fitted.
+            The fitted search.
 
         Raises
         ------
@@ -306,7 +308,7 @@ class TreeCVSearchCV(BaseSearchCV):
         """
         self._check_arguments()
         X, y = on_cluster(X, y)
-        if not is_dask(X):  # which the objective warns of
+        if not is_dask(X):  # for which the objective warns
             X, y, _ = opened(X, y, check_room(self.max_memory, self.spill_dir))
         X, y, sample_weight = indexable(X, y, sample_weight)
         self._check_numbers(X)
@@ -314,27 +316,27 @@ class TreeCVSearchCV(BaseSearchCV):
         self._check_refit(scores)
         seed = draw_seed(self.random_state)
         points = self._points(seed)
-        given = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
-        given |= {"params": params or None, "random_state": seed}
-        build = partial(self._objective, given, points)
+        arguments = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
+        arguments |= {"params": params or None, "random_state": seed}
+        build = partial(self._objective, arguments, points)
         objective = build(scores)
         if self.refit == "one_se":
             check_one_se(objective.evaluator, self.simpler)
         study = study_for(self, objective.evaluator, seed)
         if self.refit == "one_se":
-            check_earlier_scores(over(study), self.store)
+            check_earlier_scores(finished_trials(study), self.store)
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
 
         def with_names(names: Sequence[str]) -> Evaluator:
             nonlocal scores, objective
             if self.study is not None or self.storage is not None:
                 raise ValueError(
-                    "scoring must be a dict of scorers where study or storage is given, got a "
+                    "scoring must be a dict of scorers if study or storage is given, got a "
                     f"callable that returns several scores: {', '.join(names)}."
                 )
             scores = scores.by_names(names)
             self._check_refit(scores)
-            study.set_user_attr(STUDY_ATTRIBUTE, None)  # says what is scored
+            study.set_user_attr(STUDY_ATTRIBUTE, None)  # the record of the scoring
             objective = build(scores)
             return objective.evaluator
 
@@ -344,10 +346,10 @@ class TreeCVSearchCV(BaseSearchCV):
             optimized = self._optimized(scores)
             rows = trials.rows(study, points, optimized)
             results = table(rows, scores.names, objective.n_splits, self.return_train_score)
-            # These are kept also where the choice or the fit on all rows fails.
+            # These are set even if the choice or the fit on all rows fails.
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)  # an attribute of an earlier fit
-            # The score, how to compute it, or why it is not known.
+            # The score, a function that computes it, or the reason why there is none.
             self._honest: float | str | Callable[[], float] = _NOT_HONEST
             self.study_, self.n_splits_ = study, objective.n_splits
             self.multimetric_ = scores.is_multiple
@@ -377,7 +379,7 @@ class TreeCVSearchCV(BaseSearchCV):
         return self
 
     def _check_arguments(self) -> None:
-        """Refuse arguments that are wrong whatever the data are."""
+        """Check the arguments that do not depend on the data."""
         if not hasattr(self.estimator, "get_params") or isinstance(self.estimator, type):
             raise ValueError(
                 f"estimator must be an instance of an estimator, got {self.estimator!r}."
@@ -385,7 +387,7 @@ class TreeCVSearchCV(BaseSearchCV):
         if (self.param_grid is None) == (self.param_distributions is None):
             both = "neither" if self.param_grid is None else "both"
             raise ValueError(
-                f"param_grid or param_distributions must be given, and not both, got {both}."
+                f"param_grid or param_distributions must be given, but not both, got {both}."
             )
         if self.param_grid is not None:
             ParameterGrid(self.param_grid)  # its errors are those of GridSearchCV
@@ -393,7 +395,7 @@ class TreeCVSearchCV(BaseSearchCV):
             if value is not None and not (is_integer(value) and value > 0):
                 raise ValueError(f"{name} must be None or a positive integer, got {value!r}.")
         if self.n_trials is not None and self.n_iter is not None:
-            raise ValueError("n_iter must be None where n_trials is given, which means the same.")
+            raise ValueError("n_iter must be None if n_trials is given, which means the same.")
         check_verbose(self.verbose)
         if self.timeout is not None and not (is_number(self.timeout) and self.timeout > 0):
             raise ValueError(f"timeout must be None or positive seconds, got {self.timeout!r}.")
@@ -404,7 +406,7 @@ class TreeCVSearchCV(BaseSearchCV):
             if self.refit is False or callable(self.refit) or self.refit == "one_se":
                 raise ValueError(
                     "ensemble must be None unless refit is True or the name of a score, because "
-                    f"members are taken by that, got refit={self.refit!r}."
+                    f"this score selects the members, got refit={self.refit!r}."
                 )
         if self.simpler is not None and not self.refit == "one_se":
             raise ValueError(
@@ -414,8 +416,8 @@ class TreeCVSearchCV(BaseSearchCV):
         check_choice("return_train_score", self.return_train_score, (True, False))
         if self.return_train_score and self.method not in ("auto", "fit"):
             raise ValueError(
-                "return_train_score must be False where folds are not fitted, because no model "
-                f"then predicts the rows that it has seen, got True with method={self.method!r}; "
+                "return_train_score must be False if folds are not fitted one by one, because no "
+                f"model then predicts its training rows, got True with method={self.method!r}; "
                 "use method='auto' or 'fit' instead."
             )
         kinds: dict[str, tuple[Any, type, str]] = {
@@ -428,50 +430,51 @@ class TreeCVSearchCV(BaseSearchCV):
                 raise ValueError(f"{name} must be None or {right}, got {value!r}.")
         for name in ("sampler", "pruner", "storage"):
             if self.study is not None and getattr(self, name) is not None:
-                raise ValueError(f"{name} must be None where study is given, which has its own.")
+                raise ValueError(f"{name} must be None if study is given, which has its own.")
         if self.param_grid is not None and self.sampler is not None:
             raise ValueError(
-                "sampler must be None where param_grid is given, whose points it would leave, got "
-                f"{type(self.sampler).__name__}; use param_distributions with lists instead."
+                "sampler must be None if param_grid is given, because a sampler would not visit "
+                f"all points of the grid, got {type(self.sampler).__name__}; use "
+                "param_distributions with lists instead."
             )
 
     def _check_numbers(self, X: Any) -> None:
-        """Refuse objects that are no numbers by the error that estimators raise."""
+        """Refuse an object array that holds no numbers, with the error of NumPy."""
         tags = get_tags(self.estimator).input_tags
         if (
             isinstance(X, np.ndarray)
             and X.dtype == object
             and not (tags.string or tags.categorical)
-            and not isinstance(self.estimator, Pipeline)  # its tags do not say what a step takes
+            and not isinstance(self.estimator, Pipeline)  # its tags are not those of its steps
         ):
             X.astype(np.float64)
 
     def _check_refit(self, scores: SearchScores) -> None:
-        """Refuse a ``refit`` that says nothing, or not enough, about the scores."""
+        """Refuse a ``refit`` that does not select one of the scores."""
         refit = self.refit
         if isinstance(refit, bool | np.bool_) and not (refit and scores.is_multiple):
             return
         if callable(refit) or self.refit == "one_se":
             return
         names = scores.names if scores.is_multiple else []
-        # The name of a single score says nothing, and those of a callable may be found later.
+        # The name of a single score has no effect; the names of a callable may be known later.
         is_one = not scores.is_multiple and (callable(self.scoring) or refit in get_scorer_names())
         if not isinstance(refit, str) or not (is_one or refit in names):
             values = ", ".join(map(repr, [False, *names] if names else [True, False]))
-            why = " where there are several scores" if names else ""
+            condition = " if there are several scores" if names else ""
             raise ValueError(
-                f"refit must be {values}, 'one_se' or a callable{why}, got {refit!r}."
+                f"refit must be {values}, 'one_se' or a callable{condition}, got {refit!r}."
             )
 
     def _optimized(self, scores: SearchScores) -> int:
-        """Return the number of the score that the study optimises."""
+        """Return the index of the score that the study optimises."""
         refit = self.refit
         return scores.names.index(refit) if refit in scores.names and scores.is_multiple else 0
 
     def _objective(
-        self, given: dict[str, Any], points: Points | None, scores: SearchScores
+        self, arguments: dict[str, Any], points: Points | None, scores: SearchScores
     ) -> TreeCVObjective:
-        """Return the objective; ``given`` are arguments that ``fit`` has got, and the seed."""
+        """Return the objective; ``arguments`` are those of ``fit``, and the seed."""
         estimator, space = self.estimator, {}
         if self.error_score != "raise":
             scores = scores.with_error_score(float(self.error_score))
@@ -494,18 +497,18 @@ class TreeCVSearchCV(BaseSearchCV):
         }
         if scores.is_multiple or self.return_train_score:
             options["optimize"] = scores.names[self._optimized(scores)]
-        objective = TreeCVObjective(*checked_arguments(estimator, **given, **options))
+        objective = TreeCVObjective(*checked_arguments(estimator, **arguments, **options))
         evaluator = objective.evaluator
         if self.error_score != "raise":
             evaluator.use(evaluator.cross_validation.trying_all_folds())
         pruner = self.pruner if self.study is None else self.study.pruner
-        # Every study has a pruner, which the user may not know.
+        # Every study has a pruner, which the user may not be aware of.
         if pruner is not None and (self.study is None or isinstance(pruner, RacingPruner)):
             evaluator.report_for(pruner)
         return objective
 
     def _points(self, seed: int) -> Points | None:
-        """Return the points of a grid, or of a sample of one; None if a sampler suggests them."""
+        """Return the points of a grid or a sample of them; None if a sampler suggests them."""
         if self.param_grid is not None:
             return Points(self.param_grid, self.estimator)
         has_sampler = self.sampler is not None or self.study is not None
@@ -522,7 +525,7 @@ class TreeCVSearchCV(BaseSearchCV):
     # --- The results ---
 
     def _prepare_honest_score(self, objective: TreeCVObjective, study: optuna.Study) -> None:
-        """Keep what ``honest_score_`` follows from, or why it is not known."""
+        """Store the function that computes ``honest_score_``, or the reason why there is none."""
         rule: Literal["best", "one_se"] = "one_se" if self.refit == "one_se" else "best"
         try:
             with warnings.catch_warnings(action="ignore"):
@@ -546,16 +549,16 @@ class TreeCVSearchCV(BaseSearchCV):
         return honest
 
     def __getstate__(self) -> dict[str, Any]:
-        hasattr(self, "honest_score_")  # computes it, so that no pickle holds the losses of rows
+        hasattr(self, "honest_score_")  # computes it, so that pickles contain no losses of rows
         return super().__getstate__()
 
     def _best_index(self, rows: list[Row], objective: TreeCVObjective, name: str) -> int:
-        """Return the row of the best trial."""
+        """Return the index of the row of the best trial."""
         if callable(self.refit):
             index = self.refit(self.cv_results_)
             if not isinstance(index, Integral):
                 raise TypeError(
-                    f"refit must return an integer; the best_index_ returned is not an integer: "
+                    "refit must return an integer; the best_index_ returned is not an integer: "
                     f"{index!r}."
                 )
             if not 0 <= index < len(rows):
@@ -572,9 +575,9 @@ class TreeCVSearchCV(BaseSearchCV):
     # --- The methods of the best estimator, most of which are those of scikit-learn's searches ---
 
     def score(self, X: Any, y: Any = None, **params: Any) -> float:
-        """Return the score of the best estimator on given rows, by ``scorer_``.
+        """Return the score of the best estimator on the given rows, by ``scorer_``.
 
-        With several scores, it is the one that ``refit`` names; the first one for "one_se".
+        With several scores, it is the one that ``refit`` names; for "one_se", the first one.
 
         Parameters
         ----------
@@ -583,17 +586,17 @@ class TreeCVSearchCV(BaseSearchCV):
         y : array-like of shape (n_samples,) or (n_samples, n_targets), default=None
             Labels or targets.
         **params : dict
-            Arguments of the scorer, where metadata routing is enabled.
+            Arguments of the scorer, if metadata routing is enabled.
 
         Returns
         -------
         float
-            Larger is better.
+            The score; larger is better.
         """
         several: Any = self.scorer_ if getattr(self, "multimetric_", False) else {}
         if several and callable(self.refit):
             raise ValueError(
-                "refit must name one of the scores for score, because there are several, got "
+                "refit must be the name of a score, because there are several scores, got "
                 f"{self.refit!r}."
             )
         if several and self.refit == "one_se":
@@ -602,7 +605,7 @@ class TreeCVSearchCV(BaseSearchCV):
 
     @available_if(attrgetter("transform"))
     def set_output(self, *, transform: Any = None) -> Self:
-        """Choose the type of the output of ``transform``.
+        """Set the container of the output of ``transform``.
 
         Parameters
         ----------
@@ -612,7 +615,7 @@ class TreeCVSearchCV(BaseSearchCV):
         Returns
         -------
         self
-            The search, whose estimator and ``best_estimator_`` are changed.
+            The search, whose ``estimator`` and ``best_estimator_`` are configured.
         """
         for name in ("estimator", "best_estimator_"):
             if hasattr(self, name):
@@ -620,7 +623,7 @@ class TreeCVSearchCV(BaseSearchCV):
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError that says why itself, and not only by its cause."""
+        """Raise an AttributeError whose message includes the cause."""
         try:
             return super().__getattribute__(name)
         except AttributeError as error:
@@ -640,7 +643,7 @@ class TreeCVSearchCV(BaseSearchCV):
         return tags
 
     def _get_scorers(self) -> tuple[Any, str]:
-        """Return the scorers, to which scikit-learn routes metadata."""
+        """Return the scorers to which scikit-learn routes metadata."""
         scores = scores_of(self.scoring, self.estimator, has_y=False)
         if scores.is_multiple:
             return _MultimetricScorer(scorers=scores.scorers), "score"

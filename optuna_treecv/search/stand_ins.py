@@ -1,8 +1,8 @@
-"""scikit-learn's searches and cross-validations, by engines that promise the same numbers.
+"""scikit-learn's searches and cross-validations, evaluated by engines that give the same scores.
 
-Each class and function here stands in for the one of scikit-learn that has its name. It has the
-same arguments and results. Where no engine promises the scores of the estimator's own fits, it
-hands the call back.
+Each class and function here replaces the one of scikit-learn with the same name, arguments and
+results. If no engine is guaranteed to give the scores of the estimator's own fits, scikit-learn
+runs the call.
 """
 
 from abc import ABC
@@ -58,52 +58,53 @@ from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.scores import SearchScores
 
-# What the scores of each engine equal: those of fits that have converged ("exact", "newton"), or
-# of fits ("neighbors", and ensembles that grow once).
+# Engines with the scores of converged fits ("exact", "newton"), or of the estimator's own fits
+# ("neighbors", and ensembles that grow once).
 _GROWN = frozenset({"boosting", "bagging"})
 _CONVERGED = frozenset({"exact", "newton"})
 PROMISED = frozenset({"neighbors"}) | _CONVERGED | _GROWN
 
-# The calls that are noted, those that came last.
+# At most this many calls are recorded, the last ones.
 _MOST_CALLS = 10_000
 
 _ONCE = "cv is a generator, which yields its splits once"
 
-# With fewer numbers in X, the paths of ``LassoCV`` are sooner than exact folds.
+# With fewer numbers in X, the paths of ``LassoCV`` are faster than exact folds.
 _LEAST_NUMBERS = 2**23
 
 
 class LeftToSklearn(Exception):
-    """Says why a call runs as before."""
+    """The reason why scikit-learn runs a call."""
 
 
 @dataclass
 class Call:
-    """A call that might go through an engine.
+    """The record of a call of a replaced function or search.
 
     Attributes
     ----------
     name : str
-        What was called.
+        The function or class.
     estimator : str
         The name of the estimator.
     method : str
-        The method that evaluated it; "" if scikit-learn did.
-    why : str
-        Why scikit-learn did.
+        The method that evaluated it; "" if scikit-learn ran the call.
+    reason : str
+        The reason why scikit-learn ran the call.
     seconds : float
+        The duration.
     seconds_before : float or None
-        Those of scikit-learn, where both have run.
+        The duration in scikit-learn, if both have run.
     difference : float or None
-        The largest difference of a score, where both have run.
+        The largest difference of a score, if both have run.
     remark : str
-        What else differs.
+        Other differences.
     """
 
     name: str
     estimator: str
     method: str = ""
-    why: str = ""
+    reason: str = ""
     seconds: float = 0.0
     seconds_before: float | None = None
     difference: float | None = None
@@ -114,21 +115,21 @@ class Call:
 RECORD = SimpleNamespace(is_checked=False, calls=deque[Call](maxlen=_MOST_CALLS))
 
 
-def _in_place_of(original: Callable[..., Any], by_engine: Callable[..., Any], name: str) -> Any:
-    """Return a function in place of one of scikit-learn's, which evaluates by an engine.
+def _replaced(original: Callable[..., Any], by_engine: Callable[..., Any], name: str) -> Any:
+    """Return a replacement of a function of scikit-learn that evaluates by an engine.
 
-    Where the engine cannot do it, scikit-learn may do it or say what is wrong. If calls are
-    checked, it does also what an engine has done. It draws the same random numbers, from NumPy's
-    generator and those that it is given.
+    If the engine raises an error, scikit-learn runs the call, or raises its own error. If calls
+    are checked, scikit-learn also runs the calls of engines. Both draw the same random numbers,
+    from NumPy's generator and those in the arguments.
 
     Parameters
     ----------
     original : callable
         A function, or ``fit`` of a class.
     by_engine : callable
-        Takes a call, which receives the method, and the same arguments.
+        Takes a ``Call``, whose ``method`` it sets, and the same arguments.
     name : str
-        Of the function or class.
+        The name of the function or class.
     """
 
     @wraps(original)
@@ -137,16 +138,16 @@ def _in_place_of(original: Callable[..., Any], by_engine: Callable[..., Any], na
             estimator if name == original.__name__ else getattr(estimator, "estimator", estimator)
         )
         call = Call(name, name_of(fitted))
-        of_estimator = (getattr(estimator, one, None) for one in ("cv", "random_state"))
-        began, states = perf_counter(), _states(options.get("cv"), *of_estimator)
+        of_estimator = (getattr(estimator, attr, None) for attr in ("cv", "random_state"))
+        began, states = perf_counter(), _random_states(options.get("cv"), *of_estimator)
         try:
-            found = by_engine(call, estimator, *args, **options)
+            result = by_engine(call, estimator, *args, **options)
         except Exception as error:
-            call.method, call.why = "", str(error).partition("\n")[0]
+            call.method, call.reason = "", str(error).partition("\n")[0]
         if not call.method:
             _restore(states)
             began = perf_counter()
-            found = original(estimator, *args, **options)
+            result = original(estimator, *args, **options)
         call.seconds = perf_counter() - began
         if call.method and RECORD.is_checked:
             _restore(states)
@@ -154,23 +155,23 @@ def _in_place_of(original: Callable[..., Any], by_engine: Callable[..., Any], na
             before = original(clone(estimator), *args, **options)
             call.seconds_before = perf_counter() - began
             call.difference = max(
-                map(_difference, _scores_in(found), _scores_in(before)), default=0.0
+                map(_difference, _scores_in(result), _scores_in(before)), default=0.0
             )
-            ours, theirs = (repr(getattr(one, "best_params_", None)) for one in (found, before))
+            ours, theirs = (repr(getattr(r, "best_params_", None)) for r in (result, before))
             if ours != theirs:
-                call.remark = f"best_params_ are {ours}, and by scikit-learn {theirs}"
+                call.remark = f"best_params_ are {ours}, in scikit-learn {theirs}"
         RECORD.calls.append(call)
-        return found
+        return result
 
     stand_in.__module__ = __name__  # where pickle finds it
     return stand_in
 
 
-def _states(*random: Any) -> list[tuple[np.random.RandomState, Any]]:
-    """Return the states of NumPy's own generator and of those that are given."""
-    given = [getattr(one, "random_state", one) for one in random]
-    generators = [one for one in given if isinstance(one, np.random.RandomState)]
-    return [(one, one.get_state()) for one in (check_random_state(None), *generators)]
+def _random_states(*random: Any) -> list[tuple[np.random.RandomState, Any]]:
+    """Return the states of NumPy's global generator and of the generators in arguments."""
+    values = [getattr(v, "random_state", v) for v in random]
+    generators = [v for v in values if isinstance(v, np.random.RandomState)]
+    return [(g, g.get_state()) for g in (check_random_state(None), *generators)]
 
 
 def _restore(states: list[tuple[np.random.RandomState, Any]]) -> None:
@@ -178,31 +179,31 @@ def _restore(states: list[tuple[np.random.RandomState, Any]]) -> None:
         generator.set_state(state)
 
 
-def _checked(runs: list[Run]) -> str:
-    """Return the method of runs whose scores are promised, or leave them to scikit-learn."""
+def _promised_method(runs: list[Run]) -> str:
+    """Return the method of runs that is guaranteed to give scikit-learn's scores, or raise."""
     methods = {run.plan.name: run for run in runs}
     promised = sorted(methods.keys() & PROMISED)
     for name, run in methods.items():
         if name not in PROMISED and (name != "fit" or not promised):
             raise LeftToSklearn(run.reason or f"method={name!r} makes other models than fit")
         if name in _GROWN and unset_seeds(run.estimator):
-            raise LeftToSklearn("random_state is None, so that no two runs have equal results")
+            raise LeftToSklearn("random_state is None, so no two runs give equal results")
         if name in _CONVERGED:
             _check_converges(run.estimator)
     grows_alone = len({_without_size(run.estimator) for run in runs}) == len(runs)
     if grows_alone and _GROWN & methods.keys():
-        raise LeftToSklearn("no two ensembles differ in their number of trees alone")
+        raise LeftToSklearn("no two ensembles differ only in their number of trees")
     return ", ".join(promised)
 
 
 def _without_size(estimator: Any) -> str:
-    """Return the parameters of an ensemble but for its number of trees, as text."""
+    """Return the parameters of an ensemble except its number of trees, as text."""
     size = nested_parameter(estimator)
     return repr([item for item in estimator.get_params().items() if item[0] != size])
 
 
 def _check_converges(estimator: Any) -> None:
-    """Leave a solver that is told to stop earlier than by default, as ours does not."""
+    """Refuse a solver that stops earlier than by default, because engines solve to convergence."""
     last = last_step(estimator)
     by_default = type(last)().get_params()
     for name, is_early in (("max_iter", operator.lt), ("tol", operator.gt)):
@@ -213,7 +214,7 @@ def _check_converges(estimator: Any) -> None:
 
 
 def _weights(estimator: Any, params: Mapping[str, Any]) -> Any:
-    """Return the weights of rows among the arguments of ``fit``, which may have no others."""
+    """Return ``sample_weight`` of the arguments of ``fit``; refuse any other argument."""
     if others := params.keys() - {"sample_weight"}:
         raise LeftToSklearn(f"fit gets {', '.join(sorted(others))}")
     weights = params.get("sample_weight")
@@ -223,24 +224,24 @@ def _weights(estimator: Any, params: Mapping[str, Any]) -> Any:
 
 
 def _scores(scoring: Any, estimator: Any, y: Any) -> SearchScores:
-    """Return the scores that scikit-learn would compute; the losses of this package are none."""
+    """Return the scores of ``scoring``; refuse losses of this package."""
     if scoring is not None and type(scoring) is type(check_scoring(estimator)):
-        scoring = None  # RidgeCV gives the estimator's own score to its search
+        scoring = None  # RidgeCV passes the estimator's own score to its search
     scores = scores_of(scoring, estimator, has_y=y is not None)
     scoring = make_scoring(scores.requested)
     if scoring is None or not all(isinstance(metric, Scorer) for metric in scoring.metrics):
-        raise LeftToSklearn("scoring is one of this package")
+        raise LeftToSklearn("scoring is a loss of this package")
     return scores
 
 
 def _settings(
     estimator: Any, y: Any, groups: Any, cv: Any, n_jobs: Any, **options: Any
 ) -> Settings:
-    """Return the settings of a cross-validation on the splits of scikit-learn."""
+    """Return the settings of a cross-validation on scikit-learn's splits."""
     if get_config()["enable_metadata_routing"]:
         raise LeftToSklearn("metadata routing is enabled")
     if np.ndim(y) == 2 and np.shape(y)[1] == 1:
-        raise LeftToSklearn("y has one column, of which scikit-learn warns")
+        raise LeftToSklearn("y is a column vector, for which scikit-learn warns")
     if hasattr(cv, "__next__"):
         raise LeftToSklearn(_ONCE)
     return Settings(
@@ -256,31 +257,31 @@ def _settings(
 def _results(
     call: Call, X: Any, y: Any, settings: Settings, estimators: list[Any]
 ) -> list[CVResult]:
-    """Return the results of estimators by engines that promise them."""
+    """Return the results of estimators by an engine with scikit-learn's scores, or raise."""
     if getattr(getattr(X, "dtype", None), "kind", "f") in "SU":
         raise LeftToSklearn("X holds strings")
     if len({isinstance(name, str) for name in getattr(X, "columns", ())}) > 1:
-        raise LeftToSklearn("some names of columns are no strings")
-    with quietly():  # scikit-learn may do it in the end
+        raise LeftToSklearn("some column names are not strings")
+    with quietly():  # scikit-learn may run the call
         runs = runs_for(cross_validation_for(X, y, settings, estimators), estimators)
-        call.method = _checked(runs)
+        call.method = _promised_method(runs)
     evaluate_batch(runs)
     return [run.finish() for run in runs]
 
 
 class _StandIn(ABC):
-    """A class of scikit-learn, fitted by an engine where one promises the same.
+    """A search of scikit-learn that is fitted by an engine if one gives the same scores.
 
-    Pickled, it is what it stands in for, so that a model needs no other package; and an object of
-    that class counts as its own.
+    It is pickled as the class that it replaces, so that models need no other package. Objects of
+    that class are instances of this one, too.
     """
 
     stands_for: ClassVar[type]
 
     @classmethod
     def __subclasshook__(cls, subclass: type) -> Any:
-        own = vars(cls).get("stands_for")  # a subclass has none
-        return own in subclass.__mro__ or NotImplemented
+        original = vars(cls).get("stands_for")  # a subclass has none
+        return original in subclass.__mro__ or NotImplemented
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         if "stands_for" not in vars(type(self)):  # a subclass
@@ -289,26 +290,26 @@ class _StandIn(ABC):
         return object.__new__, (self.stands_for,), state
 
 
-def _class_in_place_of(original: Any, by_engine: Callable[..., Any]) -> Any:
-    """Return a subclass of a class of scikit-learn, with its name, that is fitted by an engine."""
+def _replace_class(original: Any, by_engine: Callable[..., Any]) -> Any:
+    """Return a subclass of a class of scikit-learn, with its name, fitted by an engine."""
     name = original.__name__
     names = {
         "__doc__": f"``{original.__module__.rpartition('.')[0]}.{name}``, by an engine.",
         "__module__": __name__,
         "stands_for": original,
-        "fit": _in_place_of(original.fit, by_engine, name),
+        "fit": _replaced(original.fit, by_engine, name),
     }
     return ABCMeta(name, (_StandIn, original), names)
 
 
 def _search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -> Any:
-    """Search as scikit-learn does, with the same results."""
+    """Run a search of scikit-learn with the same results."""
     if type(search)._run_search is not search.stands_for._run_search:
-        raise LeftToSklearn("a subclass searches in a way of its own")
+        raise LeftToSklearn("a subclass overrides _run_search")
     if search.return_train_score:
         raise LeftToSklearn("return_train_score is True")
     if getattr(search, "_skl_callbacks", None) or search.verbose > 2:
-        raise LeftToSklearn("each fit is told")
+        raise LeftToSklearn("callbacks and verbose output need every fit")
     groups = params.pop("groups", None)
     weights = _weights(search.estimator, params)
     scorers, refit_metric = search._get_scorers()
@@ -323,29 +324,29 @@ def _search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -> An
         space, random_state = search.param_distributions, search.random_state
         drawn = model_selection.ParameterSampler(space, search.n_iter, random_state=random_state)
         candidates = list(drawn)
-    keys = [first_key(one, encode) or object() for one in candidates]
+    keys = [first_key(params, encode) or object() for params in candidates]
     distinct = dict(zip(keys, candidates, strict=True))
     with_params = [
-        clone(search.estimator).set_params(**clone(one, safe=False)) for one in distinct.values()
+        clone(search.estimator).set_params(**clone(p, safe=False)) for p in distinct.values()
     ]
     evaluated = _results(call, X, y, settings, with_params)
     of_key = dict(zip(distinct, evaluated, strict=True))
     results = [of_key[key] for key in keys]
     search.n_splits_ = len(results[0].test_score)
     out = [
-        {"fit_time": result.seconds / search.n_splits_, "score_time": 0.0, "test_scores": one}
+        {"fit_time": result.seconds / search.n_splits_, "score_time": 0.0, "test_scores": split}
         for result in results
-        for one in _by_split(result, scores)
+        for split in _by_split(result, scores)
     ]
-    found = search._format_results(candidates, search.n_splits_, out)
+    table = search._format_results(candidates, search.n_splits_, out)
     for name in scores.names:
-        found[f"rank_test_{name}"] = ranks_of(found[f"mean_test_{name}"])
+        table[f"rank_test_{name}"] = ranks_of(table[f"mean_test_{name}"])
     search.multimetric_ = scores.is_multiple
     if search.refit or not search.multimetric_:
-        search.best_index_ = search._select_best_index(search.refit, refit_metric, found)
+        search.best_index_ = search._select_best_index(search.refit, refit_metric, table)
         if not callable(search.refit):
-            search.best_score_ = found[f"mean_test_{refit_metric}"][search.best_index_]
-        search.best_params_ = found["params"][search.best_index_]
+            search.best_score_ = table[f"mean_test_{refit_metric}"][search.best_index_]
+        search.best_params_ = table["params"][search.best_index_]
     if search.refit:
         began = perf_counter()
         best = clone(search.estimator).set_params(**clone(search.best_params_, safe=False))
@@ -355,70 +356,72 @@ def _search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -> An
         if hasattr(best, "feature_names_in_"):
             search.feature_names_in_ = best.feature_names_in_
     search.scorer_ = getattr(scorers, "_scorers", scorers)
-    search.cv_results_ = found
+    search.cv_results_ = table
     return search
 
 
 def _warn_if_stopped(best: Any) -> None:
-    """Say what it means beside scores of folds if the last fit has not converged."""
+    """Warn if the last fit has not converged, unlike the models behind the fold scores."""
     last = last_step(best)
     n_iter, most = getattr(last, "n_iter_", None), getattr(last, "max_iter", None)
     if n_iter is not None and most is not None and np.max(n_iter) >= most:
         warn_caller(
-            "best_estimator_ has not converged, and the models behind cv_results_ have: their "
-            "scores may be better than its own; use a larger max_iter, or scaled columns, instead."
+            "best_estimator_ has not converged, but the models behind cv_results_ have, so their "
+            "scores may be better than its own. Increase max_iter or scale the columns."
         )
 
 
 def _by_split(result: CVResult, scores: SearchScores) -> list[Any]:
-    """Return the scores of splits: numbers, or dicts where there are several scores."""
+    """Return the score of each split: a number, or a dict of several scores."""
     if not scores.is_multiple:
-        return [float(one) for one in result.test_score]
+        return [float(score) for score in result.test_score]
     columns = [result.scores[name].test_score.tolist() for name in scores.names]
     return [dict(zip(scores.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _scores_in(found: Any) -> list[Any]:
-    """Return what a call has found of splits: scores of searches and paths, or predictions."""
-    found = getattr(found, "cv_results_", found)
-    if isinstance(found, Mapping):
-        names = [name for name in found if name.startswith(("split", "test_")) and "test_" in name]
-        return [found[name] for name in names]
-    found = getattr(found, "mse_path_", getattr(found, "scores_", found))
-    return [*found.values()] if isinstance(found, Mapping) else [found]
+def _scores_in(result: Any) -> list[Any]:
+    """Return the arrays to compare: split scores, or predictions."""
+    result = getattr(result, "cv_results_", result)
+    if isinstance(result, Mapping):
+        names = [
+            name for name in result if name.startswith(("split", "test_")) and "test_" in name
+        ]
+        return [result[name] for name in names]
+    result = getattr(result, "mse_path_", getattr(result, "scores_", result))
+    return [*result.values()] if isinstance(result, Mapping) else [result]
 
 
-def _difference(found: Any, before: Any) -> float:
-    """Return the largest difference of two arrays, relative where numbers are larger than 1.
+def _difference(ours: Any, theirs: Any) -> float:
+    """Return the largest difference of two arrays, relative for numbers above 1.
 
-    Of labels that are no numbers, return whether any differs.
+    For labels that are not numbers, return 1 if any differs, else 0.
     """
-    found, before = np.asarray(found), np.asarray(before)
-    if found.dtype.kind not in "fiub" or before.dtype.kind not in "fiub":
-        return float(np.any(found != before))
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    if ours.dtype.kind not in "fiub" or theirs.dtype.kind not in "fiub":
+        return float(np.any(ours != theirs))
     with np.errstate(invalid="ignore"):
-        apart = np.abs(found - before) / np.maximum(1, np.abs(before))
+        apart = np.abs(ours - theirs) / np.maximum(1, np.abs(theirs))
     return float(np.nanmax(apart, initial=0.0))
 
 
 def _path(
     model: Any, call: Call, path: Any, X: Any, y: Any, sample_weight: Any = None, **params: Any
 ) -> Any:
-    """Choose the penalty of a model as scikit-learn does, from models that have converged."""
+    """Select the penalty of a model as scikit-learn does, with converged models."""
     if path.positive:
         raise LeftToSklearn("positive is True")
     if params or sample_weight is not None:
         raise LeftToSklearn("fit gets sample_weight")
     X, y = indexable(X, y)
     if np.size(X) < _LEAST_NUMBERS:
-        raise LeftToSklearn("X is small, so that paths take no longer")
+        raise LeftToSklearn("X is small, so scikit-learn's paths are as fast")
     targets = np.asarray(y, np.float64)
     if targets.ndim != 1:
         raise LeftToSklearn("y has several columns")
-    given = path.get_params()
-    same = {name: given[name] for name in model().get_params() if name in given}
+    options = path.get_params()
+    same = {name: options[name] for name in model().get_params() if name in options}
     same |= {"precompute": False} if same["precompute"] == "auto" else {}
-    ratios = np.atleast_1d(given.get("l1_ratio", 1.0))
+    ratios = np.atleast_1d(options.get("l1_ratio", 1.0))
     alphas = np.array([_alphas(path, X, targets, ratio) for ratio in ratios])
     models = []
     for ratio, of_ratio in zip(ratios, alphas, strict=True):
@@ -435,13 +438,13 @@ def _path(
     path.mse_path_ = np.squeeze(of_splits)
     path.alpha_ = alphas[best]
     path.alphas_ = alphas if len(ratios) > 1 and np.ndim(path.alphas) == 0 else alphas[0]
-    if "l1_ratio" in given:
+    if "l1_ratio" in options:
         path.l1_ratio_ = ratios[best[0]]
     return path
 
 
 def _alphas(path: Any, X: Any, y: np.ndarray, ratio: float) -> np.ndarray:
-    """Return the penalties, the largest first: from the least without any coefficient."""
+    """Return the penalties, largest first; the default starts where all coefficients are 0."""
     if np.ndim(path.alphas):
         return np.sort(np.asarray(path.alphas, np.float64))[::-1]
     centred = y - y.mean() if path.fit_intercept else y
@@ -450,10 +453,10 @@ def _alphas(path: Any, X: Any, y: np.ndarray, ratio: float) -> np.ndarray:
 
 
 def _logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **params: Any) -> Any:
-    """Choose the penalty of logistic regression, from models that have converged.
+    """Select the penalty of logistic regression, with converged models.
 
-    The models of all folds are solved for together. What follows from them, the scores, the choice
-    and the last fit, is scikit-learn's own code, in which ``n_iter_`` is 0 for each fold.
+    The models of all folds are solved jointly. Scores, choice and last fit are computed by
+    scikit-learn's own code, in which ``n_iter_`` is 0 for each fold.
     """
     path._validate_params()
     if hasattr(path.cv, "__next__"):
@@ -467,15 +470,15 @@ def _logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **params: 
             penalties = np.logspace(-4, 4, penalties)
         if not by_fold:
             by_fold.update(_solve(call, path, X, y, np.asarray(penalties, np.float64), options))
-        if (models := by_fold.get(_named(test))) is None:
-            raise LeftToSklearn("cv makes other splits each time")
-        answer = models, np.asarray(penalties), np.zeros(len(models), np.int32)
-        score = _with_others(
-            _logistic._log_reg_scoring_path, _logistic_regression_path=lambda *_, **__: answer
+        if (models := by_fold.get(_key_of_rows(test))) is None:
+            raise LeftToSklearn("cv yields other splits each time")
+        solved = models, np.asarray(penalties), np.zeros(len(models), np.int32)
+        score = _with_globals(
+            _logistic._log_reg_scoring_path, _logistic_regression_path=lambda *_, **__: solved
         )
         return score(X, y, train, test, **options)
 
-    fit = _with_others(
+    fit = _with_globals(
         path.stands_for.fit.__wrapped__,
         _log_reg_scoring_path=score_fold,
         Parallel=lambda **options: Parallel(**{**options, "n_jobs": 1}),
@@ -486,9 +489,9 @@ def _logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **params: 
 def _solve(
     call: Call, path: Any, X: Any, y: Any, penalties: np.ndarray, options: dict[str, Any]
 ) -> dict[bytes, np.ndarray]:
-    """Return the coefficients at all penalties of each fold, by its test rows."""
+    """Return the coefficients of each fold at all penalties, by the key of its test rows."""
     if options["penalty"] != "l2":
-        raise LeftToSklearn("the penalty is not l2 alone")
+        raise LeftToSklearn("the penalty is not only l2")
     names = ("class_weight", "dual", "fit_intercept", "intercept_scaling")
     same = {name: options[name] for name in (*names, "max_iter", "solver", "tol")}
     estimators = [linear_model.LogisticRegression(C=C, **same) for C in penalties]
@@ -497,7 +500,7 @@ def _solve(
     with quietly():
         cross_validation = cross_validation_for(X, y, settings, estimators)
         runs = runs_for(cross_validation, estimators)
-        call.method = _checked(runs)
+        call.method = _promised_method(runs)
     if others := [run for run in runs if run.plan.name != "newton"]:
         raise LeftToSklearn(others[0].reason)
     plan, candidates = runs[0].plan, [run.estimator for run in runs]
@@ -507,23 +510,23 @@ def _solve(
     for repeat in cross_validation.repeats:
         for fold, models in enumerate(fold_models(plan, candidates, repeat)):
             if not np.all(np.isfinite(models)):
-                raise LeftToSklearn("a model of a fold was not found")
+                raise LeftToSklearn("no finite model of a fold was found")
             of_classes = models[:, 0] if models.shape[1] == 1 else models
-            by_fold[_named(repeat.cut.tested_from(fold, fold + 1))] = of_classes
+            by_fold[_key_of_rows(repeat.cut.tested_from(fold, fold + 1))] = of_classes
     if len(by_fold) < sum(repeat.cut.n_folds for repeat in cross_validation.repeats):
         raise LeftToSklearn("two folds have the same test rows")
     return by_fold
 
 
-def _named(rows: np.ndarray) -> bytes:
+def _key_of_rows(rows: np.ndarray) -> bytes:
     return np.sort(rows).astype(np.int64).tobytes()
 
 
-def _with_others(function: Any, **others: Any) -> Any:
-    """Return a copy of a function of scikit-learn in which some names mean something else.
+def _with_globals(function: Any, **others: Any) -> Any:
+    """Return a copy of a function of scikit-learn with other values of some global names.
 
-    There is no public way to give its path of penalties other models. Patching its module would
-    act on other threads.
+    There is no public way to pass other models to its path of penalties, and patching its module
+    would affect other threads.
     """
     if missing := others.keys() - set(function.__code__.co_names):
         raise LeftToSklearn(f"this version of scikit-learn has no {sorted(missing)[0]}")
@@ -541,7 +544,7 @@ _cross_val_predict = model_selection.cross_val_predict
 def _settings_of(
     function: Any, estimator: Any, y: Any, options: dict[str, Any], **settings: Any
 ) -> Settings:
-    """Return the settings of a function, in which weights act in training alone."""
+    """Return the settings of a call, in which weights are used only in training."""
     score, verbose = options.get("error_score", np.nan), options.get("verbose", 0)
     if (
         not options.keys() <= signature(function).parameters.keys()
@@ -549,7 +552,7 @@ def _settings_of(
         or not (isinstance(score, Real) or score == "raise")
         or not (isinstance(verbose, int) and verbose >= 0)
     ):
-        raise LeftToSklearn("an argument is unknown or wrong")
+        raise LeftToSklearn("an argument is unknown or invalid")
     weights = _weights(estimator, options.get("params") or {})
     if weights is not None:
         settings |= {"sample_weight": weights, "score_weight": None}
@@ -561,7 +564,7 @@ def _one_column(call: Call, estimator: Any, X: Any, y: Any = None, **options: An
     """Return the scores of ``cross_val_score``."""
     scoring = options.get("scoring")
     if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
-        raise LeftToSklearn("scoring is no single score")
+        raise LeftToSklearn("scoring is not a single score")
     return _columns(call, estimator, X, y, **options)["test_score"]
 
 
@@ -575,14 +578,14 @@ def _columns(call: Call, estimator: Any, X: Any, y: Any = None, **options: Any) 
     settings = _settings_of(_cross_validate, estimator, y, options, scoring=scores.requested)
     result = _results(call, X, y, settings, [clone(estimator)])[0]
     n_splits = len(result.test_score)
-    found = {
+    times = {
         "fit_time": np.full(n_splits, result.seconds / n_splits),
         "score_time": np.zeros(n_splits),
     }
     if not scores.is_multiple:
-        return {**found, "test_score": np.array(result.test_score)}
+        return {**times, "test_score": np.array(result.test_score)}
     by_name = {f"test_{name}": np.array(result.scores[name].test_score) for name in scores.names}
-    return {**found, **by_name}
+    return {**times, **by_name}
 
 
 def _predictions(call: Call, estimator: Any, X: Any, y: Any = None, **options: Any) -> Any:
@@ -590,21 +593,19 @@ def _predictions(call: Call, estimator: Any, X: Any, y: Any = None, **options: A
     X, y = indexable(X, y)
     settings = _settings_of(_cross_val_predict, estimator, y, options)
     if getattr(X, "dtype", None) == np.float32:
-        raise LeftToSklearn("predictions would have another dtype")
+        raise LeftToSklearn("predictions would be float64 instead of float32")
     with quietly():
         cross_validation = CrossValidation.of(X, y, settings, estimator)
         run = run_for(cross_validation, clone(estimator), is_scored=False)
-        call.method = _checked([run])
+        call.method = _promised_method([run])
     return run.predict(options.get("method", "predict"))
 
 
-GridSearchCV = _class_in_place_of(model_selection.GridSearchCV, _search)
-RandomizedSearchCV = _class_in_place_of(model_selection.RandomizedSearchCV, _search)
-LassoCV = _class_in_place_of(linear_model.LassoCV, partial(_path, linear_model.Lasso))
-ElasticNetCV = _class_in_place_of(
-    linear_model.ElasticNetCV, partial(_path, linear_model.ElasticNet)
-)
-LogisticRegressionCV = _class_in_place_of(linear_model.LogisticRegressionCV, _logistic_path)
-cross_validate = _in_place_of(_cross_validate, _columns, "cross_validate")
-cross_val_score = _in_place_of(_cross_val_score, _one_column, "cross_val_score")
-cross_val_predict = _in_place_of(_cross_val_predict, _predictions, "cross_val_predict")
+GridSearchCV = _replace_class(model_selection.GridSearchCV, _search)
+RandomizedSearchCV = _replace_class(model_selection.RandomizedSearchCV, _search)
+LassoCV = _replace_class(linear_model.LassoCV, partial(_path, linear_model.Lasso))
+ElasticNetCV = _replace_class(linear_model.ElasticNetCV, partial(_path, linear_model.ElasticNet))
+LogisticRegressionCV = _replace_class(linear_model.LogisticRegressionCV, _logistic_path)
+cross_validate = _replaced(_cross_validate, _columns, "cross_validate")
+cross_val_score = _replaced(_cross_val_score, _one_column, "cross_val_score")
+cross_val_predict = _replaced(_cross_val_predict, _predictions, "cross_val_predict")

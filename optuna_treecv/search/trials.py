@@ -1,6 +1,6 @@
-"""The trials of a search: evaluates each, and makes ``cv_results_`` of the results.
+"""The trials of a search: evaluates them and collects the rows of ``cv_results_``.
 
-The study behind them is made, found again in a storage, or given.
+The study is created, loaded from a storage, or passed by the user.
 """
 
 from collections import Counter
@@ -55,29 +55,29 @@ from optuna_treecv.study.space import Axis
 
 @dataclass(eq=False)
 class Trials:
-    """The function that a study runs: an evaluator, and what is kept of its trials.
+    """The objective function of the study of a search, which collects the rows of its trials.
 
-    It is a context: the search begins where it is entered, and is over where it is left. The
-    callbacks that ``set_callbacks`` has set are told so, by the names of tasks in scikit-learn's
-    searches. The splits of a trial are evaluated together, so their tasks begin and end together.
+    It is a context manager that spans the search and notifies the callbacks of ``set_callbacks``,
+    with the task names of scikit-learn's searches. The splits of a trial are evaluated together,
+    so their tasks begin and end together.
 
     Parameters
     ----------
     search : TreeCVSearchCV
     evaluator : Evaluator
     names : sequence of str
-        Of the scores in the columns.
+        The names of the scores in the columns.
     with_names : callable
-        (names) -> the evaluator to go on with if the scorer returns several scores by name.
+        (names) -> Evaluator, which replaces the first one if the scorer returns a dict of scores.
     data : dict
         ``X``, ``y`` and ``metadata``, for the callbacks.
 
     Attributes
     ----------
     errors : dict of int to Exception
-        By the numbers of the trials that have failed.
+        The errors of failed trials, by trial number.
     argument_error : Exception or None
-        The error of an argument, if a trial has shown it.
+        The error of an argument that only a trial could detect.
     """
 
     search: Any
@@ -91,15 +91,15 @@ class Trials:
 
     def __enter__(self) -> Self:
         self.data |= {"estimator": self.search}
-        self._is_heard = bool(getattr(self.search, "_skl_callbacks", ()))
-        if self._is_heard:
+        self._has_callbacks = bool(getattr(self.search, "_skl_callbacks", ()))
+        if self._has_callbacks:
             n_tasks = 1 + bool(self.search.refit)
             self._root = self.search._init_callback_context(max_subtasks=n_tasks)
             self._root.call_on_fit_task_begin(**self.data)
         return self
 
     def __exit__(self, kind: type | None, error: Any, where: Any) -> None:
-        if not self._is_heard:
+        if not self._has_callbacks:
             return
         from sklearn.callback import with_callbacks  # scikit-learn 1.9; before it, none is set
 
@@ -111,17 +111,17 @@ class Trials:
 
     @contextmanager
     def within(self, name: str, **options: Any) -> Generator[None]:
-        """Return a context in which a task inside the search runs; an error does not end it."""
-        if self._is_heard:
+        """Return a context that spans a subtask of the search; an error leaves it open."""
+        if self._has_callbacks:
             self._inner = self._root.subcontext(name, **options)
             self._inner.call_on_fit_task_begin(**self.data)
         yield
-        if self._is_heard:
+        if self._has_callbacks:
             self._inner.call_on_fit_task_end(**self.data)
 
     def __call__(self, trial: optuna.Trial) -> float:
         error_score = self.search.error_score
-        n_tasks = self.evaluator.n_splits if self._is_heard else 0
+        n_tasks = self.evaluator.n_splits if self._has_callbacks else 0
         tasks = [self._inner.subcontext("candidate-split-evaluation") for _ in range(n_tasks)]
         for task in tasks:
             task.call_on_fit_task_begin(**self.data)
@@ -131,29 +131,29 @@ class Trials:
             raise
         except Exception as error:
             if isinstance(error, FoldsFailed):
-                signs = [sign_of(one) for one in self.evaluator.score_directions.values()]
+                signs = [sign_of(d) for d in self.evaluator.score_directions.values()]
                 splits = signed(error.scores, np.array(signs)[:, None], error_score)
                 splits[:, list(error.errors)] = error_score
-                self._keep(trial, failed_row(splits))
+                self._store_row(trial, failed_row(splits))
             if not isinstance(error, FoldsFailed) or error.errors:
                 self.errors[trial.number] = error
             if error_score == "raise":
                 raise
-            # Optuna logs a failed trial with its traceback: without ours that is a few lines.
+            # Optuna logs the traceback of a failed trial; without our frames it has a few lines.
             raise error.with_traceback(None) from None
         finally:
             for task in tasks:
                 task.call_on_fit_task_end(**self.data)
-        self._keep(trial, row_of(result, self.evaluator.n_splits, error_score))
+        self._store_row(trial, row_of(result, self.evaluator.n_splits, error_score))
         return result.mean
 
     def _evaluate(self, trial: optuna.Trial) -> CVResult:
-        """Evaluate a trial, anew if the scorer turns out to return several scores."""
+        """Evaluate a trial; evaluate it again if the scorer turns out to return several scores."""
         try:
             return self.evaluator.evaluate(trial)
         except (FoldsFailed, NoNumber) as error:
             errors = error.errors.values() if isinstance(error, FoldsFailed) else [error]
-            names = next((one.names for one in errors if isinstance(one, NoNumber)), ())
+            names = next((e.names for e in errors if isinstance(e, NoNumber)), ())
             if not names:
                 raise
         try:
@@ -165,14 +165,14 @@ class Trials:
             raise
         return self.evaluator.evaluate(trial)
 
-    def _keep(self, trial: optuna.Trial, row: Row) -> None:
-        """Keep a row, and print a line for each split of it: the parameters and the scores."""
+    def _store_row(self, trial: optuna.Trial, row: Row) -> None:
+        """Store a row; if ``verbose`` > 2, print the parameters and scores of each split."""
         self._rows[trial.number] = row
         if self.search.verbose <= 2:
             return
         params = ", ".join(f"{name}={value}" for name, value in trial.params.items())
-        for split in range(min(0 if one is None else len(one) for one in row.splits)):
-            values = [f"{one[split]:.3f}" for one in row.splits if one is not None]
+        for split in range(min(0 if s is None else len(s) for s in row.splits)):
+            values = [f"{s[split]:.3f}" for s in row.splits if s is not None]
             tested, trained = values[: len(self.names)], values[len(self.names) :]
             if trained:
                 pairs = zip(trained, tested, strict=True)
@@ -181,15 +181,15 @@ class Trials:
             print(f"split {split}: {params}; {', '.join(scores)}")
 
     def rows(self, study: optuna.Study, points: Points | None, optimized: int) -> list[Row]:
-        """Return the rows of ``cv_results_``, of all trials but those that failed in earlier runs.
+        """Return the rows of ``cv_results_``, without trials that failed in earlier runs.
 
         Parameters
         ----------
         study : optuna.Study
         points : Points or None
-            Rows are in their order, after those of earlier trials that are at none of them.
+            Rows are in their order, after those of earlier trials with other parameters.
         optimized : int
-            The number of the score that is the value of trials.
+            The index of the score that is the trials' value.
         """
         trials = [
             trial
@@ -202,7 +202,7 @@ class Trials:
         if points is None or points.is_sample:
             numbers = {trial.number for _, trial in pairs}
             others = [trial for trial in trials if trial.number not in numbers]
-            pairs = [(self.evaluator.values_of(one.params), one) for one in others] + pairs
+            pairs = [(self.evaluator.values_of(t.params), t) for t in others] + pairs
         trials = [trial for _, trial in pairs]
         self._check(trials)
         stored: Mapping[int, Mapping[str, np.ndarray]] = {}
@@ -213,7 +213,7 @@ class Trials:
         rows = []
         for params, trial in pairs:
             row = self._rows.get(trial.number)
-            if row is None or len(row.means) != len(directions):  # of another run, or other scores
+            if row is None or len(row.means) != len(directions):  # another run, or other scores
                 if trial.state == TrialState.FAIL:
                     shape = len(directions), self.evaluator.n_splits
                     row = failed_row(np.full(shape, float(self.search.error_score)))
@@ -224,53 +224,53 @@ class Trials:
         return rows
 
     def _check(self, trials: Sequence[FrozenTrial]) -> None:
-        """Refuse a search in which all fits have failed; warn if some have.
+        """Raise an error if all fits have failed; warn if some have.
 
         Parameters
         ----------
         trials : sequence of FrozenTrial
-            That of each row.
+            The trial of each row.
         """
         if self.argument_error is not None:
             raise self.argument_error
         if not trials:
-            raise ValueError("timeout must leave time for one trial, but none is complete.")
+            raise ValueError("timeout must be long enough for one trial, but none has finished.")
         errors = [self.errors[trial.number] for trial in trials if trial.number in self.errors]
         if not errors:
             return
         failures: list[Exception] = []
-        for error in errors:  # one of a whole trial stands for all of its folds
+        for error in errors:  # the error of a whole trial counts for all of its folds
             by_fold = error.errors.values() if isinstance(error, FoldsFailed) else None
             failures += [error] * self.evaluator.n_splits if by_fold is None else by_fold
         n_failed, n_fits = len(failures), len(trials) * self.evaluator.n_splits
-        counts = Counter(f"{type(one).__name__}: {one}" for one in failures)
-        each = (f"{n} fits failed with the following error: {what}" for what, n in counts.items())
-        about = f"{'; '.join(each)}; error_score='raise' shows where."
+        counts = Counter(f"{type(e).__name__}: {e}" for e in failures)
+        causes = (f"{n} fits failed with the following error: {e}" for e, n in counts.items())
+        about = f"{'; '.join(causes)}; error_score='raise' shows the traceback."
         if n_failed == n_fits:
             raise ValueError(
-                f"All the {n_fits} fits failed. Perhaps your model is misconfigured, or does not "
-                f"suit the data: {about}"
+                f"All the {n_fits} fits failed. It is very likely that your model is "
+                f"misconfigured: {about}"
             ) from errors[0]
         warnings.warn(
-            f"{n_failed} fits failed out of a total of {n_fits}; their splits score "
-            f"error_score={self.search.error_score}: {about}",
+            f"{n_failed} fits failed out of a total of {n_fits}; the scores of their splits are "
+            f"set to error_score={self.search.error_score}: {about}",
             FitFailedWarning,
             stacklevel=3,
         )
 
 
-#: The trials of a search that is no grid, as for OptunaSearchCV and RandomizedSearchCV.
+#: Default number of trials without a grid, as in OptunaSearchCV and RandomizedSearchCV.
 N_TRIALS = 10
 
-_OTHER_SPACES = "for other spaces, pass simpler or a callable as refit"
+_OTHER_SPACES = "pass simpler, or a callable as refit, instead"
 
 _lock = Lock()
-_levels: list[int] = []  # the level before the first of those that are quiet now, and its copies
+_levels: list[int] = []  # the level outside all ``quiet`` contexts, once for each open one
 
 
 @contextmanager
 def quiet() -> Generator[None]:
-    """Show warnings of Optuna alone; several threads may do so at the same time."""
+    """Limit Optuna's messages to warnings; several threads may do so at the same time."""
     with _lock:
         _levels.append(_levels[0] if _levels else optuna.logging.get_verbosity())
         optuna.logging.set_verbosity(max(_levels[0], optuna.logging.WARNING))
@@ -284,14 +284,14 @@ def quiet() -> Generator[None]:
 
 
 def study_for(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
-    """Return the study to run: the given one if it fits, one in a storage, or a new one.
+    """Return the study to run: the user's, one in the storage, or a new one.
 
     Parameters
     ----------
     search : TreeCVSearchCV
     evaluator : Evaluator
     seed : int
-        Of the sampler, where none is given.
+        The seed of the default sampler.
     """
     if search.study is None:
         with nullcontext() if search.verbose else quiet():
@@ -303,64 +303,64 @@ def study_for(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
         if search.random_state is not None:
             raise
         raise ValueError(
-            "random_state must be an int where study has trials, the same for all of them, "
-            f"because None shuffles the rows, and so the folds, anew in each search. ({error})"
+            "random_state must be the int of the study's earlier trials, because None shuffles "
+            f"the rows, and so the folds, anew in each search, got None. ({error})"
         ) from error
     _check_trials(search.study, evaluator.space.axes)
     return search.study
 
 
 def _make_study(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
-    """Return a new study, or the one in a storage that a search before this one has begun.
+    """Return a new study, or the one that an earlier search has created in the storage.
 
-    It is found again if data, folds, scoring, estimator and space are the same.
+    The study is found if data, folds, scoring, estimator and space are the same.
     """
     storage, name = search.storage, None
     if storage is not None:
         if search.random_state is None:
             warn_caller(
-                "storage should have an int as random_state beside it, because None shuffles the "
-                "rows anew in each search, which then makes a new study."
+                "random_state should be an int if storage is given, because None shuffles the "
+                "rows anew in each search, which then creates a new study."
             )
         name = _name_of_search(search, evaluator)
         if name is None:
             warn_caller(
-                "storage gets a new study that no later search finds again, because the estimator "
-                "or its space has no name that lasts; pass study instead."
+                "storage gets a new study that no later search finds, because the estimator or "
+                "its space has no key that is the same in another process; pass study instead."
             )
     study = optuna.create_study(
         storage=storage,
         study_name=name,
         load_if_exists=name is not None,
-        directions=[StudyDirection[one.upper()] for one in evaluator.directions],
+        directions=[StudyDirection[d.upper()] for d in evaluator.directions],
         pruner=optuna.pruners.NopPruner() if search.pruner is None else deepcopy(search.pruner),
     )
-    if search.sampler is None:  # one that continues a study does not repeat its first draws
+    if search.sampler is None:  # a continued study must not repeat its first draws
         drawn = derive_seed(seed, len(study.get_trials(deepcopy=False))) % 2**32
         study.sampler = optuna.samplers.TPESampler(seed=drawn)
     else:
-        study.sampler = deepcopy(search.sampler)  # so that fit leaves the argument as it was
+        study.sampler = deepcopy(search.sampler)  # fit must not change its arguments
     return study
 
 
 def _name_of_search(search: Any, evaluator: Evaluator) -> str | None:
-    """Return a name that the same search has in later processes; None if it has none."""
+    """Return the study name of a search, the same in all processes; None if there is none."""
     try:
         spaces = [
-            one.encode()
+            text.encode()
             for name, distribution in sorted(evaluator.param_distributions.items())
-            for one in (name, distribution_to_json(distribution))
+            for text in (name, distribution_to_json(distribution))
         ]
         if callable(search.param_distributions):
             spaces.append(content_key(search.param_distributions))
         key = digest(evaluator.fingerprint().encode(), lasting_key(search.estimator), *spaces)
-    except (NoKey, TypeError):  # choices that are no JSON cannot be in a storage
+    except (NoKey, TypeError):  # choices that are not JSON cannot be in a storage
         return None
     return f"treecv-search-{key.hex()}"
 
 
 def _check_direction(study: optuna.Study, evaluator: Evaluator) -> None:
-    """Refuse a study that does not do with values what the scoring of a search needs."""
+    """Refuse a study whose directions are not those of the scoring."""
     directions = [direction.name.lower() for direction in study.directions]
     if directions != evaluator.directions:
         what = "a loss" if evaluator.directions[0] == "minimize" else "a score"
@@ -372,57 +372,58 @@ def _check_direction(study: optuna.Study, evaluator: Evaluator) -> None:
 
 
 def _check_trials(study: optuna.Study, axes: Mapping[str, Axis]) -> None:
-    """Refuse a study whose trials have other parameters than a search, or other values of them.
+    """Refuse a study whose trials have other parameters or distributions than the search.
 
-    There are no axes where a callable suggests parameters.
+    There are no axes if a callable suggests the parameters.
     """
-    for trial in over(study):
+    for trial in finished_trials(study):
         if axes and trial.state == TrialState.COMPLETE and set(trial.params) != set(axes):
             raise ValueError(
-                f"study must hold trials of the parameters {', '.join(sorted(axes))}, but trial "
-                f"{trial.number} has {', '.join(sorted(trial.params)) or 'none'}."
+                f"study must have trials of the parameters {', '.join(sorted(axes))}, but trial "
+                f"{trial.number} has {', '.join(sorted(trial.params)) or 'none'}; create a new "
+                "study instead."
             )
         for name in trial.distributions.keys() & axes:
             if not axes[name].has_codes_of(other := trial.distributions[name]):
                 raise ValueError(
-                    f"study must hold trials with the values of this search, but {name!r} of "
-                    f"trial {trial.number} is from {other} and not {axes[name].distribution}; "
-                    "create a new study instead."
+                    f"study must have trials with the distributions of this search, but {name!r} "
+                    f"of trial {trial.number} is from {other} and not "
+                    f"{axes[name].distribution}; create a new study instead."
                 )
 
 
-def over(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that are over."""
+def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the finished trials of a study."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
 
 def _n_scored(trials: Sequence[FrozenTrial]) -> int:
-    """Return how many trials have not failed."""
+    """Return the number of trials that have not failed."""
     return sum(trial.state != TrialState.FAIL for trial in trials)
 
 
 def run_trials(trials: Trials, study: optuna.Study, points: Points | None) -> None:
-    """Run the trials that are missing.
+    """Run the missing trials of a search.
 
     Parameters
     ----------
     trials : Trials
     study : optuna.Study
     points : Points or None
-        Those of a grid, or of a sample of one.
+        The points of a grid, or a sample of them.
     """
     search, space = trials.search, trials.evaluator.space
-    before, sampler = over(study), study.sampler
-    asked = search.n_trials or search.n_iter
-    n_trials = asked or N_TRIALS
+    before, sampler = finished_trials(study), study.sampler
+    requested = search.n_trials or search.n_iter
+    n_trials = requested or N_TRIALS
     if search.study is None and (points is None or points.is_sample):
         n_trials = max(0, n_trials - _n_scored(before))
     if points is not None:
         points.find_missing(space.axes, before)
-        if asked is not None or points.is_sample:
+        if requested is not None or points.is_sample:
             del points.missing[n_trials:]
         if points.is_sample:
-            # No other points of the grid are evaluated ahead of their trials.
+            # No other points of the grid are prefetched.
             space.grids = [
                 {name: [code] for name, code in point.items()} for point in points.missing
             ]
@@ -442,21 +443,21 @@ def run_trials(trials: Trials, study: optuna.Study, points: Points | None) -> No
                         show_progress_bar=bool(search.progress),
                     )
         except KeyboardInterrupt:
-            if not (n_scored := _n_scored(over(study))):
+            if not (n_scored := _n_scored(finished_trials(study))):
                 raise
             warn_caller(
-                f"The search was interrupted after {n_scored} trials; the results are those "
-                "of these trials."
+                f"The search was interrupted after {n_scored} trials; the results cover only "
+                "these trials."
             )
         finally:
             study.sampler = sampler
 
 
-# Requirements of ``refit="one_se"``, and the row that it takes.
+# Requirements of ``refit="one_se"``, and the row that it selects.
 
 
 def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
-    """Refuse a search whose candidates have no order of simplicity, or no standard error.
+    """Refuse ``refit="one_se"`` for candidates without an order of simplicity or standard errors.
 
     Parameters
     ----------
@@ -468,27 +469,27 @@ def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
     Raises
     ------
     ValueError
-        If the choice would fail after the last trial.
+        If ``refit="one_se"`` would fail after the last trial.
     """
     if not evaluator.has_fold_scores:
         raise ValueError(
-            "refit='one_se' must have the scores of several folds, which a hold-out and a pooled "
-            "score do not have; use refit=True instead."
+            "refit='one_se' must have the scores of several folds, which neither a hold-out nor a "
+            "pooled score has; use refit=True instead."
         )
     distributions = evaluator.param_distributions
     if simpler is not None:
-        order_of([], simpler, list(distributions))  # refuses what is none
+        order_of([], simpler, list(distributions))  # raises if simpler is invalid
         if not isinstance(simpler, Mapping):
             return
         distributions = {name: distributions[name] for name in simpler}
     elif known_direction(list(distributions)) is None:
-        known = ""
+        examples = ""
         if (example := evaluator.space.example) is not None:
             names = [name for name in example.get_params() if known_direction([name])]
-            known = f", of which {name_of(example)} has {', '.join(names) or 'none'}"
+            examples = f" (for {name_of(example)}: {', '.join(names) or 'none'})"
         raise ValueError(
-            "refit='one_se' must have a space of one parameter for which it is known which values "
-            f"are simpler{known}, got {', '.join(map(repr, distributions))}; {_OTHER_SPACES}."
+            "refit='one_se' must have one searched parameter whose simpler values are known"
+            f"{examples}, got {', '.join(map(repr, distributions))}; {_OTHER_SPACES}."
         )
     for name, distribution in distributions.items():
         for value in getattr(distribution, "choices", ()):
@@ -500,18 +501,18 @@ def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
 
 
 def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
-    """Refuse, before the first new trial, earlier trials whose fold scores no store keeps.
+    """Refuse earlier trials without stored fold scores, before the first new trial.
 
     Parameters
     ----------
     earlier : sequence of FrozenTrial
     store : Any
-        As the user gave it.
+        The store of the search.
 
     Raises
     ------
     ValueError
-        If the choice could pass over an earlier trial, or fail because one is the best.
+        If ``refit="one_se"`` could ignore an earlier trial, or fail because one is the best.
     """
     n_unknown = sum(
         trial.state == TrialState.COMPLETE
@@ -521,40 +522,39 @@ def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
     if n_unknown:
         raise ValueError(
             f"refit='one_se' needs fold scores, but those of {n_unknown} earlier trials are not "
-            "known; store, given from the first run on, keeps fold scores, and refit=True needs "
-            "none."
+            "stored; pass store from the first run on, or use refit=True, instead."
         )
 
 
 def row_by_one_se(
     evaluator: Evaluator, study: optuna.Study, numbers: list[int], simpler: Any
 ) -> int:
-    """Return the number of the row that is simplest of those about as good as the best.
+    """Return the index of the simplest row within one standard error of the best.
 
     Parameters
     ----------
     evaluator : Evaluator
     study : optuna.Study
-        It may have further trials, which are not chosen.
+        May have further trials, which are ignored.
     numbers : list of int
-        That of the trial of each row.
+        The trial number of each row.
     simpler : dict, "n_updates", callable or None
         As for ``TreeCVSearchCV``.
 
     Raises
     ------
     ValueError
-        If the fold scores of the best trial are not known, or no trial has a finite score.
+        If the fold scores of the best trial are unknown, or no trial has a finite score.
     """
     contest = evaluator.contest(study)
-    contest = contest._replace(trials=[one for one in contest.trials if one.number in numbers])
+    contest = contest._replace(trials=[t for t in contest.trials if t.number in numbers])
     if not contest.trials:
         raise ValueError("refit='one_se' needs a trial with a finite score, but there is none.")
     best = contest.trials[0]
     if best.number not in contest.folds_of([best]):
         raise ValueError(
             f"refit='one_se' needs the fold scores of the best trial, number {best.number}, which "
-            "an earlier run has not kept; store, given from the first run on, keeps fold scores, "
-            "and refit=True needs none."
+            "an earlier run has not stored; pass store from the first run on, or use refit=True, "
+            "instead."
         )
     return numbers.index(choice_of(contest, "one_se", simpler, 0.95).trial.number)
