@@ -261,9 +261,7 @@ class DaskBlocks(RemoteBlocks):
         self._order, self._prepare = order, prepare
         self._lock = Lock()
         self.n_lost = 0
-        threads = [
-            address for address, n in sorted(_threads_of(self._client).items()) for _ in range(n)
-        ]
+        threads = [at for at, n in sorted(_threads_of(self._client).items()) for _ in range(n)]
         n_blocks = len(bounds) - 1
         self._addresses = [threads[i * len(threads) // n_blocks] for i in range(n_blocks)]
         self._blocks: list[Any] = [None] * n_blocks

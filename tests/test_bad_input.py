@@ -444,13 +444,13 @@ def test_estimators_without_a_default_loss():
     assert 0 <= tree_cross_validate(model, X, cv=3, scoring=sparsity).mean < 1
 
 
-PCA_TURNS = "must not be IncrementalPCA: its partial_fit needs at least n_components rows"
+PCA_TURNS = "must not be IncrementalPCA, because its partial_fit needs at least n_components rows"
 
 
 @pytest.mark.parametrize(
     ("pipeline", "match"),
     [
-        (IncrementalPCA(1), f"^estimator {PCA_TURNS}.*components turn from phase to phase"),
+        (IncrementalPCA(1), f"^estimator {PCA_TURNS}.*components rotate from phase"),
         (make_pipeline(IncrementalPCA(1), SGDClassifier()), f"step 'incrementalpca' {PCA_TURNS}"),
         (
             make_pipeline(make_pipeline(StandardScaler(), IncrementalPCA(1)), SGDClassifier()),

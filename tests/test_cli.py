@@ -190,7 +190,7 @@ def test_forgets_what_no_trial_names(filled, tmp_path, capsys):
     url = storage_naming(tmp_path / "studies.db", [*named, "of another store"])
     assert main(["store", filled, "--storage", url]) == 0
     output = capsys.readouterr().out
-    assert output.splitlines()[0] == "deleted: 4 evaluations that no trial names any more"
+    assert output.splitlines()[0] == "deleted: 4 evaluations to which no trial refers"
     assert table(output)["second"] == ["2", "0"]
     left = load_evaluations(filled)
     assert left["run"][left["study_name"].notna()].tolist() == named
@@ -210,7 +210,7 @@ def check_nothing_is_forgotten(store: str, storage: str, capsys, reason: str) ->
 def test_a_wrong_storage_forgets_nothing(filled, tmp_path, capsys):
     """Otherwise a typing error would delete everything."""
     url = storage_naming(tmp_path / "studies.db", ["of another store"])
-    check_nothing_is_forgotten(filled, url, capsys, "name none of its 7 evaluations")
+    check_nothing_is_forgotten(filled, url, capsys, "refer to none of its 7 evaluations")
     check_nothing_is_forgotten(filled, f"sqlite:///{tmp_path}/typo.db", capsys, "no such file")
     assert not (tmp_path / "typo.db").exists()
     other = tmp_path / "other.db"
@@ -291,7 +291,7 @@ def test_explain_says_what_was_found_and_at_what_cost(studied, capsys):
         assert main(["explain", f"{prefix}{storage}", "--store", f"{prefix}{store}"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert re.fullmatch("## Best: trial [0-9], squared_error [0-9]+ ± [0-9]+", lines[0])
-        assert any(line.startswith("method       exact (all folds from") for line in lines)
+        assert any(line.startswith("method       exact (the models of all") for line in lines)
         assert any(line.startswith("time ") for line in lines)
         head = next(line for line in lines if line.startswith("trial "))
         rule = lines[lines.index(head) + 1]

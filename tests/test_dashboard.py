@@ -91,8 +91,8 @@ def cells(note):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"cv": 3}, "fit (the estimator is fitted for each fold), seed 0"),
-        ({"cv": 0.2, "method": "holdout"}, "holdout (the first fold alone), seed 0"),
+        ({"cv": 3}, "fit (the estimator is refitted per fold), seed 0"),
+        ({"cv": 0.2, "method": "holdout"}, "holdout (only the first fold), seed 0"),
     ],
     ids=["fit", "holdout"],
 )
@@ -234,12 +234,15 @@ def test_the_note_says_what_and_how_well(filled):
     assert facts["**data**"] == "1,234 rows × 5 features, fingerprint `0123456789ab`"
     assert facts["**learner**"] == "`PegasosClassifier`"
     assert facts["**folds**"] == "10 × 1 (`cv=10`)"
-    assert facts["**method**"] == "treecv (the trainings of all folds along one tree), seed 0"
+    assert (
+        facts["**method**"]
+        == "treecv (the folds share incremental training along one tree), seed 0"
+    )
     assert facts["**score**"] == "error, minimize"
     assert facts["**trials**"] == "11 complete, 1 pruned, 1 of them infinite"
     # 12 * 4000 - 6600 done; 11 * 9000 + 9000 * 4 / 10 from scratch.
     assert facts["**row updates**"] == (
-        "41,400 done, 6,600 saved by sharing (14%), 102,600 in k trainings from scratch"
+        "41,400 done, 6,600 saved by sharing (14%), 102,600 for k separate trainings"
     )
     trials = filled.study.trials
     clock = max(t.datetime_complete for t in trials) - min(t.datetime_start for t in trials)
@@ -268,9 +271,7 @@ def test_the_note_says_how_sure_the_choice_is(fill):
     assert "of a model that is trained on 1,111 other rows" in note
     near = 3 - best
     assert f"Not distinguishable from trial {best}, the best one: 1 trials ({near})." in note
-    assert (
-        "The simplest one within one standard error of the best: **trial 2** (alpha=100)." in note
-    )
+    assert "Simplest trial within one standard error of the best: **trial 2** (alpha=100)." in note
     assert ('rule="one_se")  # now trial 2' in note) == (best != 2)
     assert "Differences are paired by folds" in note
 
@@ -284,7 +285,7 @@ def test_settings_that_differ_are_all_named(fill):
     facts = dict(row for row in cells(note) if len(row) == 2)
     assert facts["**data**"].count("rows") == 3
     assert facts["**data**"].endswith("; and 2 more")
-    tree = "treecv (the trainings of all folds along one tree)"
+    tree = "treecv (the folds share incremental training along one tree)"
     assert facts["**method**"] == f"{tree}, seed 0; {tree}, seed 1"
 
 
@@ -479,7 +480,7 @@ def test_the_callback_never_stops_a_study(monkeypatch):
 
     monkeypatch.setattr(dashboard, "publish", publish)
     study = optuna.create_study()
-    with pytest.warns(UserWarning, match="after trial 1, and goes on: the disk is full"):
+    with pytest.warns(UserWarning, match="after trial 1, but continues: the disk is full"):
         study.optimize(lambda trial: 1.0, 3, callbacks=[dashboard.DashboardCallback(STORE, 2)])
     assert len(study.trials) == 3
 
@@ -531,7 +532,7 @@ def test_note_and_figures_are_on_the_pages(fill, tmp_path):
 
 
 def test_fold_scores_need_a_store():
-    with pytest.raises(ValueError, match="store must be that of the study's objective"):
+    with pytest.raises(ValueError, match="store must be the store of the objective"):
         report.plot_fold_scores(optuna.create_study(), None)
 
 

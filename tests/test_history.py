@@ -324,9 +324,7 @@ def test_a_run_that_two_trials_name(database, recorded):
 def test_a_study_and_a_name_are_one_too_many(database):
     study = optuna.create_study()
     for load in (load_evaluations, load_fold_scores):
-        with pytest.raises(
-            ValueError, match="study_name must be None when study is given, got 'x"
-        ):
+        with pytest.raises(ValueError, match="study_name must be None if study is given, got 'x"):
             load(database, study=study, study_name="x")
 
 
@@ -363,7 +361,7 @@ def test_forget_without_foreign_keys(tmp_path, make_evaluation):
 
 def test_forget_is_told_what(database, recorded):
     run = recorded()
-    with pytest.raises(ValueError, match="forget must be told which evaluations"):
+    with pytest.raises(ValueError, match="forget needs at least one of keep_runs"):
         forget(database)
     with pytest.raises(ValueError, match="keep_runs must be a collection of runs"):
         forget(database, keep_runs=run)

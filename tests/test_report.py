@@ -568,7 +568,7 @@ def test_a_choice_needs_folds_and_a_second_trial(fill, binary):
     filled = fill()
     one_parameter(filled, [[0.2], [0.1]])
     figure = report.plot_choice(filled.study, filled.store)
-    assert spoken(figure) == ["The scores of two or more folds are needed, and are not known."]
+    assert spoken(figure) == ["The scores of two or more folds are needed, but are not available."]
     filled = fill()
     one_parameter(filled, [[0.1, 0.2, 0.4]])
     figure = report.plot_choice(filled.study, filled.store)

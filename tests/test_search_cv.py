@@ -1025,7 +1025,7 @@ def test_one_seed_gives_the_same_search(two_classes):
 def test_warnings_point_to_the_line_that_called_fit(two_classes):
     X, y = two_classes
     search = search_of(SGDClassifier(), {"alpha": [0.1, 1.0]}, method="treecv")
-    with pytest.warns(UserWarning, match="fitted on all rows in one pass too") as caught:
+    with pytest.warns(UserWarning, match="the final fit makes one pass, too") as caught:
         search.fit(X, y)
     assert caught[0].filename == __file__
 
@@ -1121,7 +1121,7 @@ def test_a_study_is_continued(two_classes):
         (None, "maximize", None),
     ):
         wrong = study if direction else optuna.create_study()
-        message = f"^study must have direction='{wanted}', .* got '{direction or 'minimize'}'; opt"
+        message = f"^study must have direction='{wanted}', .* got '{direction or 'minimize'}'; use"
         with pytest.raises(ValueError, match=message):
             clone(search).set_params(study=wrong, scoring=scoring).fit(X, y)
     both = optuna.create_study(directions=["minimize", "maximize"])
@@ -1296,7 +1296,7 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
         ({"refit": 3}, "^refit must be"),
         (
             {"scoring": ["f1", "accuracy"]},
-            "^refit must be False, 'f1', 'accuracy', 'one_se' or a callable where",
+            "^refit must be False, 'f1', 'accuracy', 'one_se' or a callable if",
         ),
         (
             {"scoring": ["f1", "accuracy"], "refit": "recall"},
@@ -1334,7 +1334,7 @@ def test_an_estimator_without_score(two_classes):
         def predict(self, X):
             return np.full(len(X), self.constant)
 
-    with pytest.raises(TypeError, match="^scoring must be given for Unscored"):
+    with pytest.raises(TypeError, match="^scoring must be given because Unscored"):
         search_of(Unscored(), {"constant": [0, 1]}).fit(X, y)
     search = search_of(
         Unscored(), {"constant": [0, 1]}, scoring=lambda model, X, y: float(model.constant)

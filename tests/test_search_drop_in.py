@@ -499,7 +499,7 @@ def test_one_se_over_families(simpler):
         {"c": [tree], "c__max_depth": [1, 2], "pca__n_components": [2, 5]},
     ]
     options = {"param_grid": grid, "cv": 5, "random_state": 0, "refit": "one_se"}
-    message = "^refit='one_se' must have one searched parameter .* Pipeline has c__C, got "
+    message = "^refit='one_se' must have one searched parameter .*for Pipeline: c__C\\), got "
     with pytest.raises(ValueError, match=message):
         TreeCVSearchCV(pipeline, **options).fit(X, Y)
     search = TreeCVSearchCV(pipeline, **options, simpler=simpler).fit(X, Y)

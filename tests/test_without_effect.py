@@ -37,7 +37,7 @@ FUNCTIONS = (
     tree_cross_validate_many,
     treecv_objective,
 )
-NOT_USED = "which makes one pass over the rows and does not use"
+NOT_USED = "which makes one pass over the rows and ignores"
 KINDS = dict(all_estimators())
 # Values for each parameter that is about passes, stopping or batches.
 VALUES = {

@@ -1,1 +1,1 @@
-"""What is known of any estimator: its parameters, seeds, partial_fit and epochs."""
+"""Properties of any estimator: parameters, seeds, ``partial_fit`` and epochs."""

@@ -1,4 +1,4 @@
-"""Estimators: names, parameters and responses of any, and what those of this package share."""
+"""Names, parameters and responses of estimators, and the base classes of this package's."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -30,12 +30,12 @@ from optuna_treecv.rows.checks import is_float64
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.layout import RowLayout
 
-#: The estimator's method for a response, if its name differs from that of the response.
+#: The estimator's method for a response method with another name.
 METHOD_NAMES = {"distance": "transform"}
 
 
 def as_given(estimator: Any) -> Any:
-    """Return the estimator or River model that ``as_estimator`` was given."""
+    """Return the user's estimator; of a wrapped River model, the model."""
     return getattr(estimator, "river_model", estimator)
 
 
@@ -45,10 +45,10 @@ def name_of(estimator: Any) -> str:
 
 
 def may_have(estimator: Any, method: str) -> bool:
-    """Return whether an estimator has a method, or may have it once it is fitted.
+    """Return whether an estimator has a method, or may have it after ``fit``.
 
-    Methods with ``available_if``, such as those of ``StackingClassifier``, can depend on an
-    estimator that ``fit`` chooses. They are hidden before because it is None or not yet set.
+    Methods with ``available_if``, such as those of ``StackingClassifier``, may depend on an
+    estimator that ``fit`` selects. Before ``fit`` they are hidden, because it is None or not set.
     """
     try:
         getattr(estimator, method)
@@ -63,7 +63,7 @@ def may_have(estimator: Any, method: str) -> bool:
 
 
 def described(estimator: Any) -> str:
-    """Return the class of an estimator; of a Pipeline that of its last step, after the others."""
+    """Return the class name of an estimator; "Ridge after StandardScaler" for a Pipeline."""
     if not isinstance(estimator, Pipeline):
         return name_of(estimator)
     *before, last = [step for _, step in estimator.steps if step not in (None, "passthrough")]
@@ -77,7 +77,7 @@ def last_step(estimator: Any) -> Any:
 
 
 def divided(estimator: Any) -> tuple[str, Any]:
-    """Return the prefix of the parameters of the last step of a Pipeline, and this step."""
+    """Return the parameter prefix of the last step of a Pipeline, and this step."""
     prefix, last = "", estimator
     while type(last) is Pipeline:
         name, last = last.steps[-1]
@@ -88,7 +88,7 @@ def divided(estimator: Any) -> tuple[str, Any]:
 def parameters_of(estimator: Any) -> list[tuple[str, Any]]:
     """Return the names and values of an estimator's own parameters, sorted by name."""
     kind: Any = type(estimator)
-    # Pipelines have a get_params of their own, which only adds the parameters of their parts.
+    # Pipelines override get_params only to add the parameters of their steps.
     if issubclass(kind, BaseEstimator) and kind.get_params.__module__.startswith("sklearn."):
         return [(name, getattr(estimator, name)) for name in parameter_names(kind)]
     return sorted(estimator.get_params(deep=False).items())
@@ -100,12 +100,12 @@ def parameter_names(kind: type[BaseEstimator]) -> list[str]:
     return kind._get_param_names()
 
 
-# The errors of scikit-learn's estimators when a model is no longer finite.
+# The errors of scikit-learn's estimators if a model is no longer finite.
 _DIVERGED = re.compile("under-/overflow|non-finite parameter weights")
 
 
 def n_columns(method: str, classes: np.ndarray | None, n_targets: int) -> int:
-    """Return how many numbers a response has per row."""
+    """Return the number of columns of a response."""
     if method == "predict":
         return n_targets
     n_classes = 0 if classes is None else len(classes)
@@ -116,7 +116,7 @@ def n_columns(method: str, classes: np.ndarray | None, n_targets: int) -> int:
 def lay_out(
     methods: Sequence[str], classes: np.ndarray | None, n_targets: int
 ) -> tuple[dict[str, slice], int]:
-    """Return the columns of the responses to methods side by side, and their number."""
+    """Return the columns of each method's response in one array, and their number."""
     columns, end = {}, 0
     for method in methods:
         begin, end = end, end + n_columns(method, classes, n_targets)
@@ -127,17 +127,17 @@ def lay_out(
 def in_columns(
     response: np.ndarray, method: str, estimator: Any, classes: np.ndarray | None, n_targets: int
 ) -> np.ndarray:
-    """Return a response with the columns that scores expect, (n_rows, n_columns).
+    """Return a response as (n_rows, n_columns), with the columns that scores expect.
 
     Raises
     ------
     ValueError
-        If it has others, such as the decision values of pairs of classes.
+        If it has other columns, such as decision values of pairs of classes.
     """
     columns = np.reshape(response, (len(response), -1))
     expected = n_columns(method, classes, n_targets)
     if columns.shape[1] != expected:
-        as_many = "y" if method == "predict" else "a score of these classes needs"
+        as_many = "y has" if method == "predict" else "a score of these classes needs"
         raise ValueError(
             f"{method} of {type(estimator).__name__} must have {expected} "
             f"column{'s' * (expected > 1)}, as many as {as_many}, got {columns.shape[1]}."
@@ -146,24 +146,25 @@ def in_columns(
 
 
 def is_divergence(error: ValueError) -> bool:
-    """Return whether an estimator of scikit-learn says that its model is no longer finite."""
+    """Return whether an error of scikit-learn means that the model is no longer finite."""
     return _DIVERGED.search(str(error)) is not None
 
 
-# The default of parameters of scikit-learn that will go.
+# The default of deprecated parameters of scikit-learn.
 _DEPRECATED = "deprecated"
 
 
 class SeededSplits(BaseEstimator):
-    """The shuffled folds in which a ``TargetEncoder`` encodes, with a seed.
+    """The splitter of a ``TargetEncoder``, with a seed.
 
-    Since scikit-learn 1.9 its ``random_state`` is deprecated, so that only its ``cv`` holds one.
+    Since scikit-learn 1.9 the encoder's ``random_state`` is deprecated, so the seed must be in
+    ``cv``.
 
     Parameters
     ----------
     n_splits : int or None
     of_classes : bool
-        Whether targets that could be classes are.
+        Whether targets that may be classes are classes.
     seed : int
     """
 
@@ -187,7 +188,7 @@ class SeededSplits(BaseEstimator):
 
 
 def unset_seeds(estimator: Any) -> list[str]:
-    """Return the parameters of an estimator, and of nested ones, that lack a seed."""
+    """Return the seed parameters of an estimator and nested ones that are None."""
     parameters = estimator.get_params(deep=True)
     unset = [
         name
@@ -195,7 +196,7 @@ def unset_seeds(estimator: Any) -> list[str]:
         if value is None and name.rpartition("__")[2] in ("random_state", "seed")
     ]
     for name, value in parameters.items():
-        # A TargetEncoder draws folds. Where no parameter seeds them, ``cv`` can.
+        # A TargetEncoder shuffles folds. If no parameter seeds them, ``cv`` can.
         if type(value) is TargetEncoder and isinstance(value.cv, Integral | None):
             has_no_seed = getattr(value, "random_state", _DEPRECATED) == _DEPRECATED
             if has_no_seed and getattr(value, "shuffle", _DEPRECATED):
@@ -204,7 +205,7 @@ def unset_seeds(estimator: Any) -> list[str]:
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """Set each seed that an estimator and its nested estimators lack."""
+    """Set all seeds of an estimator and its nested estimators that are None."""
     values: dict[str, Any] = dict.fromkeys(unset_seeds(estimator), seed)
     if not values:
         return estimator
@@ -217,31 +218,31 @@ def seeded(estimator: Any, seed: int) -> Any:
     return estimator.set_params(**values)
 
 
-#: Entries of ``_parameter_constraints`` that several estimators need.
+#: Entries of ``_parameter_constraints`` that several estimators share.
 AT_LEAST_0 = [Interval(Real, 0, None, closed="left")]
 ABOVE_0 = [Interval(Real, 0, None, closed="neither")]
 AUTO_OR_ABOVE_0 = [StrOptions({"auto"}), *ABOVE_0]
 COUNT = [Interval(Integral, 1, None, closed="left")]
 
-#: The most epochs; no study gains by more, and a fit of 2**31 would never end.
+#: The maximum number of epochs; more would not improve a model, and 2**31 would never end.
 MOST_EPOCHS = 10_000
 
 # The parameters that are, or scale, the steps along gradients.
 _STEP_SIZES = {"eta0", "learning_rate", "learning_rate_init", "step_size"}
 
-#: Parameters that act through the rows and their order, and not through the kernel.
+#: Parameters that affect the rows and their order, and not the kernel.
 ACT_THROUGH_ROWS = frozenset({"fit_intercept", "shuffle", "n_epochs"})
 
 
 class TreeCVEstimator(BaseEstimator):
     """An estimator whose parameters are the fields of a dataclass.
 
-    Its class remembers the names of the parameters: a trial clones its estimator and names it by
-    its parameters some seven times, and to read the signature anew each time would take longer
-    than the scores of a forest.
+    The class caches the names of the parameters, because a trial clones its estimator and computes
+    its key about seven times, and inspecting the signature each time would take longer than
+    scoring a forest.
     """
 
-    is_grown = False  # whether models are searched anew on each training set, not trained further
+    is_grown = False  # whether each training set needs a new model, not incremental training
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "random_state": ["random_state"],
@@ -253,7 +254,7 @@ class TreeCVEstimator(BaseEstimator):
         return super()._get_param_names()
 
     def check_parameters(self, but: Collection[str] = ()) -> None:
-        """Refuse wrong parameters, except for those named in ``but``.
+        """Raise an error for invalid parameters, except those named in ``but``.
 
         Raises
         ------
@@ -261,7 +262,7 @@ class TreeCVEstimator(BaseEstimator):
             With scikit-learn's message, which names the parameter.
         """
         checked = {k: v for k, v in self.get_params(deep=False).items() if k not in but}
-        if checked.get("class_weight") is None:  # this saves a tenth of a short trial
+        if checked.get("class_weight") is None:  # saves 10 % of a short trial
             checked.pop("class_weight", None)
         name = type(self).__name__
         for parameter, value in checked.items():
@@ -281,12 +282,12 @@ class TreeCVEstimator(BaseEstimator):
 
 
 def is_grown(estimator: Any) -> bool:
-    """Return whether models of an estimator of this package are not trained further."""
+    """Return whether an estimator of this package is not trained incrementally."""
     return isinstance(estimator, TreeCVEstimator) and estimator.is_grown
 
 
 class ScoreMixin:
-    """``score`` of a classifier or regressor, which checks its arguments first."""
+    """Mixin for ``score`` of a classifier or regressor, which checks its arguments."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of a classifier, or the R^2 of a regressor.
@@ -303,8 +304,7 @@ class ScoreMixin:
         Returns
         -------
         float
-            The share of correctly predicted labels, or the coefficient of determination R^2; both
-            are at most 1.
+            The accuracy, or the coefficient of determination R^2; both are at most 1.
         """
         check_array_kind("y", y)
         weights = weights_of_rows(X, sample_weight)
@@ -314,7 +314,7 @@ class ScoreMixin:
 
 
 def weights_of_rows(X: Any, sample_weight: Any, may_be_zero: bool = False) -> np.ndarray | None:
-    """Return checked weights as float64; a number is the weight of each row, None stands for 1."""
+    """Return validated weights as float64; a number applies to all rows, None stays None."""
     if sample_weight is None:
         return None
     with naming("X"):
@@ -327,27 +327,26 @@ def weights_of_rows(X: Any, sample_weight: Any, may_be_zero: bool = False) -> np
 def weights_of_classes(class_weight: dict[Any, Any], classes: np.ndarray) -> tuple[float, ...]:
     """Return the weight of each class.
 
-    A class that the dict lacks has weight 1. As in scikit-learn, a label that is none of the
-    classes is refused unless all classes have a weight.
+    Classes that are not in the dict have weight 1. As in scikit-learn, labels that are not classes
+    are refused unless all classes have a weight.
     """
-    # The labels as NumPy's scalars and as Python's: dates of the two have different hashes.
+    # The labels as scalars of NumPy and of Python, because their dates have different hashes.
     codes = {label: c for labels in (classes, classes.tolist()) for c, label in enumerate(labels)}
     weights = dict.fromkeys(range(len(classes)), 1.0)
     known = {codes[label]: float(w) for label, w in class_weight.items() if label in codes}
     unknown = [label for label in class_weight if label not in codes]
     if unknown and len(known) < len(classes):
         raise ValueError(
-            f"class_weight must have labels of y as its keys, {classes.tolist()}, got "
-            f"{unknown[0]!r}."
+            f"class_weight must have labels of y as keys, {classes.tolist()}, got {unknown[0]!r}."
         )
     weights |= known
     if not any(weights.values()):
-        raise ValueError("class_weight must hold a weight above 0 for one of the classes of y.")
+        raise ValueError("class_weight must have a weight above 0 for at least one class of y.")
     return tuple(weights.values())
 
 
 class CompiledEstimator(TreeCVEstimator):
-    """An estimator that is trained by a compiled kernel: what others may know of it."""
+    """An estimator that is trained by a compiled kernel."""
 
     _parameter_constraints = {
         **TreeCVEstimator._parameter_constraints,
@@ -356,40 +355,40 @@ class CompiledEstimator(TreeCVEstimator):
     }
 
     has_epochs = True  # whether training for several epochs makes sense
-    is_linear = False  # whether a column of zeros gets no weight, and models have an average
+    is_linear = False  # whether a zero column has weight 0, and models can be averaged
     n_epochs: int
-    class_weight: Any  # what the weights of rows are multiplied by; classifiers alone have it
+    class_weight: Any  # multiplies the weights of rows; only classifiers have it
     draws = False  # whether training uses random_state for more than the order of the rows
     shuffle: bool
     random_state: Any
     classes_: np.ndarray
-    _fixed_parameters: tuple[str, ...] = ()  # those that the size or meaning of a state depends on
+    _fixed_parameters: tuple[str, ...] = ()  # on which the size or meaning of a state depends
 
     @property
     def settles_on_rows(self) -> bool:
-        """Whether a setting is derived from all rows before the first one."""
+        """Whether a setting is computed from all rows before training on the first one."""
         return False
 
     @property
     def row_layout(self) -> RowLayout:
-        """The layout of the rows that this estimator needs inside TreeCV."""
+        """The layout of the rows that this estimator needs in TreeCV."""
         return RowLayout(padded=True)
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """The parameters in which estimators trained side by side may differ.
+        """The parameters in which the estimators of one batch may differ.
 
-        Where there are some, ``make_kernel`` also takes several estimators like this one except
-        for the values of these parameters.
+        If there are any, ``make_kernel`` also accepts several estimators that differ only in these
+        parameters.
         """
         return ()
 
     @property
     def rewrites_often(self) -> bool:
-        """Whether weights shrink so fast that all are rewritten every few hundred rows.
+        """Whether weights shrink so fast that all are rescaled every few hundred rows.
 
-        With wide sparse lanes, each rewriting reads the weights of all lanes. This costs more than
-        lanes save.
+        With wide sparse lanes, each rescaling touches the weights of all lanes, which costs more
+        than lanes save.
         """
         return False
 
@@ -399,22 +398,22 @@ class CompiledEstimator(TreeCVEstimator):
         return isinstance(getattr(self, "class_weight", None), str)
 
     def weights_of_classes(self, classes: np.ndarray | None) -> tuple[float, ...] | None:
-        """Return what the weights of each class's rows are multiplied by; None: all are 1."""
+        """Return the weight of each class; None if all are 1."""
         if classes is None or not isinstance(getattr(self, "class_weight", None), dict):
             return None
         return weights_of_classes(self.class_weight, classes)
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the response that a method or a loss needs, from outputs (rows, n_outputs)."""
+        """Return the response of a method from outputs of shape (n_rows, n_outputs)."""
         return outputs[:, 0]
 
     def bound(self, n_seen: int) -> frozenset[str]:
-        """Return the parameters that have influenced a state of ``n_seen`` rows.
+        """Return the parameters that influence a state after ``n_seen`` rows.
 
-        If these names and their values are the same for two estimators, their states after the
-        same rows are the same, bit for bit. ``fit_intercept``, ``shuffle`` and ``n_epochs`` are
-        never among them, because they act through the rows: the intercept is a column, the others
-        determine an order.
+        If these parameters are equal for two estimators, their states after the same rows are
+        equal, bit for bit. ``fit_intercept``, ``shuffle`` and ``n_epochs`` are never included,
+        because they affect only the rows: the intercept is a column, the others determine an
+        order.
 
         Parameters
         ----------
@@ -424,12 +423,12 @@ class CompiledEstimator(TreeCVEstimator):
         Returns
         -------
         frozenset of str
-            Names of parameters. There may be too many of them, but never too few.
+            Names of parameters; a superset is allowed, a subset is not.
         """
         if n_seen == 0:
             return frozenset(self._fixed())
-        silent = ACT_THROUGH_ROWS | (set() if self.draws else {"random_state"})
-        return frozenset(self._get_param_names()) - silent
+        ignored = ACT_THROUGH_ROWS | (set() if self.draws else {"random_state"})
+        return frozenset(self._get_param_names()) - ignored
 
     def breakpoints(self) -> tuple[int, ...]:
         """Return the numbers of rows after which ``bound`` grows, in ascending order.
@@ -437,17 +436,17 @@ class CompiledEstimator(TreeCVEstimator):
         Returns
         -------
         tuple of int
-            Empty if all parameters have an influence from the first row on.
+            Empty if all parameters have an influence from the first row.
         """
         return ()
 
     def _fixed(self) -> dict[str, Any]:
-        """Return what must not change while a state is trained, by the names of parameters."""
+        """Return the parameters that must not change while a state is trained."""
         return {name: getattr(self, name) for name in self._fixed_parameters}
 
 
 def divergence_advice(estimator: Any) -> str:
-    """Return what may help if a model or a score of an estimator is not finite."""
+    """Return advice for an estimator whose model or score is not finite."""
     names = {name.rpartition("__")[2] for name in estimator.get_params()}
     if _STEP_SIZES.isdisjoint(names):
         return "scaled features may help."

@@ -1,4 +1,4 @@
-"""Refuses estimators, methods and targets that cannot be, and says whether seeds matter."""
+"""Validation of estimators, methods and targets, and whether seeds have an effect."""
 
 from collections.abc import Collection
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.rows.data import Data
 
-# Regressors of scikit-learn that take several targets, although their tags say that they do not.
+# Regressors of scikit-learn that accept several targets, unlike their tags.
 _OF_SEVERAL_TARGETS = ("BaggingRegressor", "MLPRegressor")
 
 
 def as_estimator(estimator: Any) -> Any:
-    """Return the given estimator; a River model is wrapped as a scikit-learn estimator."""
+    """Return an estimator; wrap a River model as a scikit-learn estimator."""
     river = sys.modules.get("river.base")  # loaded if the caller has a River model
     if river is None or not isinstance(estimator, river.Base):
         return estimator
@@ -34,7 +34,7 @@ def as_estimator(estimator: Any) -> Any:
 
 
 def checked_estimator(estimator: Any) -> Any:
-    """Return an estimator, a River model as one; refuse anything else."""
+    """Return an estimator, or a wrapped River model; refuse anything else."""
     estimator = as_estimator(estimator)
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         raise ValueError(
@@ -65,11 +65,11 @@ def check_methods(
     ----------
     estimator : estimator
     response_method : str, sequence of str or None
-        One of those in ``make_learner``. Of several, any one will do.
+        As in ``make_learner``. One of several is enough.
     argument : str
         The argument that needs the response, for error messages.
     of_class : bool
-        Also accept a method that the class defines but the current parameters hide.
+        Whether to accept a method that the class defines but the current parameters hide.
     """
     if response_method is None:
         return
@@ -84,16 +84,16 @@ def check_methods(
 
 
 def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) -> None:
-    """Refuse missing numbers, and several columns where an estimator is known to take one.
+    """Refuse missing targets, and several columns if the estimator is known to accept only one.
 
-    Others, such as those of further libraries, may still refuse them in ``fit``.
+    Estimators of other libraries may still refuse the targets in ``fit``.
 
     Parameters
     ----------
     estimator : estimator
     data : Data
     searched : collection of str
-        Parameters that a search sets. A last step of a Pipeline among them is not checked.
+        Parameters that a search sets. If the last step of a Pipeline is one, it is not checked.
     """
     if is_regressor(estimator):
         data.check_no_target_is_missing()
@@ -106,9 +106,9 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
             return
         prefix += "__"
     if data.y.ndim > 2:
-        return  # of which nothing is known here
+        return  # such targets are not checked
     if is_classifier(estimator):
-        # Classifiers of libraries without tags may take several columns, but River's do not.
+        # Classifiers of libraries without tags may accept several columns, but River's do not.
         takes_columns = as_given(estimator) is estimator
         if type(estimator).__module__.partition(".")[0] in ("sklearn", "optuna_treecv"):
             tags = get_tags(estimator)
@@ -123,16 +123,16 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
         )
     if _takes_one_target(estimator):
         is_from_river = as_given(estimator) is not estimator
-        right = f"MultiOutputRegressor({name_of(estimator)}())"
+        advice = f"MultiOutputRegressor({name_of(estimator)}())"
         if is_from_river:
-            right = "one evaluation for each column"
+            advice = "one evaluation for each column"
         raise ValueError(
             f"y must have one column for {name_of(estimator)}, got shape {data.y.shape}; use "
-            f"{right} instead."
+            f"{advice} instead."
         )
 
 
-# Estimators of scikit-learn that use random_state only with some values of a parameter.
+# Estimators of scikit-learn that use random_state only for some values of a parameter.
 _DRAWS_BY: dict[str, tuple[str, tuple[Any, ...]]] = {
     **dict.fromkeys(("Ridge", "RidgeClassifier"), ("solver", ("sag", "saga"))),
     "LogisticRegression": ("solver", ("liblinear", "sag", "saga")),
@@ -142,25 +142,25 @@ _DRAWS_BY: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 
 def _takes_one_target(regressor: Any) -> bool:
-    """Return whether a regressor is known to take a single target.
+    """Return whether a regressor is known to accept only one target.
 
-    Only the tags of scikit-learn and of this package are trusted, except where an estimator holds
-    others, on which it then depends.
+    Only the tags of scikit-learn and of this package are trusted, and not those of
+    meta-estimators, which depend on the nested estimator.
     """
     kind = type(regressor)
-    holds_others = any(
+    is_meta = any(
         hasattr(value, "get_params") for value in regressor.get_params(deep=False).values()
     )
     return (
         kind.__module__.partition(".")[0] in ("sklearn", "optuna_treecv")
         and kind.__name__ not in _OF_SEVERAL_TARGETS
-        and not holds_others
+        and not is_meta
         and not get_tags(regressor).target_tags.multi_output
     )
 
 
 def takes_seed(estimator: Any) -> bool:
-    """Return whether a seed for an estimator that is given none has an effect on its models."""
+    """Return whether an estimator has an unset seed that affects its models."""
     if isinstance(estimator, CompiledEstimator):
         return estimator.draws and estimator.random_state is None
     parts = {"": estimator, **estimator.get_params(deep=True)}

@@ -1,9 +1,8 @@
-"""Training by ``partial_fit``: of which estimators, in which phases, and what ``fit`` does else.
+"""Training by ``partial_fit``: which estimators support it, and how it differs from ``fit``.
 
-``method="auto"`` trains only estimators incrementally for which one pass over the rows makes the
-model that ``fit`` makes, so that it never changes what a model is. ``partial_fit`` does not use
-some parameters of ``fit``: a search over one of these compares equal models, and ``max_iter``
-promises passes that are not made.
+``method="auto"`` trains an estimator incrementally only if one pass over the rows gives the model
+of ``fit``. Some parameters of ``fit`` have no effect on ``partial_fit``: a search over one of them
+compares equal models, and ``max_iter`` passes are not made.
 """
 
 from collections.abc import Callable
@@ -37,8 +36,8 @@ from optuna_treecv.numerics.spread import blocks
 from optuna_treecv.numerics.spread import merge_spreads
 from optuna_treecv.numerics.spread import spread_of
 
-#: Learners that take steps along gradients. ``fit`` makes at most ``max_iter`` passes;
-#: ``partial_fit`` makes one and refuses early_stopping.
+#: Learners trained by gradient steps. ``fit`` makes at most ``max_iter`` passes; ``partial_fit``
+#: makes one and refuses early_stopping.
 OF_PASSES = (
     "MLPClassifier",
     "MLPRegressor",
@@ -57,7 +56,7 @@ _STOPPING = {
     "validation_fraction",
     "warm_start",
 }
-# tests/test_without_effect.py compares this table with what scikit-learn does.
+# tests/test_without_effect.py checks this table against scikit-learn.
 _UNUSED = {
     **dict.fromkeys(OF_PASSES, _STOPPING),
     "MiniBatchKMeans": {"max_iter", "max_no_improvement", "n_init", "tol"},
@@ -78,38 +77,38 @@ _PASSES = {"max_iter", "n_iter"}
 def without_effect(
     estimator: Any, searched: Collection[str] = ()
 ) -> dict[str, tuple[str, str, Any]]:
-    """Return the parameters of an estimator that its training does not use.
+    """Return the parameters of an estimator that have no effect on ``partial_fit``.
 
     Parameters
     ----------
     estimator : estimator
         Possibly a Pipeline or another of scikit-learn's meta-estimators.
     searched : collection of str
-        The parameters that a search may change. What depends on them is left out.
+        The parameters that a search may change; dependent parameters are omitted.
 
     Returns
     -------
     dict of str to (str, str, value)
-        By the name that ``set_params`` of the estimator takes: the name of the class to which the
-        parameter belongs, its name there, and its value.
+        By the name in ``set_params`` of the estimator: the class to which the parameter belongs,
+        its name in this class, and its value.
     """
     by_name = {}
     for prefix, part in trained_parts(estimator, "", searched):
         kind = kind_in_table(part)
         if kind is None:
             continue
-        known = part.get_params(deep=False)
-        open_ones = {name for name in known if prefix + name in searched}
-        unused = (_UNUSED[kind] & known.keys()) - _exceptions(kind, known, open_ones)
+        params = part.get_params(deep=False)
+        varied = {name for name in params if prefix + name in searched}
+        unused = (_UNUSED[kind] & params.keys()) - _exceptions(kind, params, varied)
         for parameter in sorted(unused):
-            by_name[prefix + parameter] = kind, parameter, known[parameter]
+            by_name[prefix + parameter] = kind, parameter, params[parameter]
     return by_name
 
 
 def trained_parts(
     estimator: Any, prefix: str = "", searched: Collection[str] = ()
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the estimators that ``partial_fit`` trains, and the prefixes of their parameters."""
+    """Yield (prefix, estimator) for all nested estimators that ``partial_fit`` trains."""
     if prefix.removesuffix("__") in searched:  # another estimator takes its place
         return
     if isinstance(estimator, Pipeline):
@@ -117,29 +116,29 @@ def trained_parts(
             yield from trained_parts(step, f"{prefix}{name}__", searched)
         return
     yield prefix, estimator
-    # A user's meta-estimator may train what it holds in its own way.
+    # A user's meta-estimator may train its nested estimator in any way.
     if type(estimator).__module__.startswith("sklearn.") and hasattr(estimator, "estimator"):
         yield from trained_parts(estimator.estimator, f"{prefix}estimator__", searched)
 
 
 def kind_in_table(estimator: Any) -> str | None:
-    """Return the class whose ``partial_fit`` trains an estimator, if the table has it."""
+    """Return the name of the class whose ``partial_fit`` trains an estimator, if in the table."""
     for kind in type(estimator).__mro__:
         if kind.__name__ in _UNUSED and kind.__module__.startswith("sklearn."):
             return kind.__name__
-        if "partial_fit" in vars(kind):  # a user's own may use any parameter
+        if "partial_fit" in vars(kind):  # an override may use any parameter
             return None
     return None
 
 
-def _exceptions(kind: str, known: dict[str, Any], open_ones: set[str]) -> set[str]:
-    """Return the parameters that ``partial_fit`` does use because of the values of others.
+def _exceptions(kind: str, params: dict[str, Any], varied: set[str]) -> set[str]:
+    """Return the parameters that ``partial_fit`` uses because of the values of others.
 
-    The values of ``open_ones`` are not known yet.
+    The values of ``varied`` are unknown.
     """
 
     def may_be(name: str, value: Any) -> bool:
-        return name in open_ones or str(known[name]) == str(value)
+        return name in varied or str(params[name]) == str(value)
 
     if kind in ("MLPClassifier", "MLPRegressor"):
         # Calls without improvement are counted, and lower an adaptive learning rate.
@@ -151,15 +150,15 @@ def _exceptions(kind: str, known: dict[str, Any], open_ones: set[str]) -> set[st
 
 
 def check_effect(argument: str, estimator: Any, searched: Mapping[str, bool]) -> None:
-    """Refuse a search over parameters without effect.
+    """Refuse a search over parameters that have no effect.
 
     Parameters
     ----------
     argument : str
-        Where the search was given.
+        The argument with the search space, for error messages.
     estimator : estimator
     searched : dict of str to bool
-        For each parameter whether it has several values; a single one may stay.
+        Whether each parameter has several values; a single value is accepted.
     """
     unused = without_effect(estimator, searched)
     for name, varies in searched.items():
@@ -167,32 +166,32 @@ def check_effect(argument: str, estimator: Any, searched: Mapping[str, bool]) ->
             kind, parameter, _ = unused[name]
             raise ValueError(
                 f"{argument}: {name!r} must not be searched, because {kind} is trained by "
-                f"partial_fit, {_does_not_use(parameter)}; method='fit' would use it."
+                f"partial_fit, {_no_effect_of(parameter)}; use method='fit' instead."
             )
 
 
-def _does_not_use(parameter: str) -> str:
-    return f"which makes one pass over the rows and does not use {parameter}"
+def _no_effect_of(parameter: str) -> str:
+    return f"which makes one pass over the rows and ignores {parameter}"
 
 
 class UnusedWarnings:
-    """Warns once of each parameter that promises what the training does not do.
+    """Warns once about each parameter that has no effect on training.
 
     Parameters
     ----------
-    say : callable
-        (sentence) -> None, makes a warning of a sentence.
+    warn : callable
+        (message) -> None
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
         self._first: dict[str, Any] = {}  # values
         self._claims: dict[tuple[str, ...], object] = {}
 
     def warn(
         self, estimator: Any, searched: Collection[str] = (), n_epochs: int | None = None
     ) -> None:
-        """Warn if an estimator asks for several passes, or differs from others without effect.
+        """Warn if an estimator requests several passes, or differs in a parameter without effect.
 
         Parameters
         ----------
@@ -200,7 +199,7 @@ class UnusedWarnings:
         searched : collection of str
             As for ``without_effect``.
         n_epochs : int or None
-            The epochs that were asked for, if any.
+            The requested number of epochs, if any.
         """
         has_epochs = n_epochs is not None or "n_epochs" in searched
         for name, (kind, parameter, value) in without_effect(estimator, searched).items():
@@ -208,9 +207,9 @@ class UnusedWarnings:
                 self._warn_once(
                     (kind, parameter),
                     f"{kind}({parameter}={value!r}) is evaluated after one pass over the training "
-                    "rows, in the order of the tree, and fitted on all rows in one pass too, "
-                    f"because its partial_fit does not use {parameter}; set {parameter}=1 if one "
-                    "pass is meant, n_epochs of the evaluation for several, or method='fit'.",
+                    "rows, in the order of the tree, and the final fit makes one pass, too, "
+                    f"because partial_fit ignores {parameter}. Set {parameter}=1 for one pass, "
+                    "n_epochs of the evaluation for several, or method='fit'.",
                 )
             first = self._first.setdefault(f"{kind} {name}", value)
             if str(first) != str(value):
@@ -218,13 +217,13 @@ class UnusedWarnings:
                     (kind, name, "differs"),
                     f"estimators differ in {name!r} ({first!r} and {value!r}), which has no "
                     f"effect, because {kind} is trained by partial_fit, "
-                    f"{_does_not_use(parameter)}.",
+                    f"{_no_effect_of(parameter)}.",
                 )
 
-    def _warn_once(self, key: tuple[str, ...], sentence: str) -> None:
+    def _warn_once(self, key: tuple[str, ...], message: str) -> None:
         claim = object()
         if self._claims.setdefault(key, claim) is claim:  # atomic, for trials in several threads
-            self._say(sentence)
+            self._warn(message)
 
 
 #: Learners of scikit-learn whose models do not depend on the order of the rows.
@@ -232,18 +231,18 @@ NAIVE_BAYES = BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialN
 
 _PASSTHROUGH = (None, "passthrough")
 
-# Python takes 50 microseconds to say which parameters a function has.
+# inspect.signature takes 50 microseconds.
 _signature_of = lru_cache(64)(inspect.signature)
 
-# Estimators with partial_fit, for those who have one without.
+# Estimators with partial_fit, by the type of estimator.
 _ALTERNATIVES = {
     "classifier": "SGDClassifier, MultinomialNB and PegasosClassifier, for example, have it",
     "regressor": "SGDRegressor and AveragedSGDRegressor, for example, have it",
     "clusterer": "MiniBatchKMeans and StreamingKMeans, for example, have it",
     "density_estimator": "StreamingGaussianDensity, for example, has it",
 }
-# Values of parameters that partial_fit refuses, and what it accepts. MLPClassifier with warm_start
-# refuses a training phase without all classes.
+# Values that partial_fit refuses, and those that it accepts. MLPClassifier with warm_start refuses
+# a training phase without all classes.
 _REFUSED = {
     "early_stopping": (True, "False"),
     "class_weight": ("balanced", "None or a dict of weights"),
@@ -251,10 +250,10 @@ _REFUSED = {
 }
 
 
-# Classes of scikit-learn whose ``fit`` forgets the model and does what ``partial_fit`` does.
-# tests/test_auto_fits.py compares them.
+# Classes of scikit-learn whose ``fit`` is a reset and ``partial_fit``. tests/test_auto_fits.py
+# compares them.
 _SAME = {kind.__name__ for kind in (*NAIVE_BAYES, MaxAbsScaler, MinMaxScaler, StandardScaler)}
-# They train the estimators that they hold by the same method.
+# Meta-estimators whose ``fit`` and ``partial_fit`` call the same method of the nested ones.
 _AROUND = {
     "MultiOutputClassifier",
     "MultiOutputRegressor",
@@ -268,57 +267,57 @@ _LEAST_SMOOTHING = 1e-12
 def check_incremental(
     estimator: Any, of_class: bool, called: str = "estimator", transforms: bool = False
 ) -> None:
-    """Refuse an estimator that cannot be trained phase by phase.
+    """Refuse an estimator that cannot be trained incrementally.
 
     Parameters
     ----------
     estimator : estimator, or a step of a Pipeline
     of_class : bool
-        Also accept a method that the class defines but the current parameters hide.
+        Whether to accept a method that the class defines but the current parameters hide.
     called : str
         The name of the estimator in error messages.
     transforms : bool
-        Whether it transforms the rows for a later step. It may then be stateless.
+        Whether it transforms rows for a later step, and so may be stateless.
     """
     if isinstance(estimator, Pipeline):
         for number, (name, step) in enumerate(estimator.steps, 1):
             is_last = number == len(estimator.steps)
             check_incremental(step, of_class, f"Pipeline step {name!r}", transforms or not is_last)
         return
-    goes_on = hasattr(estimator, "partial_fit") or (
+    trainable = hasattr(estimator, "partial_fit") or (
         of_class and hasattr(type(estimator), "partial_fit")
     )
     name = repr(estimator) if estimator in _PASSTHROUGH else type(estimator).__name__
     if isinstance(estimator, IncrementalPCA):
         raise ValueError(
-            f"{called} must not be {name}: its partial_fit needs at least n_components rows, but "
-            "a training phase of TreeCV may have one; and its components turn from phase to phase "
-            "while later steps keep their weights. Leave it out, or fit it beforehand on other "
-            "rows."
+            f"{called} must not be {name}, because its partial_fit needs at least n_components "
+            "rows, but a training phase of TreeCV may have a single row, and because its "
+            "components rotate from phase to phase while later steps keep their weights. Remove "
+            "it, or fit it on other rows beforehand."
         )
     if transforms:
         if estimator not in _PASSTHROUGH and not (
-            hasattr(estimator, "transform") and (goes_on or not get_tags(estimator).requires_fit)
+            hasattr(estimator, "transform") and (trainable or not get_tags(estimator).requires_fit)
         ):
             raise ValueError(
                 f"{called} must be a transformer that has partial_fit (StandardScaler) or is "
                 "stateless (Normalizer, FunctionTransformer: tag requires_fit=False), got "
                 f"{name}."
             )
-    elif not goes_on:
+    elif not trainable:
         raise ValueError(
-            f"{called} must have partial_fit, because TreeCV continues the training of a model; "
-            f"{_what_would_be_right(estimator, name)}."
+            f"{called} must have partial_fit, because TreeCV trains models incrementally; "
+            f"{_alternatives_to(estimator, name)}."
         )
-    for kind, parameter, value, right in () if of_class else _refused_settings(estimator):
+    for kind, parameter, value, accepted in () if of_class else _refused_settings(estimator):
         raise ValueError(
-            f"{called} must have {parameter}={right}, because partial_fit of {kind} does not "
+            f"{called} must have {parameter}={accepted}, because partial_fit of {kind} does not "
             f"support {value!r}."
         )
 
 
 def is_incremental(estimator: Any) -> bool:
-    """Return whether an estimator, as it is, can be trained phase by phase."""
+    """Return whether an estimator with its current parameters can be trained incrementally."""
     try:
         check_incremental(estimator, of_class=False)
     except ValueError:
@@ -326,8 +325,8 @@ def is_incremental(estimator: Any) -> bool:
     return True
 
 
-def _what_would_be_right(estimator: Any, name: str) -> str:
-    """Return why an estimator has no ``partial_fit``, and which ones have it."""
+def _alternatives_to(estimator: Any, name: str) -> str:
+    """Return the reason why an estimator has no ``partial_fit``, and alternatives that have it."""
     if hasattr(type(estimator), "partial_fit"):  # hidden by the parameters
         if kind_in_table(estimator) in ("MLPClassifier", "MLPRegressor"):
             right = "solver='adam' or solver='sgd'"
@@ -338,30 +337,30 @@ def _what_would_be_right(estimator: Any, name: str) -> str:
 
 
 def refused_setting(estimator: Any) -> str:
-    """Return which parameter ``partial_fit`` does not support, a clause; empty if none."""
+    """Return the reason why ``partial_fit`` refuses a parameter; "" if it refuses none."""
     for kind, parameter, value, _ in _refused_settings(estimator):
         return f"partial_fit of {kind} does not support {parameter}={value!r}"
     return ""
 
 
 def _refused_settings(estimator: Any) -> Iterator[tuple[str, str, Any, str]]:
-    """Yield kind, parameter, value and the value to use instead of each such parameter."""
+    """Yield (kind, parameter, value, value to use instead) for each refused parameter."""
     for prefix, part in trained_parts(estimator):
         kind = kind_in_table(part)
-        for parameter, (value, right) in _REFUSED.items():
+        for parameter, (value, accepted) in _REFUSED.items():
             if kind is None or (parameter == "warm_start" and kind != "MLPClassifier"):
                 continue
             if str(part.get_params(deep=False).get(parameter)) == str(value):  # np.True_ too
-                yield kind, f"{prefix}{parameter}", value, right
+                yield kind, f"{prefix}{parameter}", value, accepted
 
 
 def takes_weights(estimator: Any) -> bool:
-    """Return whether ``partial_fit`` takes ``sample_weight``; in a Pipeline that of the last step.
+    """Return whether ``partial_fit`` of the last step accepts ``sample_weight``.
 
-    The class answers where the current parameters hide the method.
+    If the current parameters hide the method, that of the class is inspected.
     """
     last = last_step(estimator)
-    if hasattr(last, "takes_weights"):  # a model of River
+    if hasattr(last, "takes_weights"):  # a River model
         return bool(last.takes_weights)
     method = getattr(last, "partial_fit", None) or getattr(type(last), "partial_fit", None)
     if method is None:
@@ -370,13 +369,13 @@ def takes_weights(estimator: Any) -> bool:
 
 
 def takes_classes(estimator: Any) -> bool:
-    """Return whether ``partial_fit`` takes ``classes``; in a Pipeline that of the last step."""
+    """Return whether ``partial_fit`` of the last step accepts ``classes``."""
     method = getattr(last_step(estimator), "partial_fit", None)
     if method is None:  # "passthrough"
         return False
     parameters = _signature_of(getattr(method, "__func__", method)).parameters
     return "classes" in parameters or any(
-        one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()
+        p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()
     )
 
 
@@ -398,14 +397,14 @@ def partial_fit(
     X : rows
     y : ndarray or None
     weights : ndarray or None
-        For the last step. Where all of them are 0, that step is not trained, because scikit-learn
-        refuses such a call. But a compiled one is, because each row is a step of it, and
-        ``GaussianNB`` is, because its epsilon comes from all rows.
+        For the last step. If all weights are 0, that step is not trained, because scikit-learn
+        refuses such a call. Compiled learners are trained, because each row counts as a step, and
+        so is ``GaussianNB``, because its epsilon is computed from all rows.
     are_new : bool
-        Whether the estimator has not seen these rows yet. Otherwise the steps before the last
-        transform them only, so that the moments of a scaler hold each row once.
+        Whether the estimator has not seen these rows yet. Otherwise transformers only transform
+        them, so that each row enters the moments of a scaler once.
     **classes : ndarray
-        In the first phase: ``classes``, for the last step if its ``partial_fit`` takes them.
+        In the first phase: ``classes``, for the last step if its ``partial_fit`` accepts them.
     """
     if isinstance(estimator, Pipeline):
         *transformers, (_, last) = estimator.steps
@@ -417,7 +416,7 @@ def partial_fit(
         if last not in _PASSTHROUGH:
             partial_fit(last, X, y, weights, are_new, **classes)
     elif getattr(type(estimator), "partial_fit", None) is GaussianNB.partial_fit:
-        # A subclass may have one of its own.
+        # A subclass may override it.
         _train_gaussian_nb(estimator, X, y, weights, **classes)
     elif weights is not None:
         if np.any(weights) or isinstance(estimator, CompiledEstimator):
@@ -432,24 +431,23 @@ def partial_fit(
 def _train_gaussian_nb(
     model: GaussianNB, X: Any, y: Any, weights: np.ndarray | None, **classes: Any
 ) -> None:
-    """Train a model on one phase, so that it equals a fit on all rows so far.
+    """Train a model on one phase so that it equals a fit on all rows so far.
 
-    scikit-learn's own ``partial_fit`` takes the number that it adds to the variances,
-    ``epsilon_``, from the rows of the last phase, and subtracts this number where it had added
-    another one.
+    scikit-learn's own ``partial_fit`` computes ``epsilon_``, which it adds to the variances, from
+    the rows of the last phase, and subtracts this number although it had added another one.
 
     Parameters
     ----------
     model : GaussianNB
     X, y : the rows of the phase
     weights : ndarray or None
-        They may all be 0, because epsilon comes from the rows without their weights.
+        May all be 0, because epsilon is computed from the unweighted rows.
     **classes : ndarray
         In the first phase: ``classes``.
     """
     smoothing = model.var_smoothing
-    # Private attributes: the spread of all rows so far, without their weights, and the variances
-    # without epsilon, which are None as long as no row had a weight.
+    # Private attributes: the unweighted spread of all rows so far, and the variances without
+    # epsilon, which are None until a row has a positive weight.
     before, variances = getattr(model, "_spread", None), getattr(model, "_variances", None)
     if weights is not None and not np.any(weights):  # scikit-learn refuses such a call
         X = check_array(X, input_name="X")
@@ -465,8 +463,8 @@ def _train_gaussian_nb(
             model.var_smoothing = smoothing
         variances = model.var_
     rows = np.asarray(X)
-    parts = (spread_of(rows[some].astype(np.float64)) for some in blocks(slice(0, len(rows))))
-    spread = reduce(merge_spreads, parts)  # in float64, of which a block is held at a time
+    parts = (spread_of(rows[b].astype(np.float64)) for b in blocks(slice(0, len(rows))))
+    spread = reduce(merge_spreads, parts)  # one block at a time in float64
     if before is not None:
         spread = merge_spreads(before, spread)
     model._spread, model._variances = spread, variances
@@ -478,7 +476,7 @@ def _train_gaussian_nb(
 
 @contextmanager
 def keeping_rows(estimator: Any) -> Iterator[None]:
-    """Say what is wrong where a step of a Pipeline changes the number of rows."""
+    """Raise a clear error if a step of a Pipeline changes the number of rows."""
     try:
         yield
     except ValueError as error:
@@ -491,18 +489,17 @@ def keeping_rows(estimator: Any) -> Iterator[None]:
 
 
 def why_fit_differs(estimator: Any, searched: Collection[str] = ()) -> str:
-    """Return why one pass of ``partial_fit`` would make another model than ``fit``, a clause.
+    """Return the reason why one pass of ``partial_fit`` differs from ``fit``; "" if it does not.
 
-    It is empty if the models are the same, or if there is no ``fit`` to compare with. Estimators
-    of this package are those that one pass makes. Scalers before a learner of one pass may be
-    trained along with it.
+    It is also "" without ``fit``. Models of this package's estimators are those of one pass.
+    Scalers before a single-pass learner may be trained along with it.
 
     Parameters
     ----------
     estimator : estimator
         Possibly a Pipeline, or one of scikit-learn's meta-estimators.
     searched : collection of str
-        Parameters that a search sets, so that their values are not known.
+        Parameters that a search sets, so that their values are unknown.
     """
     if not hasattr(estimator, "fit"):
         return ""
@@ -521,17 +518,17 @@ def why_fit_differs(estimator: Any, searched: Collection[str] = ()) -> str:
 
 
 def _why_variances_differ(model: GaussianNB, prefix: str, searched: Collection[str]) -> str:
-    """Return why the variances of ``GaussianNB`` would not be those of ``fit``, a clause."""
+    """Return the reason why variances of ``GaussianNB`` differ from ``fit``; "" if they do not."""
     if prefix.endswith("estimator__"):  # another estimator calls its partial_fit
-        return "partial_fit of GaussianNB adds to the variances what follows from its last rows"
+        return "partial_fit of GaussianNB smooths the variances by its last rows only"
     smoothing, is_open = model.var_smoothing, f"{prefix}var_smoothing" in searched
     if not is_open and isinstance(smoothing, Real) and smoothing < _LEAST_SMOOTHING:
-        return f"var_smoothing={smoothing} shows the rounding of the variances"
+        return f"var_smoothing={smoothing} is so small that variances show rounding errors"
     return ""
 
 
-def _why_part_differs(part: Any, is_open: bool) -> str:
-    """Return why ``fit`` of a single estimator is not one pass; ``is_open``: of ``max_iter``."""
+def _why_part_differs(part: Any, varies: bool) -> str:
+    """Return the reason why ``fit`` of an estimator is not one pass; "" if it is."""
     name, kind = type(part).__name__, ""
     for base in type(part).__mro__:  # the class of scikit-learn that has fit and partial_fit
         if base.__module__.startswith("sklearn."):
@@ -541,7 +538,7 @@ def _why_part_differs(part: Any, is_open: bool) -> str:
     if kind in _SAME or kind in _AROUND:
         return ""
     if kind in OF_PASSES:
-        if part.max_iter == 1 and not is_open:
+        if part.max_iter == 1 and not varies:
             return ""
         return f"fit of {name} makes up to max_iter={part.max_iter} passes and partial_fit one"
-    return f"one pass of partial_fit may make another model than fit of {name}"
+    return f"one pass of partial_fit may give another model than fit of {name}"

@@ -22,13 +22,13 @@ from sklearn.utils.metaestimators import available_if
 # For a pipeline, River's isinstance checks the last step.
 _KINDS = {"classifier": base.Classifier, "regressor": base.Regressor, "clusterer": base.Clusterer}
 
-# A River model declares that it skips this test if its learn_many differs from learn_one for row
-# after row. The linear models make a single step for a whole batch, which would be very few steps.
+# A River model skips this test if its learn_many differs from learn_one row by row. The linear
+# models make a single step for a whole batch, which takes too few gradient steps.
 _LEARN_MANY_TEST = "check_learn_many_matches_learn_one"
 
 
 class RiverEstimator(BaseEstimator):
-    """A River model with the methods of a scikit-learn estimator.
+    """A River model with the interface of a scikit-learn estimator.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class RiverEstimator(BaseEstimator):
         return _flat(self.river_model._get_params()) if deep else {"river_model": self.river_model}
 
     def set_params(self, **params: Any) -> Self:
-        """Replace the model by an untrained one with other parameters."""
+        """Replace the model by an untrained copy with other parameters."""
         nested = self.river_model._get_params()
         for name, value in params.items():
             *path, last = name.split("__")
@@ -70,7 +70,7 @@ class RiverEstimator(BaseEstimator):
         return self
 
     def forget_seeds(self, names: Iterable[str]) -> None:
-        """Set these seeds to None, and keep what was learned."""
+        """Set these seeds to None without changing the trained state."""
         for name in names:
             *path, last = name.split("__")
             part = self.river_model
@@ -81,9 +81,9 @@ class RiverEstimator(BaseEstimator):
 
     @property
     def takes_weights(self) -> bool:
-        """Whether the model learns with weights that need not be whole numbers.
+        """Whether the model supports real-valued weights.
 
-        Clusterers of River take a weight and ignore it, and ``AMRules`` rounds it.
+        River's clusterers accept a weight but ignore it, and ``AMRules`` rounds it.
         """
         model = self.river_model
         last = model[-1] if isinstance(model, compose.Pipeline) else model
@@ -97,11 +97,11 @@ class RiverEstimator(BaseEstimator):
         classes: np.ndarray | None = None,
         sample_weight: np.ndarray | None = None,
     ) -> Self:
-        """Train the model on rows in their order; rows of weight 0 are left out."""
+        """Train the model on rows in their order, without rows of weight 0."""
         if classes is not None:
             self.classes_ = classes
         model = self.river_model
-        if sample_weight is not None:  # no model that takes weights learns many alike
+        if sample_weight is not None:  # no model with weights has an equivalent learn_many
             assert y is not None
             for x, target, w in zip(_dicts(X), y.tolist(), sample_weight.tolist(), strict=True):
                 if w > 0:  # means of weights would divide by 0
@@ -109,7 +109,7 @@ class RiverEstimator(BaseEstimator):
         elif y is not None and _learns_many_alike(model):
             import pandas as pd
 
-            # River needs a data frame. For an array its columns get the names used in learn_one.
+            # River needs a data frame. Columns of an array get the names used in learn_one.
             frame = X if hasattr(X, "iloc") else pd.DataFrame(X, copy=False)
             model.learn_many(frame, pd.Series(y, index=frame.index))
         elif y is None or not model._supervised:
@@ -121,7 +121,7 @@ class RiverEstimator(BaseEstimator):
         return self
 
     def predict_codes(self, X: Any) -> np.ndarray:
-        """Return the predicted class codes, -1 where the model knows no class yet."""
+        """Return the predicted class codes, -1 if the model has seen no class yet."""
         codes = {label: code for code, label in enumerate(self.classes_.tolist())}
         predict = self.river_model.predict_one
         return np.array([codes.get(predict(x), -1) for x in _dicts(X)])
@@ -134,12 +134,12 @@ class RiverEstimator(BaseEstimator):
         codes = self.predict_codes(X)
         if np.any(codes < 0):
             name = type(self.river_model).__name__
-            raise ValueError(f"{name} predicts no class where it has learned none.")
+            raise ValueError(f"{name} predicts no class, because it has not seen any yet.")
         return self.classes_[codes]
 
     @available_if(lambda self: isinstance(self.river_model, base.Classifier))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return a probability for each class, 0 for classes that the model does not know yet."""
+        """Return a probability for each class, 0 for classes that the model has not seen yet."""
         labels = self.classes_.tolist()
         probabilities = map(self.river_model.predict_proba_one, _dicts(X))
         return np.array([[p.get(label, 0.0) for label in labels] for p in probabilities])
@@ -176,10 +176,10 @@ def around(model: Any) -> RiverEstimator:
 
 
 def _learns_many_alike(model: Any) -> bool:
-    """Return whether ``learn_many`` gives the same model as ``learn_one`` row after row.
+    """Return whether ``learn_many`` gives the same model as ``learn_one`` row by row.
 
-    It does not for pipelines, which transform a whole batch by their state at its end. Nor does it
-    for wrappers, which pass the batch to models of classes not seen before.
+    It does not for pipelines, which transform a whole batch by their state after it, nor for
+    wrappers, which pass the whole batch to models of new classes.
     """
     return (
         hasattr(model, "learn_many")
@@ -189,7 +189,7 @@ def _learns_many_alike(model: Any) -> bool:
 
 
 def _dicts(X: Any) -> list[dict[Any, Any]]:
-    """Return rows as dicts, which River needs; the columns of an array are named 0, 1, ..."""
+    """Return rows as dicts for River; the columns of an array are named 0, 1, ..."""
     if hasattr(X, "to_dict"):
         return X.to_dict("records")
     return [dict(enumerate(row)) for row in X.tolist()]

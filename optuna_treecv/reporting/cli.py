@@ -1,4 +1,4 @@
-"""The command ``optuna-treecv``: what a study has found, and what a store holds."""
+"""The command ``optuna-treecv``: explains a study, and shows or cleans up a store."""
 
 import argparse
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # The reader, such as head, wants no more. Python would flush again at exit, and complain.
+        # The reader, such as head, closed the pipe. Python would flush again at exit, and fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, ImportError, *FAILURES) as error:
@@ -66,28 +66,28 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="{explain,report,store}")
     explain = commands.add_parser(
         "explain",
-        help="say what a study has found, how sure that is, what it cost, and what to try next",
+        help="print the results of a study, their uncertainty, their cost and what to try next",
     )
-    report = commands.add_parser("report", help="write the same with all figures as an HTML page")
+    report = commands.add_parser("report", help="write the same and all figures to an HTML page")
     report.add_argument(
         "--html",
         required=True,
         metavar="FILE",
-        help="the page, such as report.html; plotly.min.js is written beside it",
+        help="the page, such as report.html; plotly.min.js is written to the same folder",
     )
-    for one in (explain, report):
-        one.set_defaults(run=_explain, html=None)
-        one.add_argument("storage", help="the study's Optuna storage: a URL, or a SQLite file")
-        one.add_argument(
-            "--study-name", metavar="NAME", help="needed if the storage has several studies"
+    for command in (explain, report):
+        command.set_defaults(run=_explain, html=None)
+        command.add_argument("storage", help="the study's Optuna storage: a URL, or a SQLite file")
+        command.add_argument(
+            "--study-name", metavar="NAME", help="required if the storage has several studies"
         )
-        one.add_argument(
+        command.add_argument(
             "--store",
             required=True,
             metavar="URL",
             help="the store of the study's fold scores: a URL, or a SQLite file",
         )
-    store = commands.add_parser("store", help="show what is in a store, or delete from it")
+    store = commands.add_parser("store", help="show the contents of a store, or delete from it")
     store.set_defaults(run=_store)
     store.add_argument(
         "url", help="the store: a URL such as postgresql://user@host/name, or a SQLite file"
@@ -96,8 +96,8 @@ def _parser() -> argparse.ArgumentParser:
         "action",
         nargs="?",
         choices=["prune"],
-        help="delete shared models until the others fit into --max-bytes, by default 256 MiB, and "
-        "give the freed space back to the file system",
+        help="delete shared models until the rest fits into --max-bytes (256 MiB by default), and "
+        "return the freed space to the file system",
     )
     store.add_argument(
         "--max-bytes",
@@ -109,8 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     store.add_argument(
         "--storage",
         metavar="URL",
-        help="delete the evaluations of studies that no trial in this Optuna storage names any "
-        "more; the storage should hold all studies that use the store",
+        help="delete evaluations to which no trial in this Optuna storage refers any more; the "
+        "storage should contain all studies that use the store",
     )
     return parser
 
@@ -136,9 +136,9 @@ def _explain(options: argparse.Namespace) -> None:
 
 
 def _write_html(of: Evaluations, page: Path) -> list[Path]:
-    """Write a study's note and figures as an HTML page, and return the paths of its files.
+    """Write the note and figures of a study to an HTML page, and return the paths of its files.
 
-    The figures need ``plotly.min.js``, which is written into the same folder unless it is there.
+    The figures need ``plotly.min.js``, which is written to the same folder if it is missing.
     """
     from plotly.offline import get_plotlyjs  # after figures, whose ImportError names the extra
 
@@ -161,8 +161,8 @@ def _study_of(storage: RDBStorage, name: str | None) -> optuna.Study:
     if name is None and len(names) == 1:
         (name,) = names
     if name not in names:
-        which = ", ".join(map(repr, names)) or "none, because the storage is empty"
-        raise ValueError(f"--study-name must be the name of a study: {which}, got {name!r}")
+        which = ", ".join(map(repr, names)) or "there is none, because the storage is empty"
+        raise ValueError(f"--study-name must be the name of a study ({which}), got {name!r}")
     return optuna.load_study(study_name=name, storage=storage)
 
 
@@ -186,7 +186,7 @@ def _store(options: argparse.Namespace) -> None:
             n_deleted += n_forgotten
         if options.storage is not None:
             n_forgotten = _forget_unnamed(database, options.storage)
-            print(f"deleted: {n_forgotten} evaluations that no trial names any more")
+            print(f"deleted: {n_forgotten} evaluations to which no trial refers")
             n_deleted += n_forgotten
         if n_deleted or prunes:
             database.vacuum()
@@ -194,27 +194,27 @@ def _store(options: argparse.Namespace) -> None:
 
 
 def _forget_unnamed(database: Database, storage: str) -> int:
-    begun = datetime.now(UTC)  # a later evaluation may belong to a trial that is not read below
+    started = datetime.now(UTC)  # a later evaluation may belong to a trial not read below
     rows = database.read(lambda connection: read_evaluations(connection, database))
     recorded = {row["run"]: row["study_name"] for row in rows}
-    runs: set[str] = set()  # that trials of the storage name; it is only read
+    runs: set[str] = set()  # to which trials of the storage refer
     with _opened(storage) as opened:
         for name in optuna.get_all_study_names(opened):
             runs.update(runs_of(optuna.load_study(study_name=name, storage=opened)))
     if recorded and not runs & recorded.keys():
         # With the wrong storage, the whole history would be deleted.
         raise ValueError(
-            "storage must be the one with the studies that use the store, got one whose trials "
-            f"name none of its {len(recorded)} evaluations; --forget-study deletes those of one "
-            "study."
+            "storage must contain the studies that use the store, got one whose trials refer to "
+            f"none of its {len(recorded)} evaluations; use --forget-study to delete those of one "
+            "study instead."
         )
     without_study = {run for run, study_name in recorded.items() if study_name is None}
-    return forget(database, keep_runs=runs | without_study, before=begun)
+    return forget(database, keep_runs=runs | without_study, before=started)
 
 
 @contextmanager
 def _opened(storage: str) -> Iterator[RDBStorage]:
-    """Yield an Optuna storage; errors become one sentence."""
+    """Yield an Optuna storage; raise errors as a ValueError of one sentence."""
     try:
         if is_missing(_url(storage)):
             raise FileNotFoundError("there is no such file")

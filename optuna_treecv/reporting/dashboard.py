@@ -23,20 +23,20 @@ except ImportError as error:
         "optuna_treecv.dashboard needs optuna-dashboard: pip install 'optuna-treecv[dashboard]'."
     ) from error
 
-# Link definitions, which the dashboard does not show. The text outside of them is the user's.
+# Link definitions, which the dashboard does not display. The text outside them is the user's.
 BEGIN, END = '[treecv]: # "begin"', '[treecv]: # "end"'
 
 
 def publish(study: optuna.Study, store: Any) -> None:
     """Write a study's note and figures for optuna-dashboard.
 
-    The note lists the best trials, what was evaluated, what a constant prediction would score, and
-    the work and time needed. Publishing again replaces note and figures. It keeps any text that
-    you wrote above or below the published part of the note.
+    The note lists the best trials, what was evaluated, the score of a constant prediction, and the
+    cost. Publishing again replaces the note and the figures, but not your own text above or below
+    the published part of the note.
 
-    Publish again after renaming a study in the dashboard, which loses its figures. Also publish
-    again if two workers published at the same moment: figures are stored in pieces, which may then
-    be mixed.
+    Publish again after renaming a study in the dashboard, which deletes its figures. Also publish
+    again if two workers published at the same time, because figures are stored in pieces, which
+    may then be mixed.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ def publish(study: optuna.Study, store: Any) -> None:
     True
     """
     of = Evaluations(study, store)
-    before, _, rest = get_note(study).partition(BEGIN)  # the user's text around our part stays
-    _, _, after = rest.partition(f"\n{END}")  # a name in our part has no lines
+    before, _, published = get_note(study).partition(BEGIN)  # the user's text around it stays
+    _, _, after = published.partition(f"\n{END}")  # no name in our part has line breaks
     parts = before.strip(), f"{BEGIN}\n\n{_running(study)}{note_of(of)}\n\n{END}", after.strip()
     save_note(study, "\n\n".join(filter(None, parts)))
     for name, figure in figures_of(of).items():
@@ -79,14 +79,14 @@ def publish(study: optuna.Study, store: Any) -> None:
 class DashboardCallback:
     """Publish a study every N trials, as a callback of ``study.optimize``.
 
-    An error while publishing becomes a warning, and the study continues.
+    An error during publishing is a warning, and the study continues.
 
     Parameters
     ----------
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the study's objective.
     every : int, default=20
-        Publish after each trial whose number, counted from 1, is a multiple of this.
+        Publish after each trial whose number, counted from 1, is a multiple of ``every``.
 
     Raises
     ------
@@ -131,13 +131,13 @@ class DashboardCallback:
             publish(study, self._store)
         except Exception as error:
             warnings.warn(
-                f"the study was not published after trial {trial.number}, and goes on: {error}",
+                f"the study was not published after trial {trial.number}, but continues: {error}",
                 stacklevel=2,
             )
 
 
 def _running(study: optuna.Study) -> str:
-    """Return how far the trials are whose rows are in a file."""
+    """Return the progress of running trials, which those with rows on disk record."""
     running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
     lines = [
         f"Trial {trial.number}: {plain(trial.user_attrs[PROGRESS_ATTRIBUTE])}.\n\n"

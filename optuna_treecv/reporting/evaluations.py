@@ -1,4 +1,4 @@
-"""The finished trials of a study in numbers and words, for the figures and the note."""
+"""The finished trials of a study as data frames, for the figures and the note."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -34,36 +34,36 @@ from optuna_treecv.study.records import runs_of_trial
 #: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
 Frame = Any
 
-# Fold scores of two evaluations can be paired if these are equal; the fingerprint is of the rows
-# in the order in which they are cut into folds.
-_ALIKE_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state", "scoring")
+# The fold scores of two evaluations can be paired if these columns are equal. The fingerprint
+# covers the rows and their order before the split into folds.
+_EQUAL_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state", "scoring")
 
-# Methods whose folds are no test sets of models of one size, so that Nadeau and Bengio's interval
-# does not apply.
+# Methods to which Nadeau and Bengio's interval does not apply, because their training sets differ
+# in size.
 _OTHER_METHODS = ("chain", "holdout", "progressive")
 
 
 class Evaluations:
-    """The complete and pruned trials of a study, and their evaluations in that order.
+    """The complete and pruned trials of a study, and their evaluations in the same order.
 
-    Of several scores these are the evaluations by the first optimised one.
+    With several scores, these are the evaluations by the first optimised one.
 
     Parameters
     ----------
     study : optuna.Study
     store : Any
-        None: evaluations are what the attributes of the trials have of them.
+        None: use the attributes of the trials instead.
 
     Attributes
     ----------
     trials : dict of int to FrozenTrial
         By number.
     facts : dict
-        The study's record of its evaluation, written by the objective; may be empty.
+        The study's record, which the objective has written; may be empty.
     sign : int
-        The factor by which smaller values of the first optimised score become better.
+        The factor that makes smaller values of the first optimised score better.
     frame : DataFrame
-        A row per evaluation.
+        One row per evaluation.
     metric : str
         The name of the score.
     has_value : Series of bool
@@ -92,13 +92,13 @@ class Evaluations:
         n_folds = np.minimum(frame["folds_scored"], frame["n_folds"])
         errors = frame["std"] / np.sqrt(n_folds.astype(float))
         records = [facts_of_trial(self.trials[n].user_attrs) for n in frame["trial_number"]]
-        pooled = [one.get("std_error", np.nan) for one in records]
+        pooled = [record.get("std_error", np.nan) for record in records]
         self.frame = frame.assign(standard_error=errors.where(errors.notna(), pooled))
         self.metric = ", ".join(frame["scoring"].unique())
         self.has_value = (frame["state"] == "complete") & np.isfinite(frame["mean"])
 
     def _from_attributes(self) -> Frame:
-        """Return one row per trial of a ``treecv_objective``, as far as attributes know them."""
+        """Return one row per trial of a ``treecv_objective``, from the trials' attributes."""
         pandas, facts = import_pandas("a figure without a store"), self.facts
         rows = []
         for number, trial in self.trials.items():
@@ -115,14 +115,14 @@ class Evaluations:
 
     @property
     def how_sure(self) -> str:
-        """The method of the standard errors, in words."""
+        """How the standard errors are estimated, in words."""
         frame = self.frame
         if frame["std"].notna().any() or frame["standard_error"].isna().all():
             return "std / √folds"
         are_pooled = frame["scoring"].str.startswith("pooled_").all()
         return "jackknife over rows" if are_pooled else "over rows"  # of a single fold
 
-    # The best ones.
+    # The best trials.
 
     def best(self, n_best: int | None = None) -> Frame:
         """Return the best complete evaluations with a finite mean, best first; None: all."""
@@ -131,7 +131,7 @@ class Evaluations:
         return frame.iloc[order[:n_best]]
 
     def fold_scores(self, best: Frame) -> dict[int, np.ndarray]:
-        """Return the fold scores of some evaluations by trial, as far as the store has them."""
+        """Return the fold scores of some evaluations by trial, if the store has them."""
         if not len(best):
             return {}
         frame = load_fold_scores(self.store, study=self.study, runs=list(best["run"]))
@@ -141,19 +141,19 @@ class Evaluations:
     def contest(self) -> Contest | None:
         """Return the trials to choose from with their fold scores; None if there are none.
 
-        The store does not say how many rows are tested. Of folds it is all that are not trained
-        on; of other splits this would be too many.
+        The store has no numbers of test rows. For folds, all rows outside the training set are
+        test rows; for other splits this would overestimate their number.
         """
         best = self.best()
         best = best[[is_feasible(self.trials[number]) for number in best["trial_number"]]]
         if best.empty or len(self.study.directions) > 1:
             return None
         first = best.iloc[0]
-        best = best[np.all([best[name] == first[name] for name in _ALIKE_IF_PAIRED], axis=0)]
+        best = best[np.all([best[name] == first[name] for name in _EQUAL_IF_PAIRED], axis=0)]
         n_folds, n_rows = int(first["n_folds"]), int(first["n_rows"])
         n_models = n_folds * int(first["n_repeats"])
         n_trained = int(first["n_updates_standard"]) / n_models
-        if n_folds > 1 and n_trained >= n_rows:  # in several epochs, whose number it does not say
+        if n_folds > 1 and n_trained >= n_rows:  # several epochs, whose number is not stored
             n_trained /= round(n_trained / (n_rows - n_rows / n_folds))
         are_folds = n_folds * (n_rows - n_trained) <= n_rows + n_folds
         is_forward = str(first["cv"]).startswith("TimeSeriesSplit")
@@ -163,7 +163,7 @@ class Evaluations:
         def folds_of(trials: Sequence[FrozenTrial]) -> dict[int, np.ndarray]:
             numbers = [trial.number for trial in trials]
             scores = self.fold_scores(best[best["trial_number"].isin(numbers)])
-            return {number: one for number, one in scores.items() if len(one) == n_models}
+            return {number: s for number, s in scores.items() if len(s) == n_models}
 
         return Contest(
             trials=[self.trials[number] for number in best["trial_number"]],
@@ -180,36 +180,36 @@ class Evaluations:
 
 
 class Compared(NamedTuple):
-    """A choice and its rivals, as figures and notes show them.
+    """The best trial and its competitors, as figures and notes show them.
 
     Attributes
     ----------
     choice : Choice
         The best trial.
-    next_ones : list of Candidate
+    next_best : list of Candidate
         The next best trials, each with its difference from the best one.
     simplest : FrozenTrial or None
-        The simplest trial within one standard error of the best; None if it is not known what is
-        simpler.
+        The simplest trial within one standard error of the best; None if it is unknown which
+        values are simpler.
     """
 
     choice: Choice
-    next_ones: list[Candidate]
+    next_best: list[Candidate]
     simplest: FrozenTrial | None
 
 
 def compare_trials(
     contest: Contest, simpler: Mapping[str, str] | None, n_best: int
 ) -> Compared | None:
-    """Compare the best trials of a study; None if folds cannot be compared.
+    """Compare the best trials of a study; return None without comparable folds.
 
     Parameters
     ----------
     contest : Contest
     simpler : dict or None
-        As for ``select``; None: one standard error is applied where the parameter says it.
+        As for ``select``; None: ``simplest`` is known for parameters such as ``alpha``.
     n_best : int
-        How many trials are shown.
+        The number of trials, the best one included.
     """
     best = contest.trials[0]
     if contest.n_folds < 2 or best.number not in contest.folds_of([best]):
@@ -219,14 +219,14 @@ def compare_trials(
     if simpler is not None or known_direction(searched) is not None:
         simplest = choice_of(contest, "one_se", simpler, 0.95).trial
     choice = choice_of(contest, "best", None, 0.95)
-    next_ones = differences_from_best(contest, contest.trials[1:n_best], 0.95)
-    return Compared(choice, next_ones, simplest)
+    next_best = differences_from_best(contest, contest.trials[1:n_best], 0.95)
+    return Compared(choice, next_best, simplest)
 
 
 def paired_differences(
     best: Frame, scores: Mapping[int, np.ndarray]
 ) -> dict[int, PairedDifference]:
-    """Return the differences to the first trial with scores, of trials with the same folds.
+    """Return the paired differences of trials with the same folds to the first trial.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def paired_differences(
     return {
         number: difference_by_folds(scores[number], scores[first], n_folds, 0.95)
         for number in others
-        if all(rows[number][name] == rows[first][name] for name in _ALIKE_IF_PAIRED)
+        if all(rows[number][name] == rows[first][name] for name in _EQUAL_IF_PAIRED)
         and len(scores[number]) == len(scores[first])
     }
 
@@ -250,7 +250,7 @@ def paired_differences(
 
 
 def number_of_trials(argument: str, value: Any) -> int:
-    """Return an argument that counts trials as an int."""
+    """Return an argument that is a number of trials as an int, or raise a ValueError."""
     is_integer = isinstance(value, int | np.integer)
     if not is_integer or isinstance(value, bool | np.timedelta64) or value < 1:
         raise ValueError(f"{argument} must be a number of trials, 1 or more, got {value!r}.")
@@ -258,7 +258,7 @@ def number_of_trials(argument: str, value: Any) -> int:
 
 
 def plus_minus(mean: float, standard_error: float) -> str:
-    """Return an estimate with as many digits as show two digits of its standard error."""
+    """Return "mean ± standard error" with two significant digits of the standard error."""
     if math.isnan(standard_error):
         return f"{mean:.4g}"
     if not 1e-12 < standard_error < 1e6:
@@ -268,12 +268,12 @@ def plus_minus(mean: float, standard_error: float) -> str:
 
 
 def interval_in_words(interval: Interval) -> str:
-    """Return the ends of an interval with as many digits as show two digits of its width."""
+    """Return "low to high" with two significant digits of the width."""
     width = interval.high - interval.low
     digits = _digits(width) if 0 < width < 1e6 else 4
     return f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
 
 
 def _digits(spread: float) -> int:
-    """Return how many decimals show two digits of a spread."""
+    """Return the number of decimals that show two significant digits of a spread."""
     return max(0, 1 - math.floor(math.log10(spread)))

@@ -1,4 +1,4 @@
-"""Figures of a study and its store, for notebooks and for the dashboard."""
+"""Figures of a study and its store, for notebooks and the dashboard."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -39,16 +39,16 @@ COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
 
 #: Maximum number of panels of ``plot_parameters``: a dashboard card has room for 2 x 3.
 MAX_PANELS = 6
-#: For more folds than this, the distribution of fold scores is drawn as a curve.
+#: With more folds than this, the distribution of fold scores is drawn as a curve.
 MAX_POINTS = 1000
-#: A value that is worse than the median by more than this factor is drawn at the edge.
+#: Values that exceed the median by more than this factor are drawn at the edge.
 FAR = 1e4
 # The error bars of differences.
 _WIDE_BARS = {"thickness": 1.5, "width": 4}
 # The groups of trials whose values have error bars.
 _WITH_BARS = ("complete", "pruned")
-# The share of trials that the colours of a plane tell apart: the worst ones share one colour,
-# because a few bad values would take most of a scale.
+# The share of trials that the colour scale of a plane covers: the worst ones share one colour,
+# because a few bad values would take up most of the scale.
 _SHARE = 0.75
 
 
@@ -65,12 +65,12 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        With two hyper-parameters that are numbers, a plane in which colours show the value; the
-        worst quarter of the trials has one colour. Otherwise one panel per hyper-parameter (the
-        first six by name). An axis is logarithmic if the distribution is. Error bars are standard
-        errors of the fold mean, std / sqrt(n_folds), as if folds were independent. Pruned trials
-        are drawn at the mean of the folds that they reached. Infinite values, and values so bad
-        that the others could not be told apart, are drawn at the edge.
+        For two numerical hyper-parameters, a plane with the value as colour; the worst quarter of
+        the trials has one colour. Otherwise one panel per hyper-parameter (the first six by name).
+        An axis is logarithmic if the distribution is. Error bars are standard errors of the fold
+        mean, std / sqrt(n_folds), as if folds were independent. Pruned trials are drawn at the
+        mean of the folds that they reached. Infinite and extremely bad values are drawn at the
+        edge.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     means = frame["mean"]
     is_finite = np.isfinite(means)
     usual = abs(means[is_finite].median())
-    # Values that are infinite, or so bad that the others would be squeezed together.
+    # Infinite and extremely bad values, which would squeeze the others together.
     away = ~is_finite | ((of.sign * means > FAR * usual) & (usual > 0))
     are_numbers = all(
         isinstance(trial.distributions.get(name), IntDistribution | FloatDistribution)
@@ -154,14 +154,14 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     plotly.graph_objects.Figure
         Usually box plots. If 50 or more folds have at most 10 distinct scores, such as the errors
         0 and 1 of leave-one-out, the mean difference to the best trial over the folds, with its
-        standard error. Trials on the same folds err on the same rows, so this error is much
-        smaller than those of their means. Otherwise, for more than 1000 folds, the share of folds
-        up to each score.
+        standard error. Trials on the same folds make errors on the same rows, so this standard
+        error is much smaller than those of their means. Otherwise, for more than 1000 folds, the
+        cumulative distribution of fold scores.
 
     Raises
     ------
     ValueError
-        If ``n_best`` is wrong, or ``store`` is None.
+        If ``n_best`` is invalid, or ``store`` is None.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     n_best = number_of_trials("n_best", n_best)
     if store is None:
         raise ValueError(
-            "store must be that of the study's objective, which has the fold scores, got None."
+            "store must be the store of the objective, which has the fold scores, got None."
         )
     title = "Fold scores of the best trials"
     of = Evaluations(study, store)
@@ -197,7 +197,7 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
         row.trial_number: f"{row.trial_number}: {plus_minus(row.mean, row.standard_error)}"
         for row in best.itertuples()
     }
-    # The number, the mean and the standard error below each other, for a narrow card.
+    # The number, the mean and the standard error on separate lines, for a narrow card.
     lines = {n: name.replace(": ", "<br>").replace(" ± ", "<br>± ") for n, name in names.items()}
     subtitle = "trial: mean ± standard error, std / √folds"
     if len(values) <= 10 and n_folds >= 50:
@@ -220,33 +220,33 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
 def plot_choice(
     study: optuna.Study, store: Any, simpler: Mapping[str, str] | None = None, n_best: int = 10
 ) -> go.Figure:
-    """Plot how much worse the next best trials are than the best one, and which one to choose.
+    """Plot the differences of the next best trials from the best one, and which one to choose.
 
     Parameters
     ----------
     study : optuna.Study
         A study of a ``treecv_objective``, with one objective.
     store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or TreeCVObjective
-        The store, or the objective that the study was run with, which knows the fold scores of
-        the trials that it has evaluated itself.
+        The store, or the study's objective, which has the fold scores of the trials that it has
+        evaluated itself.
     simpler : dict of str to {"larger", "smaller"}, default=None
         Which values of a parameter make a simpler model, for the choice by one standard error, see
-        ``optuna_treecv.select``. It may be left out where a single parameter is searched whose
-        name says it, such as ``alpha``; otherwise no such choice is shown.
+        ``optuna_treecv.select``. None is enough for a single searched parameter with a known
+        direction, such as ``alpha``; otherwise no such choice is shown.
     n_best : int, default=10
         The number of trials, the best one included.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        The differences of means, paired by folds, with their intervals at level 0.95; with an
-        objective that has ``row_losses=True``, paired by rows. Trials whose interval holds 0
-        cannot be distinguished from the best one.
+        The differences of means, paired by folds, with their intervals at level 0.95; paired by
+        rows for an objective with ``row_losses=True``. Trials whose interval contains 0 cannot be
+        distinguished from the best one.
 
     Raises
     ------
     ValueError
-        If an argument is wrong, or ``store`` is None.
+        If an argument is invalid, or ``store`` is None.
 
     Examples
     --------
@@ -265,7 +265,7 @@ def plot_choice(
     n_best = number_of_trials("n_best", n_best)
     if store is None:
         raise ValueError(
-            "store must be the store or the objective of the study, which have the fold scores, "
+            "store must be the store or the objective of the study, which has the fold scores, "
             "got None."
         )
     title = "Differences to the best trial"
@@ -278,9 +278,9 @@ def plot_choice(
     contest = of.contest() if evaluator is None else evaluator.contest(study)
     compared = None if contest is None else compare_trials(contest, simpler, n_best)
     if contest is None or compared is None:
-        text = "The scores of two or more folds are needed, and are not known."
+        text = "The scores of two or more folds are needed, but are not available."
         return _message(title, of, text)
-    if not compared.next_ones:
+    if not compared.next_best:
         return _message(title, of, "No second trial has the same folds.")
     figure = _draw_choice(compared, contest.metric)
     subtitle = _choice_in_words(compared, contest.metric)
@@ -291,19 +291,19 @@ def plot_choice(
 
 
 def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
-    """Plot the mean score of the folds against the number of trees, for the best trial.
+    """Plot the mean fold score of the best trial against the number of trees.
 
     Parameters
     ----------
     study : optuna.Study
         A study of a ``treecv_objective`` with ``n_estimators="best"``.
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
-        Not used; every figure takes it for the dashboard.
+        Ignored; every figure takes it, for the dashboard.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        The mean with its standard error over folds, and the number of trees that was taken.
+        The mean with its standard error over folds, and the chosen number of trees.
 
     Examples
     --------
@@ -317,7 +317,7 @@ def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
     has_best = bool(complete) and len(study.directions) == 1
     facts = facts_of_trial(study.best_trial.user_attrs) if has_best else {}
     if "curve" not in facts:
-        return _message(title, of, 'The best trial has no curve: see n_estimators="best".')
+        return _message(title, of, 'The best trial has no curve; use n_estimators="best".')
     n_trees, mean, error = (np.array(part, dtype=float) for part in facts["curve"])
     figure = go.Figure()
     for bound, fill in ((mean - error, None), (mean + error, "tonexty")):
@@ -352,7 +352,7 @@ def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
 def _groups(
     of: Evaluations, away: Any, edge: str = ", at the edge"
 ) -> Iterator[tuple[str, dict[str, Any], Frame]]:
-    """Yield (label, marker, evaluations) for each group drawn with the same marker."""
+    """Yield (label, marker, evaluations) for each group of trials with the same marker."""
     frame, complete = of.frame, of.frame["state"] == "complete"
     yield "pruned", {"color": GREY, "symbol": "circle-open"}, frame[~away & ~complete]
     yield "complete", {"color": BLUE}, frame[~away & complete]
@@ -364,19 +364,19 @@ def _groups(
     yield f"best: trial {best['trial_number'].sum()}", ring, best
 
 
-def _hover(group: Frame, where: str, metric: str, how_sure: str = "") -> dict[str, Any]:
-    """Return the hover text of a trial, as arguments of Plotly."""
+def _hover(group: Frame, at: str, metric: str, how_sure: str = "") -> dict[str, Any]:
+    """Return the hover text of trials as arguments of Plotly."""
     return {
         "customdata": group[["trial_number", "mean", "standard_error", "folds_scored"]],
-        "hovertemplate": f"trial %{{customdata[0]}}: {where}<br>{metric} %{{customdata[1]:.4g}} ± "
+        "hovertemplate": f"trial %{{customdata[0]}}: {at}<br>{metric} %{{customdata[1]:.4g}} ± "
         f"%{{customdata[2]:.2g}}{how_sure}<br>%{{customdata[3]:,}} folds<extra></extra>",
     }
 
 
 def _plane(of: Evaluations, names: list[str], away: Any) -> go.Figure:
-    """Return a figure with a point for each trial in the plane of two parameters.
+    """Return a scatter plot of the trials in the plane of two parameters.
 
-    The complete trials are coloured by their value.
+    Complete trials are coloured by their value.
     """
     figure = go.Figure()
     x, y = names
@@ -392,7 +392,7 @@ def _plane(of: Evaluations, names: list[str], away: Any) -> go.Figure:
                 "color": group["mean"].to_numpy(),
                 "cmin": ends[0],
                 "cmax": ends[1],
-                "colorscale": "Cividis",  # the brightest for the best
+                "colorscale": "Cividis",  # the best trials are brightest
                 "reversescale": of.sign > 0,
                 "colorbar": {"title_text": of.metric, "thickness": 12},
             }
@@ -409,7 +409,7 @@ def _plane(of: Evaluations, names: list[str], away: Any) -> go.Figure:
 
 
 def _edge_and_axis(values: np.ndarray, sign: int) -> tuple[float, dict[str, Any]]:
-    """Return the position for values at the edge, and the axis for the other values."""
+    """Return the position of values at the edge, and the axis of the other values."""
     if not len(values):
         return 0.0, {"showticklabels": False}
     low, high = values.min(), values.max()
@@ -430,7 +430,7 @@ def _log_axis(values: Any, n_ticks: int = 6) -> dict[str, Any]:
 def _parameter_axis(
     name: str, trials: Mapping[int, FrozenTrial], n_ticks: int
 ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """Return the axis of a hyper-parameter, and a function that turns its values into labels."""
+    """Return the axis of a hyper-parameter, and the function from its values to labels."""
     trials_with_it = [trial for trial in trials.values() if name in trial.params]
     distribution = trials_with_it[-1].distributions[name]
     if isinstance(distribution, CategoricalDistribution):
@@ -477,8 +477,8 @@ def _draw_differences(
     differences: dict[int, PairedDifference], names: dict[int, str], best: int, metric: str
 ) -> go.Figure:
     ratios = [
-        f"{abs(one.mean) / one.std_error:.1f} s.e." if one.std_error else "equal"
-        for one in differences.values()
+        f"{abs(d.mean) / d.std_error:.1f} s.e." if d.std_error else "equal"
+        for d in differences.values()
     ]
     figure = go.Figure()
     figure.add_hline(y=0, line={"color": GREY, "dash": "dot", "width": 1})
@@ -494,9 +494,9 @@ def _draw_differences(
     )
     figure.add_scatter(
         x=[names[number] for number in differences],
-        y=[one.mean for one in differences.values()],
-        error_y=_WIDE_BARS | {"array": [one.std_error for one in differences.values()]},
-        customdata=[(number, one.std_error) for number, one in differences.items()],
+        y=[d.mean for d in differences.values()],
+        error_y=_WIDE_BARS | {"array": [d.std_error for d in differences.values()]},
+        customdata=[(number, d.std_error) for number, d in differences.items()],
         hovertemplate=f"trial %{{customdata[0]}} minus trial {best}:<br>%{{y:.3g}} ± "
         "%{customdata[1]:.2g}, %{text}<extra></extra>",
         mode="markers+text",
@@ -505,14 +505,14 @@ def _draw_differences(
         marker={"color": BLUE, "size": 8},
         showlegend=False,
     )
-    # The text beside the last point needs room.
+    # The text next to the last point needs room.
     shown = [-0.4, len(differences) + 0.7]
     figure.update_xaxes(type="category", title_text="trial", range=shown, tickangle=0)
     return figure.update_yaxes(title_text=f"{metric} minus that of trial {best}")
 
 
 def _choice_in_words(compared: Compared, metric: str) -> str:
-    """Return the best trial with its interval, and the one within one standard error."""
+    """Return the best trial with its interval, and the simplest one, in words."""
     choice = compared.choice
     words = f"best: trial {choice.best.number}, {metric} {choice.best.values[0]:.4g}"
     if choice.interval is not None:
@@ -525,7 +525,7 @@ def _choice_in_words(compared: Compared, metric: str) -> str:
 
 
 def _draw_choice(compared: Compared, metric: str) -> go.Figure:
-    """Draw the differences to the best trial as points with intervals, the best one at the top."""
+    """Draw the differences to the best trial with intervals, the best trial at the top."""
     choice, figure = compared.choice, go.Figure()
     best = f"trial {choice.best.number}"
     figure.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1})
@@ -541,18 +541,18 @@ def _draw_choice(compared: Compared, metric: str) -> go.Figure:
     means = {choice.best.number: 0.0}
     for name, colour, are_alike in (("not distinguishable", BLUE, True), ("worse", GREY, False)):
         members = [
-            (one.trial, one.difference)
-            for one in compared.next_ones
-            if one.difference and (one.trial.number in choice.not_distinguishable) == are_alike
+            (c.trial, c.difference)
+            for c in compared.next_best
+            if c.difference and (c.trial.number in choice.not_distinguishable) == are_alike
         ]
         if not members:
             continue
-        means |= {trial.number: one.mean for trial, one in members}
+        means |= {trial.number: d.mean for trial, d in members}
         figure.add_scatter(
-            x=[one.mean for _, one in members],
+            x=[d.mean for _, d in members],
             y=[f"trial {trial.number}" for trial, _ in members],
-            error_x=_WIDE_BARS | {"array": [one.interval.high - one.mean for _, one in members]},
-            customdata=[(one.std_error, one.by, str(trial.params)) for trial, one in members],
+            error_x=_WIDE_BARS | {"array": [d.interval.high - d.mean for _, d in members]},
+            customdata=[(d.std_error, d.by, str(trial.params)) for trial, d in members],
             hovertemplate="%{y}: %{x:.3g} ± %{customdata[0]:.2g} by %{customdata[1]}<br>"
             "%{customdata[2]}<extra></extra>",
             mode="markers",
@@ -569,7 +569,7 @@ def _draw_choice(compared: Compared, metric: str) -> go.Figure:
             marker={"color": GREEN, "symbol": "circle-open", "size": 15, "line_width": 2},
             hoverinfo="skip",
         )
-    order = [best, *(f"trial {one.trial.number}" for one in compared.next_ones)][::-1]
+    order = [best, *(f"trial {c.trial.number}" for c in compared.next_best)][::-1]
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=order)
     axis = f"{metric} minus that of {best}, with its interval at level 0.95"
     return figure.update_xaxes(title_text=axis)
@@ -592,11 +592,11 @@ def _draw_quantiles(
     if values[0] > 0 and values[-1] > 100 * np.median(values):
         figure.update_xaxes(_log_axis(values[[len(values) // 100, -1]]))
     figure.update_xaxes(title_text=f"{metric} of a fold")
-    return figure.update_yaxes(title_text="folds up to it, %")
+    return figure.update_yaxes(title_text="folds with at most this score, %")
 
 
 def _finish(figure: go.Figure, title: str, subtitle: str, of: Evaluations) -> go.Figure:
-    """Set title, legend and margins, and say in the title which trials are missing."""
+    """Set title, legend and margins; the title includes the number of missing trials."""
     n_missing = len(of.trials) - len(of.frame)
     where = "have no attributes" if of.store is None else "are not in the store"
     missing = f"{n_missing} of {len(of.trials)} finished trials {where}" if n_missing else ""
@@ -604,7 +604,7 @@ def _finish(figure: go.Figure, title: str, subtitle: str, of: Evaluations) -> go
 
 
 def finish(figure: go.Figure, title: str, *lines: str) -> go.Figure:
-    """Set the title, small lines below it, the legend and the margins."""
+    """Set the title with small lines below it, the legend and the margins."""
     text = "<br>".join([title, *(f'<span style="font-size:12px">{line}</span>' for line in lines)])
     figure.update_layout(
         template="none",  # the default template makes up most of the bytes of a small figure
@@ -618,7 +618,7 @@ def finish(figure: go.Figure, title: str, *lines: str) -> go.Figure:
 
 
 def _message(title: str, of: Evaluations, text: str = "") -> go.Figure:
-    """Return a figure without data that says why it is empty."""
+    """Return an empty figure with the reason why it is empty."""
     if not of.trials:
         text = "The study has no finished trial yet."
     elif of.frame.empty:
@@ -640,7 +640,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
 
 
 def figures_of(of: Evaluations) -> dict[str, go.Figure]:
-    """Return the figures that say something about a study, by name."""
+    """Return the figures of a study by name; without a learning curve there is no "trees"."""
     has_curve = any("curve" in facts_of_trial(trial.user_attrs) for trial in of.trials.values())
     names = [name for name in FIGURES if name != "trees" or has_curve]
     return {name: FIGURES[name](of.study, of.store) for name in names}

@@ -1,4 +1,4 @@
-"""Evaluations and fold scores as data frames, and their deletion."""
+"""Load the evaluations and fold scores of a store as data frames, or delete them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from optuna_treecv.study.records import runs_of_trial
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# Scores that are read in one query.
+# The maximum number of scores that one query reads.
 _MOST_SCORES_AT_ONCE = 2**20
 
-# Some evaluations, the number of scores of each, and the folds and the scores of all of them.
+# Some evaluations, the number of scores of each, and the folds and scores of all of them.
 _Block = tuple[list[dict[str, Any]], list[int], np.ndarray, np.ndarray]
 
 #: An optuna.Study, or an object with the name and the trials of one.
@@ -39,18 +39,18 @@ AnyStudy = Any
 def load_evaluations(
     store: AnyStore, *, study_name: str | None = None, study: AnyStudy = None
 ) -> DataFrame:
-    """Return the evaluations in a store, the oldest first.
+    """Return the evaluations in a store, oldest first.
 
     Parameters
     ----------
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the objective.
     study_name : str, default=None
-        Return only evaluations recorded under this name of a study.
+        Return only evaluations recorded under this study name.
     study : optuna.Study, default=None
-        Return only evaluations that the study's trials name in their attribute ``treecv``,
-        even if the study was renamed. The result has the study's present name and its trials'
-        present numbers.
+        Return only evaluations to which the attribute ``treecv`` of the study's trials refers,
+        even if the study was renamed. The result has the current name of the study and the current
+        numbers of its trials.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def load_fold_scores(
     study: AnyStudy = None,
     runs: Collection[str] | None = None,
 ) -> DataFrame:
-    """Return the score of each fold of the evaluations in a store.
+    """Return the fold scores of the evaluations in a store.
 
     Parameters
     ----------
@@ -110,8 +110,8 @@ def load_fold_scores(
     pandas.DataFrame
         Columns ``run``, ``study_name`` (both categorical), ``trial_number``, ``repeat``, ``fold``
         and ``score``. Evaluations are in the order of ``load_evaluations``, and the folds of each
-        are in ascending order. Folds that a pruned trial did not reach are left out. Damaged
-        scores are left out with a warning.
+        are in ascending order. Folds that a pruned trial did not reach are omitted. Corrupt scores
+        are omitted with a warning.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def load_fold_scores(
 
     See Also
     --------
-    iter_fold_scores : The same piece by piece.
+    iter_fold_scores : The same in chunks.
     load_evaluations : The means, parameters and settings of the evaluations.
 
     Examples
@@ -148,7 +148,7 @@ def iter_fold_scores(
     study: AnyStudy = None,
     runs: Collection[str] | None = None,
 ) -> Iterator[DataFrame]:
-    """Yield the scores of folds piece by piece, for stores whose scores do not fit into memory.
+    """Yield fold scores in chunks, for stores whose scores do not fit into memory.
 
     ``load_fold_scores`` takes about 23 bytes per score: 430 MB for 32 evaluations by leave-one-out
     on half a million rows.
@@ -167,8 +167,8 @@ def iter_fold_scores(
     Yields
     ------
     pandas.DataFrame
-        As from ``load_fold_scores``, for some evaluations at a time: as many as have at most a
-        million scores together, at least one.
+        As from ``load_fold_scores``, for one or more evaluations with at most about a million
+        scores in total, unless a single one has more.
 
     Raises
     ------
@@ -196,40 +196,40 @@ def iter_fold_scores(
 def _evaluations(
     database: Database, study_name: str | None, study: AnyStudy, runs: Collection[str] | None
 ) -> list[dict[str, Any]]:
-    """Return the rows of the evaluations that are asked for, the oldest first."""
+    """Return the rows of the requested evaluations, oldest first."""
     names = _as_runs("runs", runs)
     _check_study_name(study_name)
     if study is not None and study_name is not None:
-        raise ValueError(f"study_name must be None when study is given, got {study_name!r}.")
+        raise ValueError(f"study_name must be None if study is given, got {study_name!r}.")
     numbers = None if study is None else runs_of(study)
     read = partial(read_evaluations, store=database, study_name=study_name, runs=numbers)
     table = [row for row in database.read(read) if names is None or row["run"] in names]
-    if numbers is not None:  # the study may have another name by now
+    if numbers is not None:  # the study may have been renamed
         of_study = {"study_name": study.study_name}
         table = [row | of_study | {"trial_number": numbers[row["run"]]} for row in table]
     return sorted(table, key=lambda row: (row["created_at"], row["run"]))
 
 
 def _read_blocks(database: Database, table: list[dict[str, Any]]) -> Iterator[_Block]:
-    """Yield some evaluations at a time."""
-    none = (np.empty(0, np.int64), np.empty(0))
-    rest = list(table)
-    while rest:
+    """Yield blocks of evaluations with their fold scores."""
+    no_scores = (np.empty(0, np.int64), np.empty(0))
+    remaining = list(table)
+    while remaining:
         n_scores: dict[str, int] = {}
-        for row in rest:
+        for row in remaining:
             n_scores[row["run"]] = row["n_folds"] * row["n_repeats"]
             if len(n_scores) > 1 and sum(n_scores.values()) > _MOST_SCORES_AT_ONCE:
                 del n_scores[row["run"]]
                 break
-        rows, rest = rest[: len(n_scores)], rest[len(n_scores) :]
+        rows, remaining = remaining[: len(n_scores)], remaining[len(n_scores) :]
         read = database.read(partial(read_scores, store=database, n_scores=n_scores))
-        folds, scores = zip(*(read.get(row["run"], none) for row in rows), strict=True)
+        folds, scores = zip(*(read.get(row["run"], no_scores) for row in rows), strict=True)
         lengths = list(map(len, scores))
         yield rows, lengths, np.concatenate(folds, dtype=np.int32), np.concatenate(scores)
 
 
 def _frame(pandas: Any, table: list[dict[str, Any]], block: _Block) -> DataFrame:
-    """Return the frame of some of the evaluations of a table."""
+    """Return the data frame of a block of evaluations."""
     rows, lengths, folds, scores = block
     n_folds = np.repeat(np.array([row["n_folds"] for row in rows], np.int32), lengths)
     columns = ["run", "study_name"]
@@ -258,9 +258,9 @@ def forget(
     study_name: str | None = None,
     before: datetime | None = None,
 ) -> int:
-    """Delete evaluations with their fold scores, for instance after ``optuna.delete_study``.
+    """Delete evaluations with their fold scores, for example after ``optuna.delete_study``.
 
-    An evaluation is deleted if all given arguments select it.
+    An evaluation is deleted if all arguments that are given select it.
 
     Parameters
     ----------
@@ -269,9 +269,9 @@ def forget(
     keep_runs : collection of str, default=None
         Delete all evaluations except these.
     study_name : str, default=None
-        Delete only evaluations recorded under this name of a study.
+        Delete only evaluations recorded under this study name.
     before : datetime.datetime, default=None
-        Delete only older evaluations. A time without time zone is local time.
+        Delete only older evaluations. A time without a time zone is local time.
 
     Returns
     -------
@@ -290,22 +290,22 @@ def forget(
     """
     if keep_runs is None and study_name is None and before is None:
         raise ValueError(
-            "forget must be told which evaluations: keep_runs, study_name or before, got none."
+            "forget needs at least one of keep_runs, study_name and before, got none of them."
         )
-    kept = _as_runs("keep_runs", keep_runs) or ()
+    runs = _as_runs("keep_runs", keep_runs) or ()
     _check_study_name(study_name)
     if before is not None and not isinstance(before, datetime):
         raise ValueError(f"before must be a datetime.datetime, got {before!r}.")
     with _opened(store) as database:
-        return delete_evaluations(database, keep_runs=kept, study_name=study_name, before=before)
+        return delete_evaluations(database, keep_runs=runs, study_name=study_name, before=before)
 
 
 def _as_runs(argument: str, runs: Any) -> set[str] | None:
-    """Return a collection of names of evaluations as a set; None stays None."""
+    """Return a collection of run names as a set; None stays None."""
     if runs is None:
         return None
     if not isinstance(runs, str):
-        with suppress(TypeError):  # it is no collection, or holds what has no hash
+        with suppress(TypeError):  # not a collection, or elements without a hash
             names = set(runs)
             if all(isinstance(run, str) for run in names):
                 return names
@@ -324,7 +324,7 @@ def _opened(store: AnyStore) -> Iterator[Database]:
         yield database
     except FAILURES as error:
         raise ValueError(
-            f"store must be a database that can be read, got {database}: {reason_of(error)}."
+            f"store must be a readable database, got {database}: {reason_of(error)}."
         ) from error
     finally:
         if database is not store:
@@ -342,13 +342,13 @@ def import_pandas(function: str) -> Any:
 
 
 def check_study(study: Any) -> None:
-    """Refuse anything but a study, or an object with the trials of one."""
+    """Refuse an object that is not a study."""
     if not hasattr(study, "get_trials") or isinstance(study, type):
         raise ValueError(f"study must be an optuna.Study, got {study!r}.")
 
 
 def runs_of(study: AnyStudy) -> dict[str, int]:
-    """Return the runs that trials name, each with the number of the first trial that names it."""
+    """Return the runs to which trials refer, with the number of the first such trial."""
     check_study(study)
     numbers: dict[str, int] = {}
     for trial in study.get_trials(deepcopy=False):

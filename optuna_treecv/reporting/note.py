@@ -1,4 +1,4 @@
-"""What a study has found: in Markdown for optuna-dashboard, as text, and as an HTML page."""
+"""The results of a study as Markdown for optuna-dashboard, as text, and as an HTML page."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -49,24 +49,24 @@ _WORDS = re.compile(r"(?:[^\W_]|(?<=[^\W_])_+(?=[^\W_])|[ ,()=+%/|-])*")
 
 #: How the folds were evaluated, in words.
 METHODS_IN_WORDS = {
-    "treecv": "treecv (the trainings of all folds along one tree)",
-    "chain": "chain (one model walks forward through time)",
-    "fit": "fit (the estimator is fitted for each fold)",
-    "exact": "exact (all folds from sums over the rows)",
-    "newton": "newton (the models of all folds are solved for together)",
-    "neighbors": "neighbors (one search serves all values of n_neighbors and weights)",
-    "boosting": "boosting (one growth per fold tells the scores of all numbers of trees)",
-    "bagging": "bagging (one growth per fold tells the scores of all numbers of trees)",
-    "forest": "forest (the decision trees of all folds are grown together)",
+    "treecv": "treecv (the folds share incremental training along one tree)",
+    "chain": "chain (one model is trained forward in time)",
+    "fit": "fit (the estimator is refitted per fold)",
+    "exact": "exact (the models of all folds from sums over the rows)",
+    "newton": "newton (the models of all folds are solved jointly)",
+    "neighbors": "neighbors (one search for all values of n_neighbors and weights)",
+    "boosting": "boosting (each fold's ensemble is grown once and scored at every n_estimators)",
+    "bagging": "bagging (each fold's ensemble is grown once and scored at every n_estimators)",
+    "forest": "forest (the trees of all folds are grown jointly)",
     "standard": "standard (one pass over the training rows of each fold)",
-    "holdout": "holdout (the first fold alone)",
-    "progressive": "progressive (one pass, each row tested before the model learns it)",
+    "holdout": "holdout (only the first fold)",
+    "progressive": "progressive (one pass; each row is predicted before training on it)",
 }
 
-# The trials in the table of the best ones.
+# The number of rows in the table of the best trials.
 _MOST_IN_TABLE = 5
 
-# More seconds than this between two trials are a pause.
+# A pause is longer than this many seconds between two trials.
 _PAUSE = 60.0
 
 # The most rows in the table of the Pareto front.
@@ -74,7 +74,7 @@ _MOST_ON_FRONT = 10
 
 
 def note_of(of: Evaluations) -> str:
-    """Return the best trials, how sure the choice is, and what was evaluated at what cost."""
+    """Return the note of a study: best trials, certainty of the choice, evaluations and cost."""
     if not of.trials:
         return "No trial has finished yet."
     if of.frame.empty:
@@ -95,17 +95,17 @@ def note_of(of: Evaluations) -> str:
 
 
 def _luck(of: Evaluations, contest: Contest | None) -> str:
-    """Return by how much the best trial is too good, and what that advises."""
+    """Return the optimism of the best score in words, and advice on what to search next."""
     if len(of.frame) == 1:
         return ""
-    luck = f"The best of {len(of.frame)} trials on the same folds looks better than it is"
+    luck = f"The score of the best of {len(of.frame)} trials on the same folds is optimistic"
     corrected = corrected_by_folds(contest, of.sign)
     if contest is None or corrected is None:
         return f"{luck}."
     luck = (
-        f"{luck}: corrected for the choice, by a bootstrap of the folds, it scores "
-        f"**{_value(corrected)}**. If the scores of rows are known, `objective.honest(study)` "
-        "draws rows instead, and is more precise."
+        f"{luck}: corrected for the choice by a bootstrap of the folds, its score is "
+        f"**{_value(corrected)}**. If the scores of rows are available, `objective.honest(study)` "
+        "resamples rows instead, which is more precise."
     )
     with suppress(ValueError):  # too few trials
         luck = f"{luck} {advice_of(contest)}"
@@ -122,15 +122,15 @@ def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
     best_trial = trials[best["trial_number"].iloc[0]]
     others = [name for name in scores_of_trial(best_trial.user_attrs) if name != of.metric]
     intervals = {
-        one.trial.number: interval_in_words(one.difference.interval)
-        for one in ([] if compared is None else compared.next_ones)
-        if one.difference is not None
+        c.trial.number: interval_in_words(c.difference.interval)
+        for c in ([] if compared is None else compared.next_best)
+        if c.difference is not None
     }
     minus = ["minus the best"] if intervals else []
     head = ["trial", metric, *minus, *map(plain, others), *map(plain, names)]
     rows = []
-    for one in best.itertuples():
-        trial, estimate = trials[one.trial_number], plus_minus(one.mean, one.standard_error)
+    for row in best.itertuples():
+        trial, estimate = trials[row.trial_number], plus_minus(row.mean, row.standard_error)
         difference = [intervals.get(trial.number, "")] if intervals else []
         scores = _cells(scores_of_trial(trial.user_attrs), others)
         params = _cells(trial.params, names)
@@ -141,12 +141,12 @@ def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
     values = {name: {trial.params.get(name) for trial in trials.values()} for name in names}
     chosen_from = [trials[number] for number in of.best()["trial_number"]]
     edges = [
-        f" {plain(name)} is {where}; a wider range may hold a better value."
+        f" {plain(name)} is {where}; a wider range may contain a better value."
         for name, where in edges_of(best_trial, {}, chosen_from).items()
         if len(values[name]) > 2
     ]
     if intervals:
-        error += " Differences are paired by folds, with their intervals at level 0.95."
+        error += " Differences are paired by folds; their intervals have level 0.95."
     return (
         f"## Best: trial {best_trial.number}, {metric} {rows[0][1]}\n\n"
         f"{_table(head, rows)}\n\n"
@@ -155,7 +155,7 @@ def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
 
 
 def _choice(compared: Compared | None) -> str:
-    """Return how sure the choice is; empty if folds cannot be compared."""
+    """Return the certainty of the choice in words; "" without comparable folds."""
     if compared is None:
         return ""
     choice = compared.choice
@@ -174,7 +174,7 @@ def _choice(compared: Compared | None) -> str:
     if (simplest := compared.simplest) is not None:
         params = ", ".join(f"{plain(name)}={_value(x)}" for name, x in simplest.params.items())
         lines.append(
-            "The simplest one within one standard error of the best: "
+            "Simplest trial within one standard error of the best: "
             f"**trial {simplest.number}** ({params})."
         )
     listed = "\n".join(f"* {line}" for line in lines)
@@ -182,27 +182,27 @@ def _choice(compared: Compared | None) -> str:
 
 
 def _pareto(front: Sequence[FrozenTrial]) -> str:
-    """Return the table of the Pareto front; empty for a study with one objective."""
+    """Return the table of the Pareto front; "" for a study with one objective."""
     if not front:
         return ""
     scores = {trial.number: scores_of_trial(trial.user_attrs) for trial in front}
-    names = list(dict.fromkeys(name for one in scores.values() for name in one))
+    names = list(dict.fromkeys(name for by_name in scores.values() for name in by_name))
     params = sorted({name for trial in front for name in trial.params})
     shown = front[:: -(-len(front) // _MOST_ON_FRONT)]
     rows = [
         [trial.number, *_cells(scores[trial.number], names), *_cells(trial.params, params)]
         for trial in shown
     ]
-    some = f", of which {len(shown)} are shown" if len(shown) < len(front) else ""
+    note = f", of which {len(shown)} are shown" if len(shown) < len(front) else ""
     return (
-        f"## Pareto front: {len(front)} trial{'s' if len(front) > 1 else ''}{some}\n\n"
+        f"## Pareto front: {len(front)} trial{'s' if len(front) > 1 else ''}{note}\n\n"
         f"{_table(['trial', *map(plain, names), *map(plain, params)], rows)}\n\n"
-        "No other trial is better in one of the optimised scores and as good in the others."
+        "No other trial is better in one of the optimised scores and at least as good in the rest."
     )
 
 
 def _use(of: Evaluations, compared: Compared | None, front: Sequence[FrozenTrial]) -> str:
-    """Return lines of Python that make the model of the best trial."""
+    """Return Python code that fits the model of the best trial."""
     best, which = of.best(), "study"
     if front:
         best = best[best["trial_number"] == front[0].number]
@@ -221,7 +221,7 @@ def _use(of: Evaluations, compared: Compared | None, front: Sequence[FrozenTrial
     about = _line(f"{learner} with {params or 'no parameters'}")
     return (
         "### Use this model\n\n"
-        "With the storage of this study and the objective that it was run with:\n\n"
+        "With the storage and the objective of this study:\n\n"
         "```python\n"
         f"study = optuna.load_study(study_name={of.study.study_name!r}, storage=storage)\n"
         f"model = objective.best_estimator({which})  # fitted on all rows\n"
@@ -242,11 +242,11 @@ def _facts(of: Evaluations) -> str:
     counts += [f"{len(frame):,} of {finished:,} in the store"] if finished > len(frame) else []
     frame = frame.assign(
         # Not all evaluations have a fingerprint.
-        data=[one and f", fingerprint {_code(one[:12])}" for one in frame["fingerprint"]],
+        data=[key and f", fingerprint {_code(key[:12])}" for key in frame["fingerprint"]],
         learner=frame["learner"].map(_code),
         cv=[_code(f"cv={cv}") for cv in frame["cv"]],
         order=[", random order" if order == "random" else "" for order in frame["order"]],
-        method=[METHODS_IN_WORDS.get(one, plain(one)) for one in frame["method"]],
+        method=[METHODS_IN_WORDS.get(name, plain(name)) for name in frame["method"]],
         seed=frame["random_state"].map(plain),
         scoring=frame["scoring"].map(plain),
     )
@@ -265,7 +265,7 @@ def _facts(of: Evaluations) -> str:
 
 
 def _work(frame: Frame) -> str:
-    """Return the row updates done, those saved and those of k trainings from scratch."""
+    """Return the row updates done, those saved, and those of k separate trainings, in words."""
     done, n_saved = int(frame["n_updates"].sum()), int(frame["n_updates_saved"].sum())
     share = f" ({n_saved / (done + n_saved):.0%})" if n_saved else ""
     work = f"{_amount(done)} done, {_amount(n_saved)} saved by sharing{share}"
@@ -273,15 +273,14 @@ def _work(frame: Frame) -> str:
     if set(frame["method"]) == {"fit"}:  # k trainings anyway
         return f"{work}, {_amount(n_standard.sum())} without pruning and sharing"
     scored = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
-    return f"{work}, {_amount((n_standard * scored).sum())} in k trainings from scratch"
+    return f"{work}, {_amount((n_standard * scored).sum())} for k separate trainings"
 
 
 def clock_in_words(of: Evaluations) -> str:
-    """Return the time from the first start to the last end, and Optuna's part of it.
+    """Return the time from the first start to the last end, and Optuna's share of it.
 
-    Optuna's part is what remains of trials, and between them, without the evaluation and the
-    store; callbacks are in it. It is left out if trials overlap, failed or are not in the
-    store.
+    Optuna's share is the time of trials, and between them, without evaluation and store; it
+    includes callbacks. It is omitted if trials overlap, failed or are not in the store.
     """
     spans: list[tuple[Any, Any]] = sorted(  # all finished trials have both
         (trial.datetime_start, trial.datetime_complete) for trial in of.trials.values()
@@ -290,7 +289,7 @@ def clock_in_words(of: Evaluations) -> str:
     clock = f"{_duration(seconds)} from the first start to the last end"
     gaps = [(b[0] - a[1]).total_seconds() for a, b in zip(spans, spans[1:], strict=False)]
     records = [facts_of_trial(trial.user_attrs) for trial in of.trials.values()]
-    seconds_of_store = sum(one.get("seconds_store", 0.0) for one in records)
+    seconds_of_store = sum(record.get("seconds_store", 0.0) for record in records)
     ours = of.frame["seconds"].sum() + of.frame["seconds_prepare"].sum() + seconds_of_store
     pauses = sum(gap for gap in gaps if gap > _PAUSE)
     optunas = seconds - pauses - ours
@@ -317,7 +316,7 @@ def _duration(seconds: float) -> str:
 
 
 def _baseline(of: Evaluations) -> str:
-    """Return the score of a constant prediction, in words; "" if the study has no record of it."""
+    """Return the score of a constant prediction in words; "" if it was not recorded."""
     if "baseline" not in of.facts:
         return ""
     score, complete = of.facts["baseline"], of.best()
@@ -330,7 +329,7 @@ def _baseline(of: Evaluations) -> str:
 
 
 def _scores(of: Evaluations) -> str:
-    """Return several optimised scores with their directions, as text; "" if there is one."""
+    """Return several optimised scores with their directions in words; "" if there is only one."""
     optimized = of.facts.get("optimize")
     if not isinstance(optimized, list):
         return ""
@@ -340,7 +339,7 @@ def _scores(of: Evaluations) -> str:
 
 
 def _each(frame: Frame, template: str) -> str:
-    """Return a description of all evaluations; if they differ, the first three."""
+    """Return the template filled with each evaluation; at most three distinct texts."""
     texts = list(dict.fromkeys(template.format(**row) for row in frame.to_dict("records")))
     more = [f"and {len(texts) - 3} more"] if len(texts) > 3 else []
     return "; ".join(texts[:3] + more)
@@ -355,13 +354,13 @@ def _value(value: Any) -> str:
 
 
 def plain(text: Any) -> str:
-    """Return Markdown that shows a text as it is: words and numbers plainly, others as code."""
+    """Return Markdown that displays a text verbatim: words and numbers plain, others as code."""
     line = _line(text)
     return line if _WORDS.fullmatch(line) else _code(line)
 
 
 def _code(text: Any) -> str:
-    """Return a code span, in which neither HTML nor links nor formulas are read."""
+    """Return a code span, in which neither HTML nor links nor formulas are interpreted."""
     line = _line(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     gap = " " if line[:1] == "`" or line[-1:] == "`" else ""
@@ -381,7 +380,7 @@ def cells_of(line: str) -> list[str]:
 def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
     """Return a Markdown table.
 
-    The dashboard leaves no gap between columns, so each cell ends with a wide space.
+    The dashboard shows no gap between columns, so each cell ends with a wide space.
     """
     lines = [[f"{cell}&emsp;" if cell != "" else "" for cell in line] for line in (head, *rows)]
     lines.insert(1, [":--"] * len(head))
@@ -392,7 +391,7 @@ def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def as_text(note: str) -> str:
-    """Return a note as text: without marks of bold text, and with columns of equal width."""
+    """Return a note as plain text, without bold markup and with aligned tables."""
     lines: list[str] = []
     for is_table, block in groupby(_plain_lines(note), key=lambda line: line.startswith("|")):
         block_lines = list(block)
@@ -401,7 +400,7 @@ def as_text(note: str) -> str:
 
 
 def _align_table(table: list[str]) -> list[str]:
-    """Return the lines of a Markdown table with columns of equal width; its head may be empty."""
+    """Return the lines of a Markdown table, aligned; its head may be empty."""
     rows = [cells_of(line) for line in table]
     rows[1] = ["-" * max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = align(rows)
@@ -411,7 +410,7 @@ def _align_table(table: list[str]) -> list[str]:
 def align(
     rows: Sequence[Sequence[str]], justify: Callable[[str, int], str] = str.ljust
 ) -> list[str]:
-    """Return the rows of a table as lines; ``justify`` acts on all columns but the first."""
+    """Return the lines of a table; ``justify`` aligns all columns but the first."""
     first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(first), *map(justify, row[1:], widths)]).rstrip() for row in rows
@@ -419,18 +418,18 @@ def align(
 
 
 def _plain_lines(note: str) -> list[str]:
-    """Return the lines of a note without marks of bold text, but for those in code."""
+    """Return the lines of a note without bold markup outside code."""
     lines, is_code = [], False
     for line in note.splitlines():
         is_code ^= line.startswith("```")
         parts: list[str] = re.split(r"(`+[^`].*?`+)", line)
-        parts[::2] = [re.sub(r"\*\*([^*]+)\*\*", r"\1", one) for one in parts[::2]]
+        parts[::2] = [re.sub(r"\*\*([^*]+)\*\*", r"\1", text) for text in parts[::2]]
         lines.append(line if is_code else "".join(parts))
     return lines
 
 
 def as_html(note: str, title: str, figures: Sequence[str]) -> str:
-    """Return a page with a note and its figures, which need ``plotly.min.js`` in its folder."""
+    """Return an HTML page with a note and figures, which need ``plotly.min.js`` in its folder."""
     title = escape(title)
     lines = [
         "<!DOCTYPE html>",

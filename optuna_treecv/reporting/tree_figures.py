@@ -1,4 +1,4 @@
-"""Decision trees besides their scores: how long folds agree, the pruning path, and both drawn."""
+"""Figures of decision trees: the agreement of the folds, and the pruning path."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,25 +20,25 @@ from optuna_treecv.study.objective import TreeCVObjective
 def plot_tree_agreement(
     objective: TreeCVObjective, params: Mapping[str, Any] | None = None
 ) -> go.Figure:
-    """Plot how long the trees of the folds agree with the tree of all rows.
+    """Plot the agreement of the folds' trees with the tree of all rows, by depth.
 
     Parameters
     ----------
     objective : TreeCVObjective
-        One of a ``HistTreeClassifier`` or ``HistTreeRegressor``.
+        The objective of a ``HistTreeClassifier`` or ``HistTreeRegressor``.
     params : dict, default=None
-        A value for each parameter that a trial would suggest; None: the estimator as given.
+        A value for each searched parameter; None: the objective's estimator unchanged.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        By depth, the share of training rows in nodes that a fold's tree and the tree of all rows
-        have in common. These nodes are searched once for all folds.
+        The share of training rows in nodes that a fold's tree has in common with the tree of all
+        rows, by depth. These nodes are split once for all folds.
 
     Raises
     ------
     ValueError
-        If the objective does not grow trees together.
+        If the objective does not grow the trees of all folds jointly.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def plot_tree_agreement(
     figure.update_xaxes(title_text="depth", rangemode="tozero")
     figure.update_yaxes(title_text="rows in shared nodes, %", range=[0, 104])
     n_folds = objective.evaluator.cross_validation.n_folds
-    subtitle = f"{n_folds} folds; nodes that a fold shares are searched once"
+    subtitle = f"{n_folds} folds; shared nodes are split once"
     return finish(figure, "Agreement of the folds' trees", subtitle)
 
 
@@ -78,23 +78,23 @@ def plot_pruning_path(
     Parameters
     ----------
     objective : TreeCVObjective
-        One of a ``HistTreeClassifier`` or ``HistTreeRegressor``, with scores of folds.
+        The objective of a ``HistTreeClassifier`` or ``HistTreeRegressor``, with fold scores.
     params : dict, default=None
-        A value for each parameter that a trial would suggest; None: the estimator as given.
-        ``ccp_alpha`` is not used.
+        A value for each searched parameter; None: the objective's estimator unchanged.
+        ``ccp_alpha`` is ignored.
     most : int, default=60
-        The most penalties that are evaluated.
+        The maximum number of penalties to evaluate.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        The mean score with its standard error by ``ccp_alpha``; the best one, and the smallest
-        tree within one standard error of it (Breiman et al. 1984).
+        The mean score with its standard error by ``ccp_alpha``, the best penalty, and the
+        smallest tree within one standard error of it (Breiman et al. 1984).
 
     Raises
     ------
     ValueError
-        If the objective does not grow trees together, or its score is pooled.
+        If the objective does not grow the trees of all folds jointly, or its score is pooled.
 
     Examples
     --------
@@ -112,8 +112,8 @@ def plot_pruning_path(
     most = check_integer("most", most, 10_000)
     whole = clone(estimator).set_params(ccp_alpha=0.0)
     path, n_leaves = _grown(objective, whole).pruning_path(whole)
-    # Between two penalties at which the tree of all rows changes, their geometric mean is
-    # evaluated (Breiman et al. 1984, section 3.4.2); of too many, those at equal steps.
+    # The geometric mean of two neighbouring penalties at which the tree of all rows changes is
+    # evaluated (Breiman et al. 1984, section 3.4.2); if there are too many, an even subset.
     chosen = np.unique(np.linspace(0, len(path) - 1, min(most, len(path))).round().astype(int))
     alphas = np.sqrt(path * np.append(path[1:], path[-1]))[chosen]
     n_leaves = n_leaves[chosen]
@@ -122,7 +122,7 @@ def plot_pruning_path(
     results = [run_for(cross_validation, candidate).finish() for candidate in candidates]
     if results[0].std is None:
         raise ValueError(
-            "objective must have a score of folds, not a pooled one, for standard errors; use "
+            "objective must have fold scores, not a pooled score, for standard errors; use "
             "pooled=False instead."
         )
     means = np.array([result.mean for result in results])
@@ -171,7 +171,7 @@ def plot_pruning_path(
 
 
 def _grown(objective: TreeCVObjective, estimator: Any) -> Any:
-    """Return the plan of an estimator; refuse one that is not evaluated by a forest."""
+    """Return the plan of an estimator; refuse other methods than "forest"."""
     run = run_for(objective.evaluator.cross_validation, estimator)
     if run.plan.name != "forest":
         raise ValueError(

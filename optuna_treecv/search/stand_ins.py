@@ -383,9 +383,7 @@ def _scores_in(result: Any) -> list[Any]:
     """Return the arrays to compare: split scores, or predictions."""
     result = getattr(result, "cv_results_", result)
     if isinstance(result, Mapping):
-        names = [
-            name for name in result if name.startswith(("split", "test_")) and "test_" in name
-        ]
+        names = [n for n in result if n.startswith(("split", "test_")) and "test_" in n]
         return [result[name] for name in names]
     result = getattr(result, "mse_path_", getattr(result, "scores_", result))
     return [*result.values()] if isinstance(result, Mapping) else [result]
