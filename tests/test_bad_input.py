@@ -476,7 +476,7 @@ PCA_TURNS = "must not be IncrementalPCA, because its partial_fit needs at least 
         (
             make_pipeline(StandardScaler(), RandomForestClassifier()),
             "Pipeline step 'randomforestclassifier' must have partial_fit, because TreeCV "
-            "continues",
+            "trains",
         ),
         (
             make_pipeline(GaussianProcessRegressor(), SGDRegressor()),

@@ -133,7 +133,7 @@ def test_the_note_names_learner_edge_and_optunas_time(binary, tmp_path):
     assert "# Now trial 0: SGDClassifier after StandardScaler with sgdclassifier__alpha=" in note
     assert (
         "sgdclassifier__alpha is 0.0001 at the lower end of its range (0.0001 to 1e+09); a wider "
-        "range may hold a better value."
+        "range may contain a better value."
     ) in note
     assert re.search(
         r"from the first start to the last end, of which [\d.e-]+ s \(\d+%\) in Optuna$",

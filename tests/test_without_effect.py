@@ -161,13 +161,13 @@ def test_several_passes_are_not_what_is_evaluated(function, binary):
     further = {"cv": 3, "method": "treecv"}
     (sentence,) = said(function, SGDClassifier(max_iter=20), X, y, **further)
     assert ONE_PASS in sentence and "SGDClassifier(max_iter=20)" in sentence
-    assert "set max_iter=1 " in sentence
+    assert "Set max_iter=1 " in sentence
     assert said(function, SGDClassifier(max_iter=1), X, y, cv=3) == []
     assert said(function, PegasosClassifier(), X, y, cv=3) == []
     assert said(function, GaussianNB(), X, y, cv=3) == []
     pipeline = make_pipeline(BernoulliRBM(2, n_iter=3), OneVsRestClassifier(Perceptron()))
     first, second = said(function, pipeline, np.abs(X) / np.abs(X).max(), y, **further)
-    assert "BernoulliRBM(n_iter=3)" in first and "set n_iter=1 " in first
+    assert "BernoulliRBM(n_iter=3)" in first and "Set n_iter=1 " in first
     assert "Perceptron(max_iter=1000)" in second
 
 

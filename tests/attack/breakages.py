@@ -72,8 +72,8 @@ BREAKAGES = [
     ),
     Breakage(
         "accelerated: folds of LogisticRegressionCV get the models of others",
-        "by_fold[_named(repeat.cut.tested_from(fold, fold + 1))] = of_classes",
-        "by_fold[_named(repeat.cut.test_rows((fold + 1) % 3))] = of_classes",
+        "by_fold[_key_of_rows(repeat.cut.tested_from(fold, fold + 1))] = of_classes",
+        "by_fold[_key_of_rows(repeat.cut.test_rows((fold + 1) % 3))] = of_classes",
         "test_accelerate::test_logistic_paths_are_those_of_a_solver_that_converges",
     ),
     Breakage(
