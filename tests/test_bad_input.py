@@ -98,7 +98,7 @@ def broken(array, value):
         ({"cv": [*np.arange(28), [1, 2], [3]]}, "cv must hold one integer fold id per row"),
         (
             {"cv": TimeSeriesSplit(3, max_train_size=5), "method": "treecv"},
-            f"{NO_TREE} TimeSeriesSplit forgets row 0 in split 0, because max_train_size=5; "
+            f"{NO_TREE} TimeSeriesSplit drops row 0 in split 0, because max_train_size=5; "
             "use method='fit' or",
         ),
         (
@@ -475,8 +475,7 @@ PCA_TURNS = "must not be IncrementalPCA, because its partial_fit needs at least 
         ),
         (
             make_pipeline(StandardScaler(), RandomForestClassifier()),
-            "Pipeline step 'randomforestclassifier' must have partial_fit, because TreeCV "
-            "trains",
+            "Pipeline step 'randomforestclassifier' must have partial_fit, because TreeCV trains",
         ),
         (
             make_pipeline(GaussianProcessRegressor(), SGDRegressor()),

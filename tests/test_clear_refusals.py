@@ -70,7 +70,7 @@ def test_rows(rows):
         ({"random_state": SECOND}, "^random_state cannot be used: "),
         ({"n_jobs": SECOND}, "n_jobs must be None, a number of workers or -1"),
         ({"cv": SECOND}, "cv must be an int, a share .* pairs of training and test rows, got"),
-        ({"cv": Splitter(3)}, "cv must .* pairs of train and test rows, but Splitter gives 3 in"),
+        ({"cv": Splitter(3)}, "cv must .* pairs of training and test rows, but Splitter yields 3"),
         ({"cv": Splitter((5, [0]))}, "arrays of row numbers, but Splitter trains on 5 in split 0"),
         ({"cv": Splitter(([0], None))}, "row numbers, but Splitter tests None in split 0"),
         (

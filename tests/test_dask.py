@@ -480,7 +480,7 @@ def test_an_unknown_column_or_path(tmp_path):
 
 
 REFUSED = {
-    "y twice": (PegasosClassifier(), {"y": np.zeros(N)}, "y must be None where X is DaskRows"),
+    "y twice": (PegasosClassifier(), {"y": np.zeros(N)}, "y must be None if X is DaskRows"),
     "any order": (PegasosClassifier(), {"order": "random"}, "order='random'"),
     "epochs": (PegasosClassifier(n_epochs=2), {}, "n_epochs must be 1"),
     "epochs of the call": (PegasosClassifier(), {"n_epochs": 2}, "n_epochs must be 1"),

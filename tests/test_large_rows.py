@@ -609,7 +609,7 @@ FULL = """
 def test_a_full_disk_is_said_at_once(tmp_path):
     command = [sys.executable, "-P", "-c", dedent(FULL), str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "OSError: spill_dir must have room for 0.01 GB, but " in ended.stderr
+    assert "OSError: spill_dir must have 0.01 GB of free space, but " in ended.stderr
     assert os.listdir(tmp_path) == []
 
 
@@ -721,5 +721,5 @@ def test_a_folder_is_that_of_the_call(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     expected = tree_cross_validate(PEGASOS, X, y).mean
     assert objective.evaluate({"alpha": 1e-3}).mean == expected
-    with pytest.raises(OSError, match="^spill_dir must be a folder that can be written to, got"):
+    with pytest.raises(OSError, match="^spill_dir must be a writable folder, got"):
         tree_cross_validate(PEGASOS, X, y, max_memory=LITTLE, spill_dir="/proc")

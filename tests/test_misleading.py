@@ -137,7 +137,7 @@ def test_rows_of_dask_are_read_and_this_is_said(kind):
         frame = pytest.importorskip("dask.dataframe")
         delayed = frame.from_pandas(pd.DataFrame(X), npartitions=4)
     (sentence,) = said(tree_cross_validate, PegasosClassifier(), delayed, Y)
-    assert "read into the memory of this process; X.compute()" in sentence
+    assert "read into the memory of this process. Pass X.compute()" in sentence
     found = tree_cross_validate(PegasosClassifier(), delayed, Y)
     assert np.array_equal(
         found.test_score, tree_cross_validate(PegasosClassifier(), X, Y).test_score
@@ -150,7 +150,10 @@ def test_a_memory_map_that_is_larger_than_the_memory(tmp_path, monkeypatch):
     assert said(tree_cross_validate, PegasosClassifier(), mapped, Y) == []
     monkeypatch.setattr(checks, "free_bytes", lambda: 1000.0)
     (sentence,) = said(tree_cross_validate, PegasosClassifier(), mapped[:, :3], Y)
-    assert "X is mapped from a file" in sentence and "max_memory='2MB', for example," in sentence
+    assert (
+        "X is memory-mapped from a file" in sentence
+        and "max_memory='2MB', for example," in sentence
+    )
     assert said(tree_cross_validate, PegasosClassifier(), tmp_path / "rows.npy", Y) == [sentence]
     assert said(tree_cross_validate, PegasosClassifier(), mapped, Y, max_memory="2MB") == []
     assert said(tree_cross_validate, PegasosClassifier(), X, Y) == []

@@ -404,7 +404,7 @@ def test_several_columns_of_classes(estimator):
     np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
     with pytest.raises(ValueError, match="^scoring must be a scorer.*for y of shape"):
         TreeCVSearchCV(estimator, param_grid={name: [1]}, scoring="error").fit(X, y)
-    with pytest.raises(ValueError, match="^y must have one column where it holds classes"):
+    with pytest.raises(ValueError, match="^y must have one column if it contains classes"):
         TreeCVSearchCV(LogisticRegression(), param_grid={"C": [1]}).fit(X, y)
     with pytest.raises(ValueError, match="^X must have 2 dim.* several columns of classes"):
         TreeCVSearchCV(estimator, param_grid={name: [1]}, method="standard").fit(X, y)

@@ -210,7 +210,7 @@ def test_columns_that_hold_no_numbers(folder):
     day = pa.array(np.full(len(X), "2026-01-01", "datetime64[s]"))
     table = table.append_column("day", day)
     sentence = (
-        r"X must hold numbers where .* max_memory, got type string in column 'city'; "
+        r"X must contain numbers if .* max_memory, got type string in column 'city'; "
         r"polars.*\.drop\('city', 'day'\) would leave"
     )
     with pytest.raises(ValueError, match=sentence):
@@ -271,8 +271,8 @@ def test_paths_that_cannot_be_read(tmp_path):
         "objects.npy": "objects",
         "empty.npy": "No data left in file",
         "text.parquet": "Is this a 'parquet' file",
-        "rows.npz": "which is none; use what NumPy",
-        "nothing": "which is none; use what NumPy",
+        "rows.npz": "which is not; use an array",
+        "nothing": "which is not; use an array",
         "absent.npy": "No such file",
         "absent.parquet": "absent.parquet",
         "absent": "which does not exist",

@@ -450,7 +450,7 @@ def test_groups_that_nothing_uses_are_refused():
     for cv in ("loo", np.arange(N_ROWS) % 3):
         with pytest.raises(ValueError, match="^groups must be None with"):
             tree_cross_validate(TrainedNB(), X, Y, cv=cv, groups=np.arange(N_ROWS) % 9)
-    with pytest.raises(ValueError, match="^groups must be None where cv is a share"):
+    with pytest.raises(ValueError, match="^groups must be None if cv is a share"):
         tree_cross_validate(TrainedNB(), X, Y, cv=0.2, groups=Y, shuffle=False)
     with pytest.raises(ValueError, match="^groups must be given with cv=GroupShuffleSplit"):
         tree_cross_validate(TrainedNB(), X, Y, cv=GroupShuffleSplit(2))
@@ -480,9 +480,9 @@ FIRST, LAST = np.arange(60), np.arange(60, 120)
         (Splitter(([], LAST)), "^cv must be .* but Splitter trains on no row in split 0"),
         (
             [(FIRST, LAST), (LAST, np.arange(50, 70))],
-            "^cv must be .* but the iterable trains on row 60 in split 1, which it tests there",
+            "^cv must be .* but the iterable has row 60 in both sets of split 1",
         ),
-        (Splitter(), "^cv must be a splitter that makes splits, but Splitter makes none"),
+        (Splitter(), "^cv must be a splitter that yields splits, but Splitter yields none"),
         (Splitter((FIRST, np.array([120]))), "from 0 to 119, but Splitter tests row 120"),
         (0.0, "^cv must be an int, or a number above 0 and below 1, .* got 0.0"),
         (1.0, "^cv must be an int, or a number above 0 and below 1, .* got 1.0"),

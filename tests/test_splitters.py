@@ -50,7 +50,7 @@ def second(change):
 @pytest.mark.parametrize(
     ("cv", "message"),
     [
-        (Splitter(purged), "Splitter leaves row 10 out of training in split 0 without testing it"),
+        (Splitter(purged), "Splitter neither trains on nor tests row 10 in split 0"),
         (
             Splitter(second(lambda train, test: (np.append(train, train[0]), test))),
             "Splitter trains on row 0 twice or more in split 1",
@@ -74,7 +74,7 @@ def test_splits_that_the_tree_cannot_train_are_refused_by_it(cv, message):
     [
         (
             Splitter(second(lambda train, test: (np.append(train, test[0]), test))),
-            "Splitter trains on row 10 in split 1, which it tests there",
+            "Splitter has row 10 in both sets of split 1",
         ),
         (
             Splitter(second(lambda train, test: (train, test - 11))),

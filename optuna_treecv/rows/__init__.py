@@ -1,1 +1,1 @@
-"""The rows, prepared once in the order of the tree, and their partition into folds."""
+"""Rows, which are prepared once in the order of the tree, and their partition into folds."""

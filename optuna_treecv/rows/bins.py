@@ -1,7 +1,7 @@
-"""Tables cut into bins: one byte per entry, by thresholds between values or by categories.
+"""Binned tables: one byte per entry, by thresholds between values or by categories.
 
-Edges come from X alone, never from y. A feature with at most ``max_bins`` distinct values has an
-edge between any two of them; others have bins of nearly equal numbers of rows.
+Edges depend only on X, never on y. A feature with at most ``max_bins`` distinct values has an edge
+between any two of them; others have bins with nearly equal numbers of rows.
 """
 
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import which_are_missing
 
-#: The most bins of a feature; a further one holds missing values.
+#: The maximum number of bins of a feature; one more is for missing values.
 MOST_BINS = 255
 
 
 @dataclass(frozen=True)
 class Binning:
-    """The bins into which a table is cut.
+    """The bins of a table.
 
     Attributes
     ----------
     edges : tuple of ndarray, float64
-        By feature; bin b holds the numbers from above edge b - 1 up to edge b. Empty for
-        categorical features.
+        The edges of each feature; bin b contains numbers above edge b - 1 and up to edge b. Empty
+        for categorical features.
     categories : tuple of (ndarray or None)
-        By feature, the sorted categories; None for numbers.
+        The sorted categories of each feature; None for numerical features.
     """
 
     edges: tuple[np.ndarray, ...]
@@ -38,14 +38,14 @@ class Binning:
 
     @property
     def n_bins(self) -> np.ndarray:
-        """The bins of each feature without the one of missing values, int32."""
+        """The number of bins of each feature without that of missing values, int32."""
         pairs = zip(self.edges, self.categories, strict=True)
         return np.array([len(a) + 1 if b is None else len(b) for a, b in pairs], np.int32)
 
     @property
     def is_categorical(self) -> np.ndarray:
         """Which features are categorical, uint8."""
-        return np.array([one is not None for one in self.categories], np.uint8)
+        return np.array([c is not None for c in self.categories], np.uint8)
 
     def bins(self, table: "ColumnTable", order: np.ndarray | None = None) -> np.ndarray:
         """Return the bins of rows.
@@ -54,13 +54,12 @@ class Binning:
         ----------
         table : ColumnTable
         order : ndarray of shape (n_rows,), uint32, or None
-            The rows; None: all of them.
+            The rows; None: all rows.
 
         Returns
         -------
         ndarray of shape (n_features, n_rows), uint8
-            The bin behind the last one of a feature is that of missing values and of categories
-            that were not seen.
+            The bin after the last one of a feature is for missing values and unknown categories.
         """
         if order is None:
             order = np.arange(len(table.numbers), dtype=np.uint32)
@@ -75,7 +74,7 @@ class Binning:
 
 
 class ColumnTable:
-    """A table of numbers, some columns of which may be categories.
+    """A table of numbers and categorical columns.
 
     Parameters
     ----------
@@ -92,13 +91,13 @@ class ColumnTable:
     Raises
     ------
     ValueError
-        If an entry is infinite or no number.
+        If an entry is infinite or not a number.
     """
 
     def __init__(self, X: Any, is_categorical: np.ndarray) -> None:
         self.columns = {i: _column(X, i) for i in np.flatnonzero(is_categorical).tolist()}
         if self.columns:
-            X = _without(X, is_categorical)
+            X = _numbers_of(X, is_categorical)
         check_columns(X)
         with naming("X"):
             self.numbers = check_array(
@@ -134,23 +133,23 @@ def which_are_categorical(X: Any, columns: Any) -> np.ndarray:
             is_categorical[i] = str(dtype).lower() in ("category", "categorical", "enum", "object")
             is_categorical[i] |= str(dtype).lower().startswith(("str", "enum("))
         return is_categorical
-    entries = np.ravel(np.asarray(columns, dtype=object)).tolist()  # 1 stays 1 beside a name
-    if entries and all(isinstance(one, bool) for one in entries):
+    entries = np.ravel(np.asarray(columns, dtype=object)).tolist()  # 1 stays 1 next to a name
+    if entries and all(isinstance(entry, bool) for entry in entries):
         if len(entries) != n_features:
             raise ValueError(
-                "categorical_features must have one entry per column where it is a mask, got "
+                "categorical_features must have one entry per column if it is a mask, got "
                 f"{len(entries)} for {n_features} columns."
             )
         return np.array(entries)
-    for one in entries:
-        if isinstance(one, str) and one in names:
-            is_categorical[names.index(one)] = True
-        elif is_integer(one) and 0 <= one < n_features:
-            is_categorical[int(one)] = True
+    for entry in entries:
+        if isinstance(entry, str) and entry in names:
+            is_categorical[names.index(entry)] = True
+        elif is_integer(entry) and 0 <= entry < n_features:
+            is_categorical[int(entry)] = True
         else:
             raise ValueError(
-                "categorical_features must name columns of X, by numbers from 0 to "
-                f"{n_features - 1} or by names of a data frame, got {one!r}."
+                "categorical_features must name columns of X, by index from 0 to "
+                f"{n_features - 1} or by name in a data frame, got {entry!r}."
             )
     return is_categorical
 
@@ -165,9 +164,9 @@ def find_binning(
     table : ColumnTable
     is_categorical : ndarray of shape (n_features,), bool
     max_bins : int
-        Of a feature of numbers, at most 255.
+        The maximum number of bins of a numerical feature, at most 255.
     rows : ndarray of int or None
-        Those that decide; None: all.
+        The rows from which the bins are computed; None: all rows.
 
     Raises
     ------
@@ -198,7 +197,7 @@ def _edges(values: np.ndarray, max_bins: int) -> np.ndarray:
     if len(distinct) <= max_bins:
         cuts = np.arange(1, len(distinct))
     else:
-        # Of the places between distinct values, those nearest to equal shares of the rows.
+        # The gaps between distinct values that are nearest to equal shares of the rows.
         shares = len(values) * np.arange(1, max_bins) / max_bins
         above = np.clip(np.searchsorted(begins, shares), 1, len(distinct) - 1)
         below = np.maximum(above - 1, 1)
@@ -206,12 +205,12 @@ def _edges(values: np.ndarray, max_bins: int) -> np.ndarray:
         cuts = np.unique(np.where(nearer, below, above))
     low, high = distinct[cuts - 1], distinct[cuts]
     middle = low + (high - low) / 2
-    # Where numbers are neighbours, or too far apart, the lower one is the edge.
+    # If no float is between two numbers, or their difference overflows, the lower is the edge.
     return np.where((middle > low) & (middle < high), middle, low)
 
 
 def _column(X: Any, feature: int) -> np.ndarray:
-    """Return a column, with NaN or None where it is missing."""
+    """Return a column; missing values are NaN or None."""
     if hasattr(X, "iloc"):
         column = X.iloc[:, feature]
         dtype = getattr(column.dtype, "categories", None)
@@ -227,17 +226,17 @@ def _column(X: Any, feature: int) -> np.ndarray:
     return values
 
 
-def _without(X: Any, is_categorical: np.ndarray) -> Any:
-    """Return the columns of numbers, with zeros in place of the others."""
+def _numbers_of(X: Any, is_categorical: np.ndarray) -> Any:
+    """Return the table with zeros in place of categorical columns."""
     if hasattr(X, "columns"):
         numbers = np.zeros((len(X), len(is_categorical)))
-        rest = np.flatnonzero(~is_categorical)
-        if len(rest):
-            names = [list(X.columns)[i] for i in rest]
-            part = X.iloc[:, rest] if hasattr(X, "iloc") else X[names]
+        numerical = np.flatnonzero(~is_categorical)
+        if len(numerical):
+            names = [list(X.columns)[i] for i in numerical]
+            part = X.iloc[:, numerical] if hasattr(X, "iloc") else X[names]
             check_columns(part)
             with naming("X"):
-                numbers[:, rest] = check_array(
+                numbers[:, numerical] = check_array(
                     part, dtype=np.float64, ensure_all_finite="allow-nan", input_name="X"
                 )
         return numbers
@@ -250,22 +249,22 @@ def _without(X: Any, is_categorical: np.ndarray) -> Any:
 
 def _categories(values: np.ndarray, feature: int) -> np.ndarray:
     present = values[~which_are_missing(values)]
-    if present.dtype == object and len({isinstance(one, str) for one in present}) > 1:
+    if present.dtype == object and len({isinstance(value, str) for value in present}) > 1:
         raise ValueError(
-            f"X must hold categories of one type in column {feature}, got strings and numbers."
+            f"X must have categories of one type in column {feature}, got strings and numbers."
         )
     categories = np.unique(present)
     if len(categories) > MOST_BINS:
         raise ValueError(
             f"X must have at most {MOST_BINS} categories in a categorical column, got "
-            f"{len(categories)} in column {feature}; use a column of numbers, or fewer "
+            f"{len(categories)} in column {feature}; use a numerical column, or fewer "
             "categories, instead."
         )
     return categories
 
 
 def _codes(values: np.ndarray, categories: np.ndarray) -> np.ndarray:
-    """Return the codes of categories; the one behind the last stands for others and missing."""
+    """Return the codes of categories; unknown and missing values get the next code."""
     n = len(categories)
     codes = np.full(len(values), n, np.uint8)
     is_present = ~which_are_missing(values)

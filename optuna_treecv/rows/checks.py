@@ -1,4 +1,4 @@
-"""What is wrong with rows, targets and weights as given, and the class codes of labels."""
+"""Validation of rows, targets and weights, and the class codes of labels."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -19,25 +19,25 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-# The memory that a container may use, and what it uses.
+# The memory limit of a container, and its current usage.
 _LIMIT, _USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
 _MACHINE = Path("/proc/meminfo")
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Return whether a value is an integer of Python or NumPy; bools and durations are none."""
+    """Return whether a value is an integer of Python or NumPy, not a bool or a duration."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
 def check_bytes(argument: str, value: Any) -> int:
-    """Return an argument that is a number of bytes as an int."""
+    """Return an argument that is a number of bytes as an int, or raise a ValueError."""
     if not is_integer(value) or value < 0:
         raise ValueError(f"{argument} must be a number of bytes of at least 0, got {value!r}.")
     return int(value)
 
 
 def is_float64(value: Any) -> bool:
-    """Return whether a number is one of Python or NumPy that float64 can hold, perhaps rounded."""
+    """Return whether a number of Python or NumPy is within the range of float64."""
     try:
         return isinstance(value, int | float | np.generic) and (
             not isinf(value) or value in (np.inf, -np.inf)
@@ -47,10 +47,10 @@ def is_float64(value: Any) -> bool:
 
 
 def check_rows(X: Any) -> None:
-    """Refuse rows that scikit-learn and SciPy would take, but misread.
+    """Refuse rows that scikit-learn and SciPy would accept but misinterpret.
 
-    Index arrays of sparse rows are checked in full, because SciPy and the kernels trust them. This
-    takes 1 to 3 % of the time in which rows are prepared.
+    Index arrays of sparse rows are checked completely, because SciPy and the kernels trust them.
+    This takes 1 to 3 % of the time of preparing rows.
     """
     check_array_kind("X", X)
     if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
@@ -100,18 +100,18 @@ def which_are_missing(entries: np.ndarray) -> np.ndarray:
     if entries.dtype.kind != "O":
         return entries != entries
     names = {"None", "nan", "NaN", "<NA>", "NaT"}
-    return np.array([not isinstance(one, str) and str(one) in names for one in entries], bool)
+    return np.array([not isinstance(e, str) and str(e) in names for e in entries], bool)
 
 
 def first_missing(entries: np.ndarray) -> int | None:
-    """Return the first row whose entry is missing; None if none is."""
+    """Return the first row whose entry is missing, or None."""
     rows = np.flatnonzero(which_are_missing(entries))
     return int(rows[0]) if len(rows) else None
 
 
 @contextmanager
 def naming(argument: str) -> Iterator[None]:
-    """Make the errors of scikit-learn and NumPy in this block name the argument."""
+    """Return a context in which errors of scikit-learn and NumPy name the argument."""
     try:
         yield
     except (OverflowError, TypeError, ValueError) as error:
@@ -124,12 +124,12 @@ def naming(argument: str) -> Iterator[None]:
 def check_weights(
     argument: str, values: Any, n_rows: int, may_be_zero: bool = False
 ) -> np.ndarray:
-    """Return the weights of rows as a new array of float64.
+    """Return validated weights of rows as a new array of float64.
 
     Parameters
     ----------
     argument : str
-        The argument that holds them, for error messages.
+        The name of the argument, for error messages.
     values : array-like
     n_rows : int
     may_be_zero : bool
@@ -173,42 +173,42 @@ def check_weights(
 
 
 def why_read_at_once(X: Any) -> str:
-    """Return that all rows are read from elsewhere, a sentence; "" if they are not."""
+    """Return a warning that remote rows will be read into memory; "" for local rows."""
     if not is_dask(X):
         return ""
     return (
-        f"X is a Dask {type(X).__name__}, and all its rows are read into the memory of this "
-        "process; X.compute() would say so. With a distributed.Client, they would stay on its "
-        "workers (optuna_treecv.dask.DaskRows)."
+        f"X is a Dask {type(X).__name__}, all rows of which are read into the memory of this "
+        "process. Pass X.compute() to do so explicitly; with a distributed.Client, rows stay on "
+        "its workers (optuna_treecv.dask.DaskRows)."
     )
 
 
 def why_not_in_memory(X: Any) -> str:
-    """Return why memory may not hold the rows of a mapped file, a sentence; "" if it does."""
+    """Return a warning that memory-mapped rows may not fit into memory; "" if they do."""
     is_mapped = isinstance(X, np.ndarray) and memmap_behind(X) is not None
     if not is_mapped or X.nbytes <= (free := free_bytes()):
         return ""
     return (
-        f"X is mapped from a file of {X.nbytes / 2**30:.1f} GiB, and there are "
-        f"{free / 2**30:.1f} GiB of free memory for a copy of its rows; "
-        f"max_memory='{max(2, free // 2e6):.0f}MB', for example, would keep them in a file."
+        f"X is memory-mapped from a file of {X.nbytes / 2**30:.1f} GiB, but only "
+        f"{free / 2**30:.1f} GiB of memory are free for a copy of its rows; use "
+        f"max_memory='{max(2, free // 2e6):.0f}MB', for example, to keep the copy on disk."
     )
 
 
 def is_dask(values: Any) -> bool:
-    """Return whether values are a collection of Dask."""
+    """Return whether values are a Dask collection."""
     return type(values).__module__.startswith("dask") and hasattr(values, "compute")
 
 
 def memmap_behind(rows: Any) -> Any:
-    """Return the array in a file whose memory an array uses, if there is one."""
+    """Return the memory-mapped array that an array is a view of, or None."""
     while rows is not None and getattr(rows, "_mmap", None) is None:
         rows = getattr(rows, "base", None)
     return rows
 
 
 def free_bytes() -> float:
-    """Return the memory that this process can still use; infinity where that is not known."""
+    """Return the free memory of this process in bytes; infinity if unknown."""
     free = np.inf
     if _MACHINE.exists():
         for line in _MACHINE.read_text().splitlines():
@@ -221,7 +221,7 @@ def free_bytes() -> float:
 
 
 def _check_sparse(X: Any) -> None:
-    """Refuse a sparse matrix whose arrays point outside of it or contradict each other."""
+    """Refuse a sparse matrix with indices out of range or inconsistent arrays."""
     wrong = None
     if X.dtype.kind not in "biuf":
         wrong = f"its values are of type {X.dtype}"
@@ -241,7 +241,7 @@ def _check_sparse(X: Any) -> None:
 
 
 def _wrong_compressed(X: Any) -> str | None:
-    """Return what is wrong with the arrays of a CSR, CSC or BSR matrix."""
+    """Return the defect of the arrays of a CSR, CSC or BSR matrix, or None."""
     rows, columns = (
         n // size for n, size in zip(X.shape, getattr(X, "blocksize", (1, 1)), strict=True)
     )
@@ -255,14 +255,14 @@ def _wrong_compressed(X: Any) -> str | None:
     if len(X.indices) != len(X.data):
         return f"it has {len(X.indices)} indices for {len(X.data)} values"
     if X.indptr[0] != 0 or np.any(X.indptr[1:] < X.indptr[:-1]):
-        return "its indptr does not rise from 0"
+        return "its indptr does not increase from 0"
     if X.indptr[-1] > len(X.data):
         return f"its indptr ends at {X.indptr[-1]}, and there are {len(X.data)} values"
     return _wrong_indices(X.indices[: X.indptr[-1]], length)
 
 
 def _wrong_coordinates(X: Any) -> str | None:
-    """Return what is wrong with the arrays of a COO matrix."""
+    """Return the defect of the arrays of a COO matrix, or None."""
     for indices, size in zip(X.coords, X.shape, strict=True):
         if indices.dtype.kind not in "iu" or indices.shape != X.data.shape:
             return (
@@ -276,14 +276,14 @@ def _wrong_coordinates(X: Any) -> str | None:
 
 
 def _wrong_indices(indices: np.ndarray, size: int) -> str | None:
-    """Return which index is not among 0 to size - 1."""
+    """Return the first defect of indices, which must be 0 to size - 1, or None."""
     if len(indices) and not 0 <= indices.min() <= indices.max() < size:
         wrong = indices.min() if indices.min() < 0 else indices.max()
         return f"its indices include {wrong}, outside of 0 to {size - 1}"
     return None
 
 
-# The errors of scikit-learn and NumPy where rows hold something else than finite numbers.
+# The errors of scikit-learn and NumPy if rows contain other entries than finite numbers.
 _NO_NUMBERS = re.compile(
     "contains (NaN|infinity)|could not convert string|must be a string or a real number|"
     "arrays of bytes/strings|Complex data|unsupported operand type"
@@ -294,21 +294,21 @@ _NO_NUMBERS = re.compile(
 def naming_entries(
     X: Any, order: np.ndarray | None = None, names: Sequence[Any] | None = None
 ) -> Iterator[None]:
-    """Replace errors about entries that are no finite numbers by one that names the entry.
+    """Return a context in which errors about non-finite entries name the entry.
 
     Parameters
     ----------
     X : array, sparse matrix or data frame
     order : ndarray, default=None
-        Row i of X is row ``order[i]`` of the data as given.
+        Row i of X is row ``order[i]`` of the user's data.
     names : sequence, default=None
-        The names of the columns; None: those of a data frame, and the numbers of others.
+        The names of the columns; None: those of a data frame, or else column numbers.
 
     Raises
     ------
     ValueError
-        In place of an error of scikit-learn or NumPy. If all entries of X are finite, because a
-        step of a Pipeline made the others, it is that error itself.
+        Instead of an error of scikit-learn or NumPy. That error is raised unchanged if all entries
+        of X are finite, because a step of a Pipeline produced the others.
     """
     try:
         yield
@@ -323,10 +323,10 @@ def naming_entries(
 def _wrong_entry(
     X: Any, order: np.ndarray | None, names: Sequence[Any] | None, of_type: bool
 ) -> str | None:
-    """Return a sentence about the first column with a wrong entry, if there is one.
+    """Return a message about the first column with an invalid entry, or None.
 
-    Where the error is ``of_type``, an entry that is no number is looked for first: others may be
-    missing rightly, because an imputer fills them.
+    If the error is ``of_type``, entries that are not numbers come first, because missing values
+    may be valid, as an imputer fills them.
     """
     if len(getattr(X, "shape", ())) != 2:
         return None
@@ -348,10 +348,10 @@ def _wrong_entry(
 def _find_entry(
     X: Any, may_be_missing: bool, order: np.ndarray | None
 ) -> tuple[Any, int, int] | None:
-    """Return the wrong entry of the first column that has one, its column, and its row as given.
+    """Return the first invalid entry as (value, column, row of the user's data), or None.
 
-    Of several wrong entries in a column it is the one that comes first in the data as given. NaN
-    and infinity are wrong unless they ``may_be_missing``.
+    It is that of the first row in the first column with invalid entries. NaN and infinity are
+    invalid unless they ``may_be_missing``.
     """
     columns: Iterable[int] = range(X.shape[1])
     is_sparse = hasattr(X, "tocsc")
@@ -368,7 +368,7 @@ def _find_entry(
             rows = np.arange(len(values))
         floats = map(_as_float, values.tolist())
         wrong = np.flatnonzero(
-            [one is None or not (may_be_missing or np.isfinite(one)) for one in floats]
+            [x is None or not (may_be_missing or np.isfinite(x)) for x in floats]
         )
         if len(wrong):
             data_rows = rows[wrong] if order is None else order[rows[wrong]]
@@ -377,7 +377,7 @@ def _find_entry(
 
 
 def _as_float(value: Any) -> float | None:
-    """Return a value as a float, None as NaN; None if it is no number."""
+    """Return a value as a float, NaN for None; None if it is not a number."""
     try:
         return float(value)
     except OverflowError:
@@ -387,7 +387,7 @@ def _as_float(value: Any) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy scalar as Python's, any other value as it is."""
+    """Return a NumPy scalar as a Python scalar, and other values unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -395,10 +395,10 @@ _LABELS_AT_ONCE = 2**20
 
 
 def check_targets(X: Any, y: Any) -> np.ndarray:
-    """Return the targets of rows as an array, checked as far as every learner needs."""
+    """Return the targets of rows as an array, with the checks that all learners need."""
     check_array_kind("y", y)
     if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
-        # An array of strings would make labels of None and NaN.
+        # An array of strings would turn None and NaN into labels.
         labels = np.array(y, dtype=object)
         raise ValueError(_why_no_labels(labels, TypeError("it mixes types")))
     with naming("X and y"):
@@ -411,7 +411,7 @@ def check_targets(X: Any, y: Any) -> np.ndarray:
 
 
 def _as_targets(y: Any) -> np.ndarray:
-    """Return y as an array with one dimension, or with two if it has several columns."""
+    """Return y as an array, one-dimensional unless it has several columns."""
     shape = np.shape(y)
     if len(shape) == 2 and shape[1] > 1:
         return check_array(y, dtype=None, order="C", ensure_all_finite=False, input_name="y")
@@ -423,19 +423,19 @@ def _as_targets(y: Any) -> np.ndarray:
 
 
 def count_targets(y: Any) -> int:
-    """Return the number of columns of y, which is 1 for an array with one dimension."""
+    """Return the number of columns of y, 1 for a one-dimensional array."""
     shape = np.shape(y)
     return 1 if len(shape) < 2 else shape[1]
 
 
 def without_single_column(y: Any) -> np.ndarray:
-    """Return y or predictions as an array, with two dimensions only if it has several columns."""
+    """Return y or predictions as an array, one-dimensional unless it has several columns."""
     y = np.asarray(y)
     return y if count_targets(y) > 1 else y.ravel()
 
 
 def find_classes(y: np.ndarray) -> np.ndarray:
-    """Return the sorted classes of the labels ``y``, which must be two or more."""
+    """Return the sorted classes of the labels ``y``; refuse a single class."""
     classes = distinct_labels(y)
     if len(classes) < 2:
         raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]}.")
@@ -448,11 +448,11 @@ def distinct_labels(y: np.ndarray) -> np.ndarray:
     Raises
     ------
     ValueError
-        If y is continuous, holds objects other than strings, or lacks labels.
+        If y is continuous, contains objects other than strings, or has missing labels.
     """
     if y.dtype.kind in "mM" and (row := first_missing(y)) is not None:
         raise ValueError(f"y must hold a label for each row, got NaT in row {row}.")
-    if (span := _span_of(y)) is not None:  # integers, of which scikit-learn refuses none
+    if (span := _span_of(y)) is not None:  # integers, which scikit-learn always accepts
         counts = np.bincount(y.ravel().astype(np.intp) - span.start, minlength=len(span))
         return (np.flatnonzero(counts) + span.start).astype(y.dtype)
     try:
@@ -463,7 +463,7 @@ def distinct_labels(y: np.ndarray) -> np.ndarray:
 
 
 def _span_of(y: np.ndarray) -> range | None:
-    """Return the integers from the least label to the largest one, if they are few."""
+    """Return the range from the smallest label to the largest, or None if it is large."""
     if y.dtype.kind not in "iu" or y.size == 0:
         return None
     span = range(int(y.min()), int(y.max()) + 1)
@@ -472,16 +472,16 @@ def _span_of(y: np.ndarray) -> range | None:
 
 
 def _why_no_labels(y: np.ndarray, error: Exception) -> str:
-    """Return the message for labels in which scikit-learn or NumPy found an error."""
+    """Return the message for labels that scikit-learn or NumPy refused."""
     if y.dtype != object:
         return f"y must hold class labels: {error}"
     row = first_missing(y)
     if row is not None:
         return f"y must hold a label for each row, got {y[row]!s} in row {row}."
-    of_each_type = {type(label): repr(label) for label in reversed(y)}
+    examples = {type(label): repr(label) for label in reversed(y)}
     return (
         "Unknown label type: y must hold strings, or be an array of integers, got objects such as "
-        f"{', '.join(reversed(of_each_type.values()))}; use y.astype(int) or y.astype(str) "
+        f"{', '.join(reversed(examples.values()))}; use y.astype(int) or y.astype(str) "
         "instead."
     )
 
@@ -490,8 +490,8 @@ def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
     """Return the class codes (int32) of labels."""
     codes = np.empty(np.shape(y), np.int32)
     if isinstance(y, np.ndarray) and (span := _span_of(y)) is not None:
-        of_each = np.searchsorted(classes, span).astype(np.int32)
-        return of_each[y.astype(np.intp) - span.start]
+        codes_of_span = np.searchsorted(classes, span).astype(np.int32)
+        return codes_of_span[y.astype(np.intp) - span.start]
     for begin in range(0, len(codes), _LABELS_AT_ONCE):  # because searchsorted returns int64
         part = slice(begin, begin + _LABELS_AT_ONCE)
         codes[part] = np.searchsorted(classes, y[part])
@@ -499,7 +499,7 @@ def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
 
 
 def predicted_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the class codes of predicted labels, -1 for labels that are no class."""
+    """Return the class codes of predicted labels, -1 for unknown labels."""
     codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     return np.where(classes[codes] == labels, codes, -1)
 
@@ -525,7 +525,7 @@ def as_numbers(y: np.ndarray | None) -> np.ndarray:
 
 
 def in_type(numbers: np.ndarray, dtype: Any, argument: str = "y") -> np.ndarray:
-    """Return targets or weights in the type of the rows, which may be too small for them."""
+    """Return targets or weights in the type of the rows; refuse numbers that overflow."""
     with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
         converted = numbers.astype(dtype, copy=False)
     assert_all_finite(converted, input_name=argument)
@@ -535,7 +535,7 @@ def in_type(numbers: np.ndarray, dtype: Any, argument: str = "y") -> np.ndarray:
 def times_classes(
     weights: np.ndarray | None, of_classes: tuple[float, ...], codes: np.ndarray, dtype: Any
 ) -> np.ndarray:
-    """Return the weights of rows times those of their classes, rounded once.
+    """Return the weights of rows times the weights of their classes, rounded once.
 
     Parameters
     ----------

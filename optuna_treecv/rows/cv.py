@@ -1,4 +1,4 @@
-"""Reads the argument ``cv``: makes folds or splits of it, or explains why it cannot."""
+"""The argument ``cv``: makes folds or splits from it, or raises an error with the reason."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -34,12 +34,12 @@ from optuna_treecv.rows.folds import stratified_chunks
 from optuna_treecv.rows.folds import stratified_sample
 from optuna_treecv.rows.folds import TrainRows
 
-#: A splitter may never end. It may make this many splits, or as many as there are rows if these
-#: are more, which together take so many bytes.
+#: Limits for splitters that never end: this many splits, or the number of rows if it is larger,
+#: and this many bytes.
 MOST_SPLITS, MOST_BYTES = 10_000, 2**32
 
-#: Several estimators are often compared on the same rows, and drawing stratified folds takes a
-#: while. So the process keeps the last ones, of at most this many rows: 4 bytes each, 8 per fold.
+#: The last stratified folds, of at most this many rows, are cached, because several estimators are
+#: often compared on the same rows. They take 4 bytes per row and 8 per fold.
 MOST_KEPT = 2**22
 _kept: list[tuple[tuple[bytes, int, int], Folds]] = []
 
@@ -51,7 +51,7 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class ToCut:
-    """The rows to cut into folds or splits.
+    """The rows to split, and how.
 
     Attributes
     ----------
@@ -59,11 +59,11 @@ class ToCut:
         The arguments of ``split`` of a splitter.
     n_rows : int
     shuffle : bool
-        For an int, a share or "loo": permute the rows before they are cut. Otherwise: permute the
-        folds, and the rows within each fold.
+        For an int, a share or "loo": whether to permute the rows before splitting. Otherwise:
+        whether to permute the folds, and the rows within each fold.
     codes : ndarray of shape (n_rows,) or None
-        The class of each row, where the folds of an int or a share are to be stratified. Each
-        class then has at least as many rows as there are folds.
+        The class of each row if the folds of an int or a share are stratified. Each class must
+        have at least as many rows as there are folds.
     """
 
     X: Any
@@ -75,26 +75,26 @@ class ToCut:
 
 
 def make_cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int], n_repeats: int) -> list[Cut]:
-    """Return how the rows are cut for each repeat.
+    """Return the folds or splits of each repeat.
 
-    A repeated splitter, such as ``RepeatedKFold``, makes several repeats by itself.
+    A repeated splitter, such as ``RepeatedKFold``, gives several repeats.
 
     Parameters
     ----------
     cv : int, float, "loo", splitter, array-like of shape (n_rows,), or iterable of pairs
-        The number of folds; the share of the rows that one hold-out tests; "loo" for
-        leave-one-out; an object with ``split``; the fold of each row, -1 for rows that are only
-        trained on; or pairs of training and test rows.
+        The number of folds; the share of test rows of a hold-out; "loo" for leave-one-out; an
+        object with ``split``; the fold of each row, -1 for rows that are only trained on; or pairs
+        of training and test rows.
     rows : ToCut
     seeds : callable
-        The number of a repeat -> its seed, 64 bits.
+        (repeat) -> 64-bit seed.
     n_repeats : int
         How many times ``cv`` is read.
 
     Raises
     ------
     ValueError
-        If ``cv`` is wrong.
+        If ``cv`` is invalid.
     """
     cuts: list[Cut] = []
     for _ in range(n_repeats):
@@ -103,7 +103,7 @@ def make_cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int], n_repeats: int)
 
 
 def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
-    """Return the cuts of one reading of ``cv``, usually one."""
+    """Return the folds or splits of ``cv``: one, or several for a repeated splitter."""
     n_rows, shuffle, seed = rows.n_rows, rows.shuffle, seeds(0)
     if isinstance(cv, str | bytes):
         if cv != "loo":
@@ -127,9 +127,9 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
         if rows.groups is None:
             return [_share(float(cv), rows, seed)]
         if not shuffle:
-            raise ValueError("groups must be None where cv is a share and shuffle=False.")
+            raise ValueError("groups must be None if cv is a share and shuffle=False.")
         cv = GroupShuffleSplit(1, test_size=float(cv), random_state=seed % 2**32)
-    if isinstance(cv, LeaveOneOut):  # its split() would write n_rows - 1 row numbers per fold
+    if isinstance(cv, LeaveOneOut):  # its split() yields n_rows - 1 row numbers per fold
         return [even_folds(n_rows, n_rows, shuffle, seed)]
     if isinstance(cv, type):
         raise ValueError(
@@ -155,20 +155,20 @@ def _folds_of_int(n_folds: int, rows: ToCut, seed: int) -> Folds:
             ids[test] = fold
         return folds_of_ids(ids, False, seed)
     codes = rows.codes.dtype.str.encode() + xxh3_128(rows.codes.data).digest()
-    name = codes, n_folds, seed
-    for last, folds in _kept:
-        if last == name:
+    key = codes, n_folds, seed
+    for cached, folds in _kept:
+        if cached == key:
             return folds
     random_rows = permutation(rows.n_rows, seed, OF_ROWS)
     order, bounds = stratified_chunks(rows.codes, n_folds, random_rows, seed)
     order.flags.writeable = bounds.flags.writeable = False
     folds = Folds(order, n_folds, bounds)
-    _kept[:] = [(name, folds)] if rows.n_rows <= MOST_KEPT else []
+    _kept[:] = [(key, folds)] if rows.n_rows <= MOST_KEPT else []
     return folds
 
 
 def _share(share: float, rows: ToCut, seed: int) -> Folds:
-    """Return one fold that tests a share of the rows, the last ones unless they are shuffled."""
+    """Return one fold with a share of the rows, the last ones unless they are shuffled."""
     n_rows = rows.n_rows
     n_test = min(ceil(share * n_rows), n_rows - 1)
     test = np.arange(n_rows - n_test, n_rows)
@@ -179,15 +179,13 @@ def _share(share: float, rows: ToCut, seed: int) -> Folds:
     return hold_out(test, n_rows, rows.shuffle, seed)
 
 
-def _refuse_groups(rows: ToCut, cv: str, right: str) -> None:
+def _refuse_groups(rows: ToCut, cv: str, hint: str) -> None:
     if rows.groups is not None:
-        raise ValueError(
-            f"groups must be None with {cv}, which does not use them; use {right} instead."
-        )
+        raise ValueError(f"groups must be None with {cv}, which ignores them; use {hint} instead.")
 
 
 def are_pairs(cv: Any) -> bool:
-    """Return whether a sequence holds pairs of arrays, not fold ids."""
+    """Return whether a sequence consists of pairs of arrays, not fold ids."""
     if not isinstance(cv, Iterable) or isinstance(cv, str):
         return False
     first = next(iter(cv), None)
@@ -200,7 +198,7 @@ def are_pairs(cv: Any) -> bool:
 
 def _folds_of_given_ids(cv: Any, rows: ToCut, seed: int) -> Folds:
     check_array_kind("cv", cv)
-    expected = "cv must hold one integer fold id per row when it is a sequence"
+    expected = "cv must hold one integer fold id per row if it is a sequence"
     try:
         ids = np.asarray(cv if hasattr(cv, "__len__") else list(cv))
     except ValueError as error:
@@ -223,11 +221,11 @@ def _folds_of_given_ids(cv: Any, rows: ToCut, seed: int) -> Folds:
 
 
 def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
-    """Return folds if the test sets are partitions of the same rows, else splits."""
+    """Return folds if the test sets are partitions of the same rows, or else splits."""
     splits, is_ascending, problem = _read_splits(cv, name, rows)
-    if splits.grows and splits.n_folds > 1:  # a chain reads the rows as they lie
+    if splits.grows and splits.n_folds > 1:  # a chain reads the rows in their order
         return [splits]
-    why, partitions = _partitions(splits.tests, rows.n_rows)
+    reason, partitions = _partitions(splits.tests, rows.n_rows)
     if problem is None and partitions:
         cuts: list[Cut] = []
         for ids, numbers in partitions:
@@ -244,14 +242,14 @@ def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]
             order=permutation(rows.n_rows, seed, OF_ROWS),
             numbers=permutation(splits.n_folds, seed, OF_FOLDS),
         )
-    return [replace(splits, why_no_tree=f"{name} {problem or why}")]
+    return [replace(splits, why_no_tree=f"{name} {problem or reason}")]
 
 
 def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | None]:
     """Read and check all splits.
 
-    Also return whether the rows of all of them ascend, and how the first training set differs from
-    all rows that are not tested; None if none does.
+    Also return whether the rows of all of them are ascending, and how the first training set
+    differs from all rows outside the test set; None if none differs.
     """
     n_rows = rows.n_rows
     trains: list[TrainRows] = []
@@ -260,51 +258,51 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | N
     for i, split in enumerate(_splits(cv, name, rows)):
         if not isinstance(split, tuple | list) or len(split) != 2:
             raise ValueError(
-                "cv must be a splitter that gives pairs of train and test rows, but "
-                f"{name} gives {split!r} in split {i}."
+                "cv must be a splitter that yields pairs of training and test rows, but "
+                f"{name} yields {split!r} in split {i}."
             )
         if i >= max(MOST_SPLITS, n_rows) or n_bytes > MOST_BYTES:
             raise ValueError(
-                f"cv must be a splitter that ends, but {name} has made {i} splits of {n_rows} "
+                f"cv must be a splitter that ends, but {name} has yielded {i} splits of {n_rows} "
                 "rows; use a smaller n_splits instead."
             )
         trained = _row_numbers(split[0], n_rows, f"{name} trains on", i)
         tested = _row_numbers(split[1], n_rows, f"{name} tests", i)
-        for what, some in (("tests", tested), ("trains on", trained)):
-            if len(some) == 0:
+        for verb, numbers in (("tests", tested), ("trains on", trained)):
+            if len(numbers) == 0:
                 raise ValueError(
-                    "cv must be a splitter whose training and test sets hold at least one row, "
-                    f"but {name} {what} no row in split {i}."
+                    "cv must be a splitter whose training and test sets have at least one row, "
+                    f"but {name} {verb} no row in split {i}."
                 )
         is_other = np.ones(n_rows, bool)
         is_other[tested] = False
-        rest = np.flatnonzero(is_other)
-        train: TrainRows = None  # most splitters train on just the rest
-        if not np.array_equal(trained, rest):
+        others = np.flatnonzero(is_other)
+        train: TrainRows = None  # most splitters train on all other rows
+        if not np.array_equal(trained, others):
             if not np.all(is_other[trained]):
                 row = trained[np.argmin(is_other[trained])]
                 raise ValueError(
-                    "cv must be a splitter that tests no row which it trains on, but "
-                    f"{name} trains on row {row} in split {i}, which it tests there."
+                    "cv must be a splitter with disjoint training and test sets, but "
+                    f"{name} has row {row} in both sets of split {i}."
                 )
             train = packed(trained, n_rows)
             most = getattr(cv, "max_train_size", None)
             problem = problem or _difference(trained, is_other, i, most)
             is_ascending = is_ascending and bool(np.all(trained[1:] > trained[:-1]))
-        elif len(rest) == rest[-1] + 1:
-            train = len(rest)
+        elif len(others) == others[-1] + 1:
+            train = len(others)
         is_ascending = is_ascending and bool(np.all(tested[1:] > tested[:-1]))
         trains.append(train)
         tests.append(tested.astype(np.uint32))
         n_bytes += getattr(train, "nbytes", 8) + tests[-1].nbytes
     if not tests:
-        raise ValueError(f"cv must be a splitter that makes splits, but {name} makes none.")
+        raise ValueError(f"cv must be a splitter that yields splits, but {name} yields none.")
     order = np.arange(n_rows, dtype=np.uint32)
     return Splits(order, tuple(trains), tuple(tests)), is_ascending, problem
 
 
 def _splits(cv: Any, name: str, rows: ToCut) -> Iterator[Any]:
-    """Yield the pairs in ``cv``, or those of a splitter, whose errors name a missing argument."""
+    """Yield the pairs in ``cv``, or of a splitter with errors that name a missing argument."""
     try:
         yield from cv.split(rows.X, rows.y, rows.groups) if hasattr(cv, "split") else cv
     except (TypeError, ValueError) as error:
@@ -320,16 +318,16 @@ def _splits(cv: Any, name: str, rows: ToCut) -> Iterator[Any]:
 
 
 def _row_numbers(rows: Any, n_rows: int, what: str, split: int) -> np.ndarray:
-    """Return the row numbers of one half of a split; errors say by ``what`` what it does."""
+    """Return the row numbers of one set of a split; ``what`` describes it in errors."""
     numbers = np.asarray(rows)
     if numbers.ndim != 1:
         raise ValueError(
-            f"cv must be a splitter that gives arrays of row numbers, but {what} {rows!r} in "
+            f"cv must be a splitter that yields arrays of row numbers, but {what} {rows!r} in "
             f"split {split}."
         )
     if numbers.dtype == bool and numbers.shape == (n_rows,):
         return np.flatnonzero(numbers)
-    expected = f"cv must be a splitter that gives row numbers from 0 to {n_rows - 1}, but {what}"
+    expected = f"cv must be a splitter that yields row numbers from 0 to {n_rows - 1}, but {what}"
     if len(numbers) and numbers.dtype.kind not in "iu":
         raise ValueError(f"{expected} rows of type {numbers.dtype} in split {split}.")
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n_rows:
@@ -341,16 +339,16 @@ def _row_numbers(rows: Any, n_rows: int, what: str, split: int) -> np.ndarray:
 def _difference(
     trained: np.ndarray, is_other: np.ndarray, split: int, most: int | None
 ) -> str | None:
-    """Return how training rows differ from all rows that are not tested; None if in order only.
+    """Return how training rows differ from all rows outside the test set, or None.
 
-    ``most`` is what a splitter of time series says of the size of its training sets.
+    The order of rows does not matter. ``most`` is ``max_train_size`` of a time series splitter.
     """
     times = np.bincount(trained, minlength=len(is_other))
     if np.any(missing := is_other & (times == 0)):
         row = np.argmax(missing)
         if most is not None and len(trained) == most:
-            return f"forgets row {row} in split {split}, because max_train_size={most}"
-        return f"leaves row {row} out of training in split {split} without testing it"
+            return f"drops row {row} in split {split}, because max_train_size={most}"
+        return f"neither trains on nor tests row {row} in split {split}"
     if np.any(times > 1):
         return f"trains on row {np.argmax(times > 1)} twice or more in split {split}"
     return None
@@ -359,15 +357,15 @@ def _difference(
 def _partitions(
     tests: Sequence[np.ndarray], n_rows: int
 ) -> tuple[str, list[tuple[np.ndarray, range]]]:
-    """Divide test sets into partitions of the same rows.
+    """Group test sets into partitions of the same rows.
 
     Returns
     -------
     str
-        Why this cannot be done, or "".
+        The reason why this is impossible, or "".
     list of (ids, numbers)
-        For each partition the fold of each row, -1 for rows that are never tested, and the numbers
-        of its splits.
+        The fold of each row, -1 for rows that are never tested, and the numbers of the splits, for
+        each partition.
     """
     partitions: list[tuple[np.ndarray, range]] = []
     ids, begin = np.full(n_rows, -1), 0

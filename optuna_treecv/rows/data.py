@@ -1,6 +1,6 @@
 """Rows prepared once, in the order and memory layout that the learners need.
 
-The prepared order is that of the tree, so kernels read memory forwards.
+The prepared order is that of the tree, so kernels read memory sequentially.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.rows.memory import empty_rows
-from optuna_treecv.rows.memory import keep_nothing
+from optuna_treecv.rows.memory import free_cached_memory
 from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.rows.memory import padded_width
 from optuna_treecv.rows.memory import write_rows
@@ -58,19 +58,20 @@ from optuna_treecv.rows.row_file import stamp_of
 
 @dataclass(frozen=True)
 class ColumnMaps:
-    """Fills in missing values, shifts and scales columns by the numbers of each training set.
+    """Imputes missing values, centres and scales columns with the statistics of each training set.
 
-    Prepared rows have the features, where a number stands in the place of missing values, and
-    behind them a column for each feature that has some: 1 where its value is missing, otherwise 0.
+    Prepared rows contain the features, with a placeholder for missing values, followed by one
+    indicator column per feature with missing values: 1 if the value is missing, else 0.
 
     Attributes
     ----------
     filled : ndarray of shape (n_filled,), int
         The features that have missing values.
     fill : ndarray of shape (n_sets, n_filled)
-        What is added in their places in a training set and the rows that its model tests.
+        The numbers to add to the placeholder, for each training set and the rows that its model
+        tests.
     centre, scale : ndarray of shape (n_sets, n_features)
-        What is subtracted from a feature then, and by what it is divided.
+        The numbers to subtract from each feature then, and to divide it by.
     """
 
     filled: np.ndarray
@@ -84,15 +85,15 @@ class ColumnMaps:
         return self.centre.shape[1] + len(self.filled)
 
     def apply(self, chunk: int, numbers: np.ndarray, is_centred: bool = True) -> np.ndarray:
-        """Return numbers of features from those of prepared columns, for the model of a chunk.
+        """Map numbers of prepared columns to numbers of features, for the model of a chunk.
 
         Parameters
         ----------
         chunk : int
         numbers : ndarray of shape (..., n_columns + n_others)
-            They follow linearly from rows. The others are returned as they are.
+            Rows, or linear functions of rows. The others are returned unchanged.
         is_centred : bool
-            Whether centres are subtracted, as from rows and means.
+            Whether to subtract the centres, as for rows and means.
         """
         d = self.centre.shape[1]
         out = np.concatenate([numbers[..., :d], numbers[..., self.n_columns :]], axis=-1)
@@ -109,33 +110,32 @@ class PreparedRows:
 
     Attributes
     ----------
-    X : ndarray of shape (n_rows, width), SparseRows, or the given rows in prepared order
+    X : ndarray of shape (n_rows, width), SparseRows, or the original rows in prepared order
     y : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
-        The targets of training: class codes or targets if padded, else the given values.
+        The training targets: class codes or numbers if padded, else the values of the user.
     targets : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
-        The targets of predictions: class codes (int32) or numbers.
+        The targets for scoring: class codes (int32) or numbers.
     order : ndarray of shape (n_rows,), uint32
-        Prepared row i is row ``order[i]`` of the data as given.
+        Prepared row i is row ``order[i]`` of the user's data.
     n_features : int
-        As models see them; those of X are others where there are ``maps``.
+        The number of features of models; X may have more columns if there are ``maps``.
     classes : ndarray of shape (n_classes,) or None
         Sorted labels; code c stands for ``classes[c]``.
     feature_names : ndarray of str or None
     weights : ndarray of shape (n_rows,) or None
-        The weights with which rows are trained on, of the type of X if padded, else float64; None:
-        all are 1.
+        The weights in training, of the type of X if padded, else float64; None: all are 1.
     score_weights : ndarray of shape (n_rows,), float64, or None
-        The weights of the rows in scores.
+        The weights in scores.
     may_miss : bool
         Whether values of padded rows may be missing (NaN).
     seconds : float
-        The time in which they were prepared.
+        The time of preparing the rows.
     maps : ColumnMaps or None
-        What the steps of each fold do to the columns of X; None: nothing.
+        The preprocessing of columns that is fitted per fold; None: none.
     file : RowFile or None
-        Where X lies in a file; None: in memory.
+        The file on disk that stores X; None: X is in memory.
     first : PreparedRows or None
-        A single row, for learners that answer, where X lies elsewhere.
+        The first row, if X is remote, for the local copies of learners.
     """
 
     X: Any
@@ -157,12 +157,12 @@ class PreparedRows:
     )
 
     def __reduce__(self) -> Any:
-        values = [getattr(self, one.name) for one in fields(self) if one.init]
+        values = [getattr(self, f.name) for f in fields(self) if f.init]
         return PreparedRows, tuple(values)
 
     @property
     def here(self) -> "PreparedRows":
-        """These rows, or the single one that is here."""
+        """These rows, or the first row if they are remote."""
         return self if self.first is None else self.first
 
     @property
@@ -182,7 +182,7 @@ class PreparedRows:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """The moments of blocks of padded dense rows, or of the dense columns beside sparse ones.
+        """The moments of blocks of padded dense rows, or of the dense columns of sparse rows.
 
         All learners that scale rows share them.
         """
@@ -191,19 +191,19 @@ class PreparedRows:
         return Blocks(dense, self.may_miss, lambda n, dtype: self.empty((n,), dtype))
 
     def in_blocks(self, rows: slice | np.ndarray) -> Iterable[slice | np.ndarray]:
-        """Return rows in parts, of which one at a time is in memory where they lie in a file."""
+        """Return rows in blocks, one of which at a time is in memory if the rows are on disk."""
         if self.file is None or not isinstance(rows, slice):
             return (rows,)
         return starmap(slice, self.file.blocks(rows.start, rows.stop))
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Return room for numbers of all rows, in memory or in a file as they are."""
+        """Return an uninitialised array for numbers of all rows, on disk if the rows are."""
         return np.empty(shape, dtype) if self.file is None else self.file.empty(shape, dtype)
 
     def weights_with(self, of_classes: tuple[float, ...] | None) -> np.ndarray | None:
-        """Return the weights of padded rows times those of their classes; None: all are 1.
+        """Return the weights of padded rows times the weights of their classes; None: all are 1.
 
-        Learners with the same weights of classes share the array, because there may be hundreds.
+        Learners with the same class weights share the array, because there may be hundreds.
         """
         if of_classes is None:
             return self.weights
@@ -226,7 +226,7 @@ def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
 def in_given_order(
     prepared: np.ndarray, order: np.ndarray, labels: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return responses in the order of the rows as given, and labels in place of class codes."""
+    """Return responses in the order of the user's rows, with labels instead of class codes."""
     if labels is not None:
         prepared = labels[prepared]
     responses = np.empty_like(prepared)
@@ -235,33 +235,33 @@ def in_given_order(
 
 
 class Data:
-    """The given X and y, with the checks that apply to every learner.
+    """The user's X and y, with the checks that apply to every learner.
 
     Parameters
     ----------
     X : array-like, sparse matrix or data frame of shape (n_rows, n_features)
-        Or texts, of shape (n_rows,).
+        Or an array of texts, of shape (n_rows,).
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or None
     room : Room
-        How much memory prepared rows may take.
+        The memory limit of prepared rows.
     names : sequence of str or None
-        The names of the columns of an array that comes from a file.
+        The column names of an array that was read from a file.
 
     Attributes
     ----------
     n_rows, n_features : int
     X : array, sparse matrix or data frame
-        The rows as given; lists become arrays, and sparse rows CSR.
+        The rows; lists are converted to arrays, and sparse rows to CSR.
     X_given : array, sparse matrix, data frame or list
-        The same, but lists stay lists.
+        The rows without conversion of lists.
     y : ndarray of shape (n_rows,) or, with more than one column, (n_rows, n_targets); or None
     y_given : array-like or None
-        ``y`` in the form in which it was given.
+        ``y`` without conversion.
     weights, score_weights : ndarray of shape (n_rows,), float64, or None
-        The weights of the rows in training and in scores; None: all are 1. They are set after the
-        checks of ``check_weights``, and before rows are prepared.
+        The weights of the rows in training and in scores; None: all are 1. They are set after
+        ``check_weights``, before rows are prepared.
     numbers : ndarray of shape (n_rows,) or None
-        The numbers of these rows among all that are given; None: they are all.
+        The numbers of these rows among the user's rows; None: all rows.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class Data:
         self._stamp = stamp_of(_numbers_of(self.X))  # mapped rows become an array in memory
 
     def transformed(self, transform: Callable[[Any], Any]) -> "Data":
-        """Return data of transformed rows; remote rows are transformed as they are trained on."""
+        """Return data of transformed rows; remote rows are transformed by their workers."""
         if self.is_remote:
             return self
         data = Data(transform(self.X), room=self.room)
@@ -330,7 +330,7 @@ class Data:
 
     @property
     def n_bytes(self) -> int:
-        """The bytes of the rows when they are prepared here, with an intercept."""
+        """The bytes of the prepared rows in this process, with an intercept."""
         if self.is_remote:
             return 0
         first = take_rows(self.X, slice(0, 1))
@@ -341,7 +341,7 @@ class Data:
 
     @property
     def is_large(self) -> bool:
-        """Whether the prepared rows are more than memory may hold."""
+        """Whether the prepared rows exceed the memory limit."""
         return not self.room.holds(self.n_bytes)
 
     @property
@@ -363,35 +363,35 @@ class Data:
         bare.X = bare.X_given = bare.y_given = None
         return bare
 
-    def some(self, numbers: np.ndarray) -> "Data":
-        """Return the data of some rows, which ascend, without X; ``prepare_with`` adds that."""
-        some = self.without_X()
-        some.n_rows, some.numbers = len(numbers), numbers
+    def subset(self, numbers: np.ndarray) -> "Data":
+        """Return the data of ascending rows, without X, which ``prepare_with`` adds."""
+        subset = self.without_X()
+        subset.n_rows, subset.numbers = len(numbers), numbers
         for name in ("y", "weights", "score_weights", "_codes"):
             of_all = getattr(self, name)
-            setattr(some, name, None if of_all is None else of_all[numbers])
-        return some
+            setattr(subset, name, None if of_all is None else of_all[numbers])
+        return subset
 
     def prepare_with(self, layout: RowLayout, X: Any, order: np.ndarray) -> PreparedRows:
-        """Return the rows X of ``some`` data in an order of theirs."""
+        """Return the rows X of a ``subset`` prepared in ``order``, which counts within them."""
         self.X = X.tocsr() if hasattr(X, "tocsr") else X
         return self.prepare(layout, order)
 
     def _place(
         self, layout: RowLayout, order: np.ndarray, begins: Callable[[], np.ndarray] | None
     ) -> tuple[RemoteBlocks, PreparedRows]:
-        """Return remote blocks of the rows in ``order``, and the first row as given."""
+        """Return remote blocks of the rows in ``order``, and the first row of X."""
         assert begins is not None
         if layout.target == "class":
             self.classes()  # those of all rows
         zero = np.zeros(1, np.uint32)
-        first = self.some(zero).prepare_with(layout, self.X[:1], zero)
+        first = self.subset(zero).prepare_with(layout, self.X[:1], zero)
         bounds = block_bounds(begins(), self.n_rows, self.X.n_blocks)
 
-        bare = self.without_X()  # so that blocks go as soon as the rows do
+        bare = self.without_X()  # so that blocks are freed with the rows
 
         def prepare(numbers: np.ndarray) -> Any:
-            return partial(bare.some(numbers).prepare_with, layout)
+            return partial(bare.subset(numbers).prepare_with, layout)
 
         named = layout, bounds, order.tobytes(), self.y, self.weights, self.score_weights
         name = xxh3_128(pickle.dumps(named)).digest()
@@ -402,8 +402,8 @@ class Data:
     ) -> PreparedRows:
         """Return the rows in ``order``, in the layout that a learner needs.
 
-        Remote rows stay where they are, in blocks of about equal size. ``begins`` returns the
-        first rows of folds, and the number of rows.
+        Remote rows stay on their workers, in blocks of about equal size. ``begins`` returns the
+        first row of each fold, and the number of rows.
         """
         classes, file, first = None, None, None
         y = targets = None
@@ -436,7 +436,7 @@ class Data:
                 if not np.any(weights) and self.numbers is None:
                     raise ValueError(
                         f"sample_weight must hold a weight above 0 in {row.dtype}, the type of X, "
-                        "in which all of them are 0; use weights of about 1."
+                        "got weights that all round to 0; use weights of about 1 instead."
                     )
         X: Any
         if self.is_remote:
@@ -472,11 +472,11 @@ class Data:
         return _as_floats(take_rows(self.X, slice(0, 1)))
 
     def _padded(self, layout: RowLayout, order: np.ndarray) -> np.ndarray | SparseRows:
-        """Return padded rows in an order; dense ones are read forwards, which is faster."""
+        """Return padded rows in ``order``; dense rows are read sequentially, which is faster."""
         row = self._first_row()
         if sparse.issparse(row):
             X = _as_floats(self.X)
-            X = X.copy() if self._stamp is not None else X  # which reads a file forwards
+            X = X.copy() if self._stamp is not None else X  # reads a file sequentially
             with naming_entries(self.X, self.numbers, self._names):
                 return pad_rows(X, order, layout.intercept, layout.missing, layout.beside)
         width = padded_width(self.n_features + layout.intercept)
@@ -484,68 +484,68 @@ class Data:
         place = np.empty_like(order)
         is_permutation = inverse(order, place)
         assert is_permutation  # of the rows
-        for given, numbers in self._given():
+        for chunk, numbers in self._given():
             target = place[numbers[0] : numbers[-1] + 1]
             if self.numbers is not None:
                 numbers = self.numbers[numbers]
-            with naming_entries(given, numbers, self._names):
-                X = _as_floats(given, numbers)
+            with naming_entries(chunk, numbers, self._names):
+                X = _as_floats(chunk, numbers)
                 write_rows(X, layout.intercept, layout.missing, rows, target=target)
         return rows
 
     def _gather_forwards(
         self, layout: RowLayout, order: np.ndarray
     ) -> tuple[np.ndarray | SparseRows, RowFile]:
-        """Return padded rows in order, which are too large for memory, in a file."""
-        keep_nothing()
+        """Return padded rows in ``order`` on disk, for rows that exceed the memory limit."""
+        free_cached_memory()
         row = self._first_row()
         width = padded_width(self.n_features + layout.intercept)
         pieces = self._pieces(layout)
         if not sparse.issparse(self.X):
             if sparse.issparse(row):
                 raise ValueError(
-                    "X must be an array or a sparse matrix where it takes more than max_memory, "
+                    "X must be an array or a sparse matrix if it takes more than max_memory, "
                     "got a data frame with sparse columns; use X.sparse.to_coo().tocsr() instead."
                 )
             file: RowFile = DenseFile(pieces, order, width, row.dtype, self.room)
         elif layout.beside:
             raise ValueError(
-                "max_memory must be None where a step makes dense columns of sparse rows, as a "
+                "max_memory must be None if a step makes columns of sparse rows dense, as a "
                 "StandardScaler with means does; use with_mean=False, for example, instead."
             )
         else:
-            given, n_more = self.X.indptr, int(layout.intercept)
-            file = SparseFile(pieces, order, given, n_more, width, row.dtype, self.room)
+            offsets, n_more = self.X.indptr, int(layout.intercept)
+            file = SparseFile(pieces, order, offsets, n_more, width, row.dtype, self.room)
         return file.rows, file
 
     def _pieces(self, layout: RowLayout) -> Iterator[tuple[int, Any]]:
-        """Yield the padded rows as given, some at a time, and the number of their first one."""
-        # Estimators of others check their rows themselves.
+        """Yield padded rows in chunks, with the number of the first row of each."""
+        # Other estimators check their rows themselves.
         may_miss = layout.missing if layout.padded else b"\1" * self.n_features
-        for given, numbers in self._given():
-            with naming_entries(given, numbers, self._names):
-                X, order = _as_floats(given, numbers), numbers - numbers[0]
+        for chunk, numbers in self._given():
+            with naming_entries(chunk, numbers, self._names):
+                X, order = _as_floats(chunk, numbers), numbers - numbers[0]
                 piece = pad_rows(X, order, layout.intercept, may_miss)
             yield int(numbers[0]), piece
 
     def _given(self) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield the rows as given, some at a time, and their numbers."""
+        """Yield the user's rows in chunks, with their numbers."""
         n_rows = max(1, self.room.piece_bytes * self.n_rows // self.n_bytes)
         for first in range(0, self.n_rows, n_rows):
             self.check_unchanged()
-            given = take_rows(self.X, slice(first, first + n_rows))
-            numbers = np.arange(first, first + given.shape[0], dtype=np.uint32)
-            yield given, numbers
+            chunk = take_rows(self.X, slice(first, first + n_rows))
+            numbers = np.arange(first, first + chunk.shape[0], dtype=np.uint32)
+            yield chunk, numbers
             if sparse.issparse(self.X):
                 entries = slice(*self.X.indptr[[first, first + len(numbers)]])
                 leave_pages(self.X.data[entries])
                 leave_pages(self.X.indices[entries])
             else:
-                leave_pages(given)
+                leave_pages(chunk)
         self.check_unchanged()
 
     def check_unchanged(self) -> None:
-        """Refuse rows whose file was written, cut short or removed since it was given."""
+        """Refuse rows whose file was written, truncated or removed since it was opened."""
         if self._stamp is None or stamp_of(_numbers_of(self.X)) == self._stamp:
             return
         raise ValueError(
@@ -554,12 +554,12 @@ class Data:
         )
 
     def why_only_fit(self, has_classes: bool) -> str:
-        """Return why only ``fit`` of an estimator takes the rows, a clause; "" if others do.
+        """Return the reason why only ``fit`` supports the shapes of X and y; "" if others do.
 
         Parameters
         ----------
         has_classes : bool
-            Whether y holds classes.
+            Whether y contains classes.
         """
         if len(self.X.shape) > 2:
             return f"X has {len(self.X.shape)} dimensions, got shape {tuple(self.X.shape)}"
@@ -569,7 +569,7 @@ class Data:
         return f"y has {columns}, got shape {self.y.shape}"
 
     def check_no_target_is_missing(self) -> None:
-        """Refuse objects as the numbers of a regressor if a row has none."""
+        """Refuse missing targets of a regressor."""
         if self._targets_are_checked or self.y is None:
             return
         if self.y.dtype == object and self.y.ndim == 1:
@@ -582,7 +582,7 @@ class Data:
         self._targets_are_checked = True
 
     def feature_names(self) -> np.ndarray | None:
-        """Return the column names of a data frame if all are strings, as scikit-learn does."""
+        """Return the column names of a data frame if all are strings, as in scikit-learn."""
         names = getattr(self.X, "columns", self._names)
         if names is None or not all(isinstance(name, str) for name in names):
             return None
@@ -595,7 +595,7 @@ class Data:
         if self._classes is None:
             if self.y.ndim > 1:
                 raise ValueError(
-                    f"y must have one column where it holds classes, got shape {self.y.shape}; "
+                    f"y must have one column if it contains classes, got shape {self.y.shape}; "
                     "evaluate each column separately instead."
                 )
             self._classes = find_classes(self.y)
@@ -615,7 +615,7 @@ def _numbers_of(X: Any) -> Any:
 
 
 def _without_padding(X: np.ndarray | SparseRows, n_features: int) -> Any:
-    """Return padded rows in a form that estimators take, in the same memory."""
+    """Return padded rows in a form that estimators accept, without a copy."""
     if isinstance(X, np.ndarray):
         return X[:, :n_features]
     begins = X.begins.astype(np.min_scalar_type(-int(X.begins[-1])), copy=False)
@@ -623,9 +623,9 @@ def _without_padding(X: np.ndarray | SparseRows, n_features: int) -> Any:
 
 
 def _as_floats(X: Any, numbers: np.ndarray | None = None) -> Any:
-    """Return rows as float64 or, if they are that, float32; CSR if they are sparse.
+    """Return rows as float64, or unchanged if float32; sparse rows as CSR.
 
-    Errors call row i of X by ``numbers[i]``.
+    Errors name row i of X as row ``numbers[i]``.
     """
     with naming("X"), naming_entries(X, numbers):
         return check_array(
@@ -638,7 +638,7 @@ def _as_floats(X: Any, numbers: np.ndarray | None = None) -> Any:
 
 
 def _is_text(X: Any) -> bool:
-    """Return whether X is a sequence of strings, as vectorizers take them."""
+    """Return whether X is a sequence of strings, as for vectorizers."""
     if isinstance(X, str | dict) or not hasattr(X, "__len__") or len(X) == 0:
         return False
     values = X if isinstance(X, list | tuple) else np.asarray(X)

@@ -1,7 +1,7 @@
-"""Rows that lie elsewhere, in blocks: what a cross-validation asks of those who hold them.
+"""Remote rows in blocks: the interface that a cross-validation needs.
 
-Models travel to the blocks, and rows never come back. This is section 4.1 of Joulani, Gyorgy &
-Szepesvari (2015). Who holds the rows is known in one place only, which implements these classes.
+Models are sent to the blocks, and rows never come back. This is section 4.1 of Joulani, Gyorgy &
+Szepesvari (2015). Only the implementation of these classes depends on the cluster.
 """
 
 from abc import ABC
@@ -17,38 +17,37 @@ import numpy as np
 
 T = TypeVar("T")
 
-#: (numbers) -> a picklable function that makes ``PreparedRows`` from X of the rows with these
-#: numbers, which ascend, and their order.
+#: (ascending row numbers) -> a picklable function (X of these rows, order) -> ``PreparedRows``.
 Prepare = Callable[[np.ndarray], Callable[[Any, np.ndarray], Any]]
 
-# How far blocks may be from being equal, as a share of a block.
+# By how much blocks may differ in size, as a share of a block.
 _LEEWAY = 0.05
 
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive prepared rows that lie in one place.
+    """Consecutive prepared rows on one worker.
 
     Attributes
     ----------
     rows : PreparedRows
     start : int
-        Which of all prepared rows is the first one of them.
+        The index of the first one among all prepared rows.
     """
 
     rows: Any
     start: int
 
-    def __sizeof__(self) -> int:  # for those who count the memory of a worker
+    def __sizeof__(self) -> int:  # for the memory accounting of a worker
         return int(self.rows.nbytes)
 
     def slice_of(self, start: int, stop: int) -> slice:
-        """Return where some of all rows are among these."""
+        """Return the positions in the block of the prepared rows start to stop - 1."""
         return slice(start - self.start, stop - self.start)
 
 
 class RemoteRows(ABC):
-    """Rows as given that lie elsewhere.
+    """The user's rows on other machines.
 
     Attributes
     ----------
@@ -57,9 +56,9 @@ class RemoteRows(ABC):
     names : list of str or None
         The names of the columns.
     sample : ndarray, sparse matrix or data frame
-        Some of the rows, the first one first.
+        A sample of the rows, beginning with the first row.
     content : bytes or None
-        A digest of X; None if it has none.
+        A digest of X; None if it cannot be computed.
     """
 
     shape: tuple[int, int]
@@ -72,21 +71,21 @@ class RemoteRows(ABC):
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> Any:
-        """Return the first row; the others lie elsewhere."""
+        """Return the first row; other rows are remote."""
         if not isinstance(rows, slice) or rows not in (slice(0, 1), slice(None, 1)):
-            raise TypeError("X lies elsewhere: only its first row is here.")
+            raise TypeError("X is remote: only its first row is in this process.")
         return self.sample[:1]
 
     @property
     @abstractmethod
     def n_blocks(self) -> int:
-        """In how many places rows can be trained on at the same time."""
+        """The number of blocks that can be trained on at the same time."""
 
     @abstractmethod
     def place(
         self, order: np.ndarray, bounds: list[int], prepare: Prepare, name: bytes
     ) -> "RemoteBlocks":
-        """Put the rows in an order, and cut them into blocks.
+        """Permute the rows, and divide them into blocks.
 
         Parameters
         ----------
@@ -94,14 +93,14 @@ class RemoteRows(ABC):
         bounds : list of int
             The first row of each block in this order, and the number of rows.
         prepare : callable
-            Makes the function that prepares the rows of a block.
+            Returns the function that prepares the rows of a block.
         name : bytes
-            Tells the blocks from others of the same rows.
+            Identifies the blocks among others of the same rows.
         """
 
 
 class RemoteBlocks(ABC):
-    """Rows in an order, in blocks, each of which is somewhere.
+    """Permuted rows in remote blocks.
 
     Parameters
     ----------
@@ -117,16 +116,16 @@ class RemoteBlocks(ABC):
         return self.bounds[-1]
 
     def spans(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Return the blocks that hold some rows: their numbers, and which rows they hold."""
-        each = enumerate(pairwise(self.bounds))
-        spans = [(number, max(start, first), min(stop, last)) for number, (first, last) in each]
+        """Return (block, first row, last row + 1) of the blocks that contain a range of rows."""
+        blocks = enumerate(pairwise(self.bounds))
+        spans = [(number, max(start, first), min(stop, last)) for number, (first, last) in blocks]
         return [span for span in spans if span[1] < span[2]]
 
     def over(self, start: int, stop: int, function: Callable[..., T], *arguments: Any) -> list[T]:
-        """Return ``function(block, start, stop, *arguments)`` for some rows, block after block.
+        """Return ``function(block, start, stop, *arguments)`` for each block of a range of rows.
 
-        Of each block, start and stop are what is within it, counted from its first row. Sums of
-        the results are added in this order.
+        The start and stop of the calls count from the first row of the block. Results are in the
+        order of the blocks, so that their sums do not depend on timing.
         """
         calls = []
         for number, first, last in self.spans(start, stop):
@@ -136,7 +135,7 @@ class RemoteBlocks(ABC):
         return self.run(calls)
 
     def run(self, calls: Sequence["RemoteCall"]) -> list[Any]:
-        """Make calls at the same time, and return their results in the order of the calls."""
+        """Make calls in parallel, and return their results in the order of the calls."""
         with self.calls() as running:
             for call in calls:
                 running.submit(call)
@@ -145,12 +144,12 @@ class RemoteBlocks(ABC):
 
     @abstractmethod
     def calls(self) -> "Calls":
-        """Return what makes calls where the blocks are."""
+        """Return an object that makes calls on the workers of the blocks."""
 
 
 @dataclass(eq=False)
 class RemoteCall:
-    """A call ``function(block, *arguments)`` where the block is; it may be made several times.
+    """A call ``function(block, *arguments)`` on the worker of the block; it may be repeated.
 
     Attributes
     ----------
@@ -159,11 +158,11 @@ class RemoteCall:
     function : callable
     arguments : tuple
     priority : float
-        How urgent it is.
+        Larger is more urgent.
     at : object
-        The block to which it was sent, as the one who makes it notes.
+        The block to which it was sent; set by ``Calls``.
     n_tries : int
-        How often it was lost, likewise.
+        How often it was lost; set by ``Calls``.
     """
 
     block: int
@@ -175,7 +174,7 @@ class RemoteCall:
 
 
 class Calls(ABC):
-    """Calls of functions with blocks, made where these are. Leaving the context ends them."""
+    """Calls on the workers of blocks; leaving the context cancels them."""
 
     def __enter__(self) -> "Calls":
         return self
@@ -185,7 +184,7 @@ class Calls(ABC):
 
     @abstractmethod
     def submit(self, call: RemoteCall) -> None:
-        """Begin to make a call."""
+        """Start a call."""
 
     @abstractmethod
     def next(self) -> tuple[RemoteCall, Any]:
@@ -193,10 +192,10 @@ class Calls(ABC):
 
 
 def block_bounds(begins: np.ndarray, n_rows: int, n_blocks: int) -> list[int]:
-    """Return where blocks of about equal size begin, and where the last one ends.
+    """Return the bounds of blocks of about equal size.
 
-    They begin with folds where such a place is near, so that what models say of a fold need not
-    travel. Equal blocks are worth more: the largest one decides how long all others wait.
+    A bound is moved to the start of a fold if one is near, so that predictions of a fold need not
+    be sent. Equal sizes are more important, because all blocks wait for the largest one.
 
     Parameters
     ----------

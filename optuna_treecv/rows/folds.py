@@ -1,4 +1,4 @@
-"""Cuts of the rows: folds are a partition of them, splits any pairs of training and test rows."""
+"""Folds, which are a partition of the rows, and splits, any pairs of training and test rows."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -17,31 +17,32 @@ from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.order import sort_by_key
 
 # Purposes of derived seeds: the permutations of rows and of folds, which are independent of the
-# row orders of training phases. What a stratified fold holds must not depend on the permutation
-# that orders its rows: the rows of each class would then lie at even distances within a fold, and
-# the labels would alternate.
+# row orders of training phases. The members of a stratified fold must not depend on the
+# permutation that orders its rows: the rows of each class would then be evenly spaced within a
+# fold, and the labels would alternate.
 OF_ROWS = 1
 OF_FOLDS = 2
 _MEMBERS = 3
 _FIRST_TURN = 4
 
-# The model of a single pass has seen one of so many parts of the rows before it is tested.
+# The model of a single pass is trained on the first 1 / _PARTS_OF_WARM_UP of the rows before it is
+# tested.
 _PARTS_OF_WARM_UP = 8
 
-# Powers of two share one order as long as their folds hold this many rows. Each such stretch of
+# Powers of two share one order if their folds have at least this many rows. Each such stretch of
 # rows has an even share of each class, so the rows that a model sees last vary less than random
-# rows do. This biases the estimates of learners that weigh them most. In experiments with last
+# rows. This biases the estimates of learners that give them most weight. In experiments with last
 # iterates, the bias was up to 0.9 standard deviations of one estimate without a lower bound, 0.3
 # with 256 rows, and 0.1 with 1024, where the mean over 50 seeds does not show it.
 _FEWEST_ROWS = 1024
 
-#: Training rows: None for all rows that are not tested, in ascending order; n for the rows 0 to
+#: Training rows: None for all rows outside the test set, in ascending order; n for the rows 0 to
 #: n - 1; a mask of packed bits (uint8) for other ascending rows; else the rows (uint32).
 TrainRows = int | np.ndarray | None
 
 
 class Split(NamedTuple):
-    """The training and test rows of one fold, in little memory.
+    """The training and test rows of one fold, in a compact form.
 
     Attributes
     ----------
@@ -71,22 +72,22 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Splits:
-    """Pairs of training and test rows that are no partition, such as those of a time series.
+    """Pairs of training and test rows that are not a partition, such as those of a time series.
 
-    Chunk i stands for the i-th split that is evaluated.
+    Chunk i is the i-th split that is evaluated.
 
     Attributes
     ----------
     order : ndarray of shape (n_rows,), uint32
-        Prepared row i is row ``order[i]`` of the data as given.
+        Prepared row i is row ``order[i]`` of the user's data.
     trains : tuple of TrainRows
-        The training rows of each split, as given by the splitter.
+        The training rows of each split of the splitter.
     tests : tuple of ndarray, uint32
-        The test rows of each split, likewise.
+        The test rows of each split of the splitter.
     numbers : ndarray of shape (n_folds,) or None
         The number of the split of each chunk. None means that chunk i is split i.
     why_no_tree : str
-        Why no tree over these splits exists: a clause that says what the splitter does.
+        The reason why there is no tree over these splits, such as "KFold tests row 3 twice".
     """
 
     order: np.ndarray
@@ -105,9 +106,9 @@ class Splits:
 
     @cached_property
     def grows(self) -> bool:
-        """Whether the training sets are growing prefixes of the rows, which lie as given.
+        """Whether the training sets are growing prefixes of the rows in their original order.
 
-        A chain trains on the first prepared rows, so in another order it would train on others.
+        A chain trains on the first prepared rows, which would be others in another order.
         """
         sizes = [size for size in self.trains if isinstance(size, int)]
         return (
@@ -118,12 +119,12 @@ class Splits:
 
     @property
     def n_tested(self) -> int:
-        """The number of test rows of all splits together."""
+        """The total number of test rows of all splits."""
         return sum(map(len, self.tests))
 
     @cached_property
     def n_trained(self) -> int:
-        """The number of training rows of all splits together."""
+        """The total number of training rows of all splits."""
         return int(self.count(np.ones(self.n_rows, bool))[0].sum())
 
     def number(self, chunk: int) -> int:
@@ -131,11 +132,11 @@ class Splits:
         return chunk if self.numbers is None else int(self.numbers[chunk])
 
     def test_rows(self, chunk: int) -> np.ndarray:
-        """Return the rows, as given, that a chunk's split tests, in the order of the splitter."""
+        """Return the test rows of a chunk's split, in the order of the splitter."""
         return self.tests[self.number(chunk)].astype(np.intp)
 
     def model(self, chunk: int) -> int:
-        """Return a number that neighbouring chunks share whose models are the same."""
+        """Return the number of the model of a chunk; neighbouring chunks may share a model."""
         return chunk
 
     def split(self, chunk: int) -> Split:
@@ -144,37 +145,37 @@ class Splits:
         return Split(self.trains[number], self.tests[number], self.n_rows)
 
     def tested_from(self, first: int, last: int) -> np.ndarray:
-        """Return the test rows, as given, of some chunks, one after another."""
+        """Return the concatenated test rows of the chunks first to last - 1."""
         return np.concatenate([self.test_rows(chunk) for chunk in range(first, last)])
 
     def begins(self) -> np.ndarray:
-        """Return where each chunk's rows begin among all that are tested, and their number."""
+        """Return the offset of each chunk's rows among all test rows, and their number."""
         sizes = [len(self.tests[self.number(chunk)]) for chunk in range(self.n_folds)]
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def prepared(self, rows: np.ndarray) -> np.ndarray:
-        """Return the prepared row numbers of rows as given, uint32."""
+        """Return the prepared row numbers of the user's rows, uint32."""
         place = np.empty(self.n_rows, np.uint32)
         place[self.order] = np.arange(self.n_rows, dtype=np.uint32)
         return place[rows]
 
-    def one(self) -> "Splits":
-        """Return split 0 alone; over the rows as given if it trains on the first of them."""
+    def first(self) -> "Splits":
+        """Return only split 0; in the original order if it trains on a prefix of the rows."""
         order = self.order
         if isinstance(self.trains[0], int):
             order = np.arange(self.n_rows, dtype=np.uint32)
         return Splits(order, self.trains[:1], self.tests[:1], why_no_tree=self.why_no_tree)
 
     def equals(self, other: object) -> bool:
-        """Return whether both are the same splits of rows in the same order."""
+        """Return whether both have the same splits and the same order of rows."""
         return isinstance(other, Splits) and _are_equal(self.arrays(), other.arrays())
 
     def fits_like(self, other: object) -> bool:
-        """Return whether both train on the same rows and test the same rows in each split."""
+        """Return whether both have the same training and test rows in each split."""
         return isinstance(other, Splits) and _are_equal(self._rows(), other._rows())
 
     def arrays(self) -> Iterator[np.ndarray | None]:
-        """Yield the arrays that tell these splits from others with as many splits."""
+        """Yield the arrays that identify these splits among those with the same number."""
         yield from (self.order, self.numbers)
         yield from self._rows()
 
@@ -184,7 +185,7 @@ class Splits:
             yield np.array([rows]) if isinstance(rows, int) else rows
 
     def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many of the marked rows each chunk's model is trained on, and tested on."""
+        """Return the numbers of marked rows in each chunk's training set and test set."""
         chunks = range(self.n_folds)
         n_trained = [np.count_nonzero(is_marked[self.split(i).train_rows()]) for i in chunks]
         n_tested = [np.count_nonzero(is_marked[self.test_rows(i)]) for i in chunks]
@@ -195,21 +196,21 @@ class Splits:
 class Folds:
     """A partition of the rows into ``n_folds`` chunks of consecutive prepared rows.
 
-    Each fold's model is trained on all rows outside of its chunk. Rows before the first chunk are
-    trained on by every model and tested by none.
+    Each fold's model is trained on all rows outside its chunk. Rows before the first chunk are in
+    every training set and in no test set.
 
     Attributes
     ----------
     order : ndarray of shape (n_rows,), uint32
-        Prepared row i is row ``order[i]`` of the data as given.
+        Prepared row i is row ``order[i]`` of the user's data.
     n_folds : int
     bounds : ndarray of shape (n_folds + 1,), int64, or None
         Chunk i consists of the prepared rows ``bounds[i]`` to ``bounds[i + 1] - 1``, and the last
-        bound is n_rows. None means that chunk i begins at ``i * n_rows // n_folds``.
+        bound is n_rows. None: chunk i begins at ``i * n_rows // n_folds``.
     numbers : ndarray of shape (n_folds,) or None
-        The fold number of each chunk. None means that chunk i is fold i.
+        The fold number of each chunk. None: chunk i is fold i.
     splits : Splits or None
-        The splits as a splitter gave them, where it gave rows in another than ascending order.
+        The splits of the splitter, if its rows are not in ascending order.
     """
 
     order: np.ndarray
@@ -230,12 +231,12 @@ class Folds:
 
     @property
     def n_tested(self) -> int:
-        """The number of rows that some fold tests."""
+        """The total number of test rows of all folds."""
         return self.n_rows - (0 if self.bounds is None else int(self.bounds[0]))
 
     @property
     def n_trained(self) -> int:
-        """The number of training rows of all folds together."""
+        """The total number of training rows of all folds."""
         return self.n_folds * self.n_rows - self.n_tested
 
     def number(self, chunk: int) -> int:
@@ -243,14 +244,14 @@ class Folds:
         return chunk if self.numbers is None else int(self.numbers[chunk])
 
     def test_rows(self, chunk: int) -> np.ndarray:
-        """Return the rows, as given, that a chunk's fold tests, in the order of the splitter."""
+        """Return the test rows of a chunk's fold, in the order of the splitter."""
         if self.splits is not None:
             return self.splits.test_rows(self.number(chunk))
         begins = self.begins()
         return np.sort(self.order[begins[chunk] : begins[chunk + 1]]).astype(np.intp)
 
     def tested_from(self, first: int, last: int) -> np.ndarray:
-        """Return the rows, as given, that some chunks test, in prepared order."""
+        """Return the test rows of the chunks first to last - 1, in prepared order."""
         if self.bounds is None:
             begin, end = (chunk * self.n_rows // self.n_folds for chunk in (first, last))
         else:
@@ -258,7 +259,7 @@ class Folds:
         return self.order[begin:end]
 
     def model(self, chunk: int) -> int:
-        """Return the number of the chunk, which has a model of its own."""
+        """Return the number of the model of a chunk, which is the number of the chunk."""
         return chunk
 
     def split(self, chunk: int) -> Split:
@@ -276,11 +277,11 @@ class Folds:
         )
 
     def fits_like(self, other: object) -> bool:
-        """Return whether both train on the same rows and test the same, whatever their numbers."""
+        """Return whether both have the same training and test sets, in any order of folds."""
         return isinstance(other, Folds) and np.array_equal(self._ids(), other._ids())
 
     def _ids(self) -> np.ndarray:
-        """Return for each row the first row of its fold; -1 for rows that are only trained on."""
+        """Return the first row of the fold of each row; -1 for rows that are only trained on."""
         begins = self.begins()
         tested = self.order[begins[0] :]
         firsts = np.minimum.reduceat(tested, begins[:-1] - begins[0])
@@ -289,18 +290,18 @@ class Folds:
         return ids
 
     def arrays(self) -> Iterator[np.ndarray | None]:
-        """Yield the arrays that tell these folds from others with as many folds."""
+        """Yield the arrays that identify these folds among those with the same number."""
         yield from (self.order, self.bounds, self.numbers)
         if self.splits is not None:
             yield from self.splits.arrays()
 
     def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many of the marked rows each chunk's model is trained on, and tested on.
+        """Return the numbers of marked rows in each chunk's training set and test set.
 
         Parameters
         ----------
         is_marked : ndarray of shape (n_rows,), bool
-            In the order of the rows as given.
+            In the order of the user's rows.
         """
         marked = is_marked[self.order].astype(np.int64)
         n_tested = np.add.reduceat(marked, self.begins()[:-1])
@@ -309,16 +310,16 @@ class Folds:
 
 @dataclass(frozen=True)
 class FoldPairs(Splits):
-    """The splits of nested cross-validation: models are trained on all folds but two of them.
+    """The splits of nested cross-validation, whose models hold out two folds.
 
-    A split tests one of the folds that its model is trained without. The splits of a model are
-    next to each other. There may be models that are trained without one fold too, and test it.
+    A split tests one of the folds that its model holds out. The splits of a model are adjacent.
+    There may also be models that hold out and test a single fold.
 
     Attributes
     ----------
     folds : Folds
     models : tuple of tuple of int
-        The chunks of ``folds`` that each model is trained without, in ascending order.
+        The chunks of ``folds`` that each model holds out, in ascending order.
     """
 
     folds: Folds = field(kw_only=True)
@@ -326,7 +327,7 @@ class FoldPairs(Splits):
 
     @classmethod
     def of(cls, folds: Folds, with_single: bool) -> "FoldPairs":
-        """Return the splits of all pairs of folds, and of all single folds ``with_single``."""
+        """Return the splits of all pairs of folds; with ``with_single``, of single folds, too."""
         k = folds.n_folds
         models = tuple(
             (i, j) if i < j else (i,) for i in range(k) for j in range(i + (not with_single), k)
@@ -334,7 +335,7 @@ class FoldPairs(Splits):
         tests = [folds.test_rows(chunk).astype(np.uint32) for chunk in range(k)]
         return cls(
             folds.order,
-            (),  # they are made by ``split``
+            (),  # computed by ``split``
             tuple(tests[chunk] for model in models for chunk in model),
             why_no_tree="the splits leave out two folds at a time",
             folds=folds,
@@ -352,8 +353,8 @@ class FoldPairs(Splits):
     def split(self, chunk: int) -> Split:
         """Return the training and test rows of a split."""
         is_trained = np.ones(self.n_rows, bool)
-        for one in self.models[self.model(chunk)]:
-            is_trained[self.folds.tested_from(one, one + 1)] = False
+        for fold in self.models[self.model(chunk)]:
+            is_trained[self.folds.tested_from(fold, fold + 1)] = False
         return Split(np.packbits(is_trained), self.tests[chunk], self.n_rows)
 
     def _rows(self) -> Iterator[np.ndarray | None]:
@@ -361,25 +362,25 @@ class FoldPairs(Splits):
         yield self._models_of_splits
 
     def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many of the marked rows each split's model is trained on, and tested on."""
+        """Return the numbers of marked rows in each split's training set and test set."""
         n_others, n_tested = self.folds.count(is_marked)
         n_left_out = np.array([n_tested[list(model)].sum() for model in self.models])
         n_trained = n_others[0] + n_tested[0] - n_left_out
         return n_trained[self._models_of_splits], n_tested[np.concatenate(self.models)]
 
 
-#: How the rows are cut for one repeat.
+#: The folds or splits of one repeat.
 Cut = Folds | Splits
 
 
 def trained_without(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:
-    """Return which columns have numbers in some row, but in none of a training set.
+    """Return which columns have entries in some row, but in none of a training set.
 
     Parameters
     ----------
     cut : Folds or Splits
     columns : sparse array of shape (n_rows, n_columns)
-        In the order of the rows as given.
+        In the order of the user's rows.
 
     Returns
     -------
@@ -405,9 +406,9 @@ def trained_without(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:
 
 
 def even_folds(n_rows: int, n_folds: int, shuffle: bool, seed: int) -> Folds:
-    """Return folds of a permutation of the rows, or of the rows as they lie.
+    """Return folds of a permutation of the rows, or of the rows in their original order.
 
-    As many folds as rows are those of ``LeaveOneOut``: fold i tests row i.
+    If there are as many folds as rows, fold i tests row i, as in ``LeaveOneOut``.
     """
     order = permutation(n_rows, seed, OF_ROWS) if shuffle else np.arange(n_rows, dtype=np.uint32)
     return Folds(order, n_folds, numbers=order if n_folds == n_rows else None)
@@ -417,7 +418,7 @@ def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, splits: Splits | Non
     """Return one chunk per fold id; rows with the id -1 are only trained on.
 
     With ``shuffle`` the folds are permuted, because neighbouring chunks train on each other's rows
-    last. Otherwise these would be folds that are neighbours in the data.
+    last, and should not be neighbours in the data.
     """
     is_tested = ids >= 0
     present, folds, sizes = np.unique(ids[is_tested], return_inverse=True, return_counts=True)
@@ -442,7 +443,7 @@ def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, splits: Splits | Non
 def hold_out(
     test: np.ndarray, n_rows: int, shuffle: bool, seed: int, splits: Splits | None = None
 ) -> Folds:
-    """Return one fold that tests some rows; all others are only trained on."""
+    """Return one fold that tests some rows and is trained on all others."""
     rows = permutation(n_rows, seed, OF_ROWS) if shuffle else np.arange(n_rows, dtype=np.uint32)
     is_tested = np.zeros(n_rows, bool)
     is_tested[test] = True
@@ -452,32 +453,32 @@ def hold_out(
 
 
 def first_split(cut: Cut, shuffle: bool, seed: int) -> Cut:
-    """Return the split of number 0 alone.
+    """Return only the split with number 0.
 
-    It is a hold-out if its model is trained on all rows that are not tested. These are permuted
-    with ``shuffle``, unless they belong to a time series.
+    It is a hold-out if its model is trained on all rows outside the test set. With ``shuffle``
+    the rows are permuted, unless they are a time series.
     """
     if isinstance(cut, Folds):
         chunk = 0 if cut.numbers is None else int(np.flatnonzero(cut.numbers == 0)[0])
-        splits = None if cut.splits is None else cut.splits.one()
+        splits = None if cut.splits is None else cut.splits.first()
         return hold_out(cut.test_rows(chunk), cut.n_rows, shuffle, seed, splits)
-    one = cut.one()
-    train, test = one.split(0).train_rows(), one.test_rows(0)
+    only = cut.first()
+    train, test = only.split(0).train_rows(), only.test_rows(0)
     both = np.concatenate([train, test])
     if len(both) == cut.n_rows == len(np.unique(both)):
-        return hold_out(test, cut.n_rows, shuffle and not cut.grows, seed, one)
-    return one
+        return hold_out(test, cut.n_rows, shuffle and not cut.grows, seed, only)
+    return only
 
 
 def one_pass(cut: Cut) -> Folds:
-    """Return one fold that tests all rows but the first eighth, in the order in which they lie.
+    """Return one fold that tests all rows after the first eighth, in prepared order.
 
-    Rows that are only trained on come before that too.
+    Rows that are only trained on precede them, too.
 
     Raises
     ------
     ValueError
-        If the splits have no such order.
+        If the splits are not in the order of a time series.
     """
     if isinstance(cut, Splits) and not cut.grows:
         raise ValueError(
@@ -491,7 +492,7 @@ def one_pass(cut: Cut) -> Folds:
 
 
 def by_number(cut: Cut, scores: np.ndarray) -> np.ndarray:
-    """Return the scores of the first chunks, ordered by the numbers of the folds.
+    """Return the scores of the first chunks in the order of fold numbers.
 
     Parameters
     ----------
@@ -514,13 +515,13 @@ def by_number(cut: Cut, scores: np.ndarray) -> np.ndarray:
 
 def _are_equal(these: Iterable[np.ndarray | None], those: Iterable[np.ndarray | None]) -> bool:
     return all(
-        one is other or (one is not None and other is not None and np.array_equal(one, other))
-        for one, other in zip_longest(these, those)
+        a is b or (a is not None and b is not None and np.array_equal(a, b))
+        for a, b in zip_longest(these, those)
     )
 
 
 def packed(rows: np.ndarray, n_rows: int) -> TrainRows:
-    """Return training rows in the form that takes least memory; order and repetitions stay."""
+    """Return training rows in their most compact form, which preserves order and repetitions."""
     if len(rows) and np.all(rows[1:] > rows[:-1]):
         if rows[-1] == len(rows) - 1:
             return len(rows)
@@ -532,7 +533,7 @@ def packed(rows: np.ndarray, n_rows: int) -> TrainRows:
 
 
 def permutation(n: int, seed: int, purpose: int) -> np.ndarray:
-    """Return a random permutation, uint32, which is another one for each purpose."""
+    """Return a random permutation, uint32, which depends on seed and purpose."""
     order = np.empty(n, np.uint32)
     random_order(derive_seed(seed, purpose), 0, n, 0, order)
     return order
@@ -544,43 +545,42 @@ def permutation(n: int, seed: int, purpose: int) -> np.ndarray:
 def stratified_chunks(
     codes: np.ndarray, n_folds: int, rows: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return an order of the rows, and the bounds that cut it into stratified folds.
+    """Return an order of the rows, and the bounds of stratified folds in it.
 
-    The rows of each class are dealt out to the folds in turn, and each class begins where the
-    class before stopped. Therefore the folds differ by at most one row, both in each class and in
-    total.
+    The rows of each class are dealt out to the folds in turn, and each class continues where the
+    previous class stopped. Therefore the folds differ by at most one row, both in each class and
+    in total.
 
-    If ``n_folds`` is a power of two, k, each fold consists of two folds of 2k. As long as the
-    folds of 2k hold at least 1024 rows each, the whole order is the same for k and 2k, so that
-    both can share models.
+    If ``n_folds`` is a power of two, k, each fold consists of two folds of 2k. If the folds of 2k
+    have at least 1024 rows each, the whole order is the same for k and 2k, so that both can share
+    models.
 
     Parameters
     ----------
     codes : ndarray of shape (n_rows,), int
-        The class of each row as given, as a number from 0. Each class has at least ``n_folds``
-        rows.
+        The class code of each row, from 0. Each class has at least ``n_folds`` rows.
     n_folds : int
     rows : ndarray of shape (n_rows,), uint32
-        A random permutation of the rows. Within a fold, rows keep the order that they have in it.
+        A random permutation of the rows, which determines the order of rows within a fold.
     seed : int
-        Decides which rows a fold holds; 64 bits.
+        The 64-bit seed of the members of folds.
 
     Returns
     -------
     order : ndarray of shape (n_rows,), uint32
-        Prepared row i is row ``order[i]`` of the data as given.
+        Prepared row i is row ``order[i]`` of the user's data.
     bounds : ndarray of shape (n_folds + 1,), int64
         Fold i consists of the prepared rows ``bounds[i]`` to ``bounds[i + 1] - 1``.
     """
     parts = 1
     if n_folds & (n_folds - 1) == 0:
-        # The order is the same up to this number of folds, a power of two that depends on nothing
-        # but the classes. There are never more folds than rows of a class.
+        # The order is the same up to this number of folds, a power of two that depends only on the
+        # classes. There are never more folds than rows of a class.
         most = min(len(codes) // _FEWEST_ROWS, int(np.bincount(codes).min()))
         parts = max(1, (1 << most.bit_length() >> 1) // n_folds)
     n_chunks = parts * n_folds
     # Some chunks get one row more of a class than others. The first turn is random, so that these
-    # are no chunks in particular.
+    # chunks are not always the same.
     turns = np.roll(_turns(n_chunks), -(derive_seed(seed, _FIRST_TURN) % n_chunks))
     narrow = turns.astype(np.min_scalar_type(n_chunks - 1))
     chunks = np.empty(len(codes), narrow.dtype)
@@ -594,15 +594,15 @@ def stratified_chunks(
 def stratified_sample(codes: np.ndarray, n_sampled: int, seed: int) -> np.ndarray:
     """Return the rows of a stratified sample, in ascending order.
 
-    Of a class with m of the n rows it holds m * n_sampled / n rows, rounded up or down.
+    It has m * n_sampled / n rows, rounded up or down, of a class with m of the n rows.
 
     Parameters
     ----------
     codes : ndarray of shape (n_rows,), int32
-        The class of each row, as a number from 0.
+        The class code of each row, from 0.
     n_sampled : int
     seed : int
-        Decides which rows of a class it holds; 64 bits.
+        The 64-bit seed of the sample.
     """
     n_rows = len(codes)
     before = np.arange(n_rows + 1, dtype=np.int64) * n_sampled // n_rows
@@ -610,7 +610,7 @@ def stratified_sample(codes: np.ndarray, n_sampled: int, seed: int) -> np.ndarra
 
 
 def _by_class(codes: np.ndarray, seed: int) -> np.ndarray:
-    """Return the rows class after class, those of each class in random order."""
+    """Return the rows grouped by class, in random order within each class."""
     drawn = permutation(len(codes), seed, _MEMBERS)
     most = int(codes.max())
     narrow = codes.astype(np.min_scalar_type(most), copy=False)
@@ -618,17 +618,17 @@ def _by_class(codes: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _sorted_by(rows: np.ndarray, keys: np.ndarray, n_keys: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows in the order of their keys, and else as they come; and where each key begins."""
+    """Return rows in a stable order by key, and the offset of each key."""
     done, begins = np.empty_like(rows), np.empty(n_keys + 1, np.int64)
     sort_by_key(rows, keys, begins, done)
     return done, begins
 
 
 def _turns(n_chunks: int) -> np.ndarray:
-    """Return the chunks in the order in which they are dealt to.
+    """Return the order in which rows are dealt out to the chunks.
 
-    For a power of two, turn i is i with its bits reversed. So the left half of the chunks has the
-    even turns, the left quarter has every fourth turn, and each of them is dealt to in turn.
+    For a power of two, turn i is i with its bits reversed. So the left half of the chunks gets the
+    even turns, and the left quarter every fourth turn.
     """
     if n_chunks & (n_chunks - 1) != 0:
         return np.arange(n_chunks)

@@ -1,4 +1,4 @@
-"""The layout of rows in memory: what a learner needs, and sparse rows as kernels take them."""
+"""The memory layout of rows that a learner needs, and sparse rows for kernels."""
 
 from dataclasses import dataclass
 
@@ -25,11 +25,11 @@ class RowLayout:
         have several columns. A padded learner trains on the codes, or on the numbers in the type
         of X.
     missing : bytes
-        With ``padded``: a byte for each feature, not 0 if values may be missing (NaN) in it. None
-        may be missing if it is empty. In sparse rows, such features must lie beside them.
+        With ``padded``: one byte per feature, not 0 if values may be missing (NaN). If empty, no
+        values may be missing. In sparse rows, such features must be dense columns.
     beside : bytes
-        With ``sparse``: a byte for each feature, not 0 if it lies beside sparse rows as a dense
-        column. None does if it is empty.
+        With ``sparse``: one byte per feature, not 0 if it is a dense column next to the sparse
+        rows. If empty, there are no dense columns.
     """
 
     padded: bool = False
@@ -44,7 +44,7 @@ class RowLayout:
 class SparseRows:
     """Sparse rows in CSR format; the columns of each row are in ascending order.
 
-    Some columns may lie beside them as dense ones, and have no entries in them then.
+    Some columns may be stored separately as dense columns, without sparse entries.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class SparseRows:
         Row i is ``values[begins[i]:begins[i + 1]]``.
     shape : (n_rows, a multiple of 8)
     dense : ndarray of shape (n_rows, a multiple of 8) or None
-        The columns beside them, padded with zeros.
+        The dense columns, padded with zeros.
     """
 
     values: np.ndarray
@@ -71,7 +71,7 @@ class SparseRows:
         return self.values.dtype
 
     def __getitem__(self, rows: slice | np.ndarray) -> "SparseRows":
-        """Return the rows of a range, or of these numbers."""
+        """Return the rows of a slice or with these numbers."""
         at: slice | np.ndarray
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))

@@ -1,4 +1,4 @@
-"""Memory for rows and states of models, and rows laid out in it as kernels read them."""
+"""Memory for rows and model states, and the layout of rows for kernels."""
 
 from contextlib import suppress
 from math import prod
@@ -15,22 +15,22 @@ from optuna_treecv._kernels.prepare import address
 from optuna_treecv._kernels.prepare import copy_rows
 from optuna_treecv.rows.layout import SparseRows
 
-# The process keeps memory of prepared rows between these sizes, and uses it again: with memory
-# that the system must first fill with zeros, preparing rows takes twice as long. Of less than 4
-# MiB, NumPy gets none from the system.
+# Memory of prepared rows between these sizes is cached and reused: with new memory, which the
+# system must fill with zeros, preparing rows takes twice as long. NumPy does not get less than 4
+# MiB from the system.
 _LEAST_KEPT, MOST_KEPT = 2**22, 2**28
 
-#: A smaller part of memory would keep more of others than it has itself.
+#: The memory of a smaller part would consist mostly of pages that it shares with others.
 LEAST_PART = 4 * mmap.PAGESIZE
 
-# At most one piece of memory, which nobody uses now.
+# The cached memory: at most one array, which is unused.
 _kept: list[np.ndarray] = []
 
 
 class _Lent(np.ndarray):
-    """Memory that is kept when the last array in it goes.
+    """Memory that is returned to the cache when the last array in it is deleted.
 
-    An array in memory of another type refers to that memory itself, and not to what is behind it.
+    Because of its type, views refer to this array as their base, and not to the memory behind it.
     """
 
 
@@ -45,9 +45,9 @@ def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
 
 
 def empty_rows(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Return an uninitialised array aligned to a cache line, perhaps in memory that was kept.
+    """Return an uninitialised array aligned to a cache line, in cached memory if possible.
 
-    At most 256 MiB are kept: those of the array that went last.
+    At most 256 MiB are cached: the memory of the array that was deleted last.
     """
     n_bytes = prod(shape) * np.dtype(dtype).itemsize
     if not _LEAST_KEPT <= n_bytes <= MOST_KEPT:
@@ -64,10 +64,10 @@ def empty_rows(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def empty_parts(n_parts: int, n_bytes: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return uninitialised bytes, and the same cut into equal parts that can go one by one.
+    """Return uninitialised bytes, and equal parts of them that can be freed separately.
 
-    The memory of a part, but for at most two pages of it, goes back to the system with the last
-    array in it, if no array in the whole is left. On Windows it goes with the last part.
+    The memory of a part, except for at most two pages, is returned to the system with the last
+    array in it, if no array of the whole exists. On Windows it is freed with the last part.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def empty_parts(n_parts: int, n_bytes: int) -> tuple[np.ndarray, list[np.ndarray
         whole = np.empty(n_parts * n_bytes, np.uint8)
         return whole, list(whole.reshape(n_parts, n_bytes))
     pages = mmap.mmap(-1, n_parts * n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # As NumPy does: filling small pages takes thrice as long. Not every kernel has others.
+    # As in NumPy: filling small pages takes three times as long. Not every system has huge pages.
     with suppress(AttributeError, OSError):
         pages.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(pages, np.uint8)
@@ -93,8 +93,8 @@ def empty_parts(n_parts: int, n_bytes: int) -> tuple[np.ndarray, list[np.ndarray
     return whole, parts
 
 
-def keep_nothing() -> None:
-    """Give the memory that is kept back to the system."""
+def free_cached_memory() -> None:
+    """Return the cached memory to the system."""
     _kept.clear()
 
 
@@ -107,7 +107,7 @@ def _aligned(memory: np.ndarray, n_bytes: int) -> np.ndarray:
     return memory[begin : begin + n_bytes]
 
 
-# Rows as kernels read them: padded with zeros, dense or sparse.
+# Rows for kernels: padded with zeros, dense or sparse.
 
 
 def padded_width(n_columns: int) -> int:
@@ -148,12 +148,12 @@ def pad_rows(
 def write_rows(
     X: np.ndarray, intercept: bool, missing: bytes, rows: np.ndarray, **places: np.ndarray
 ) -> None:
-    """Write padded rows to the places of ``copy_rows``, and check that the numbers are finite."""
+    """Write padded rows to the places of ``copy_rows``, and check that numbers are finite."""
     if any(stride % X.itemsize for stride in X.strides):
         X = X.copy()  # the strides of a field of packed records are not multiples of the item size
     if not copy_rows(X, float(intercept), rows, **places):
         may_miss = np.frombuffer(missing, bool) if missing else np.zeros(X.shape[1], bool)
-        # Raises an error that names the value found.
+        # Raises an error that names the value.
         assert_all_finite(X[:, ~may_miss], input_name="X")
         assert_all_finite(X[:, may_miss], input_name="X", allow_nan=True)
 
@@ -187,10 +187,10 @@ def _sparse_rows(
 def split_columns(
     X: sparse.csr_array, is_beside: np.ndarray
 ) -> tuple[sparse.csr_array, np.ndarray]:
-    """Take columns out of sparse rows, so that they lie beside them as dense ones.
+    """Separate dense columns from sparse rows.
 
-    Steps such as a StandardScaler leave no zeros in the columns that they centre, while the
-    columns of a OneHotEncoder in the same table are nearly all zeros.
+    A step such as a StandardScaler leaves no zeros in the columns that it centres, while the
+    columns of a OneHotEncoder in the same table are mostly zeros.
 
     Parameters
     ----------
@@ -200,25 +200,25 @@ def split_columns(
     Returns
     -------
     sparse_rows : sparse array of shape (n_rows, n_features)
-        Without entries in these columns.
+        Without entries in the dense columns.
     dense_rows : ndarray of shape (n_rows, n_beside)
-        These columns.
+        The dense columns.
     """
     stays = ~is_beside[X.indices]
     begins = np.append(0, np.cumsum(stays))[X.indptr]
-    rest = sparse.csr_array((X.data[stays], X.indices[stays], begins), shape=X.shape)
-    return rest, X[:, is_beside].toarray()
+    others = sparse.csr_array((X.data[stays], X.indices[stays], begins), shape=X.shape)
+    return others, X[:, is_beside].toarray()
 
 
 def largest_norm2(X: Any, n_features: int) -> float:
-    """Return the largest |x|^2 of all rows, without the intercept, computed in float64.
+    """Return the largest |x|^2 of all rows without the intercept, computed in float64.
 
     The result is the same for dense and sparse rows.
 
     Parameters
     ----------
     X : ndarray, sparse matrix or SparseRows
-        Given or prepared rows.
+        Original or prepared rows.
     n_features : int
 
     Returns

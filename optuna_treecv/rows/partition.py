@@ -1,7 +1,7 @@
-"""The plan of the tree: which folds each node holds out, and which rows its children train on.
+"""The partition of the tree: the folds that nodes hold out, and the rows of training phases.
 
-The tree is that of Joulani, Gyorgy & Szepesvari (2015). Its plan is immutable and knows nothing of
-learners.
+The tree is that of Joulani, Gyorgy & Szepesvari (2015). The partition is immutable and independent
+of learners.
 
 Chunks are numbered from 0, and a node is a half-open range of them. The paper numbers from 1 and
 includes both ends, so its (s, e) is our (first + 1, last).
@@ -20,11 +20,11 @@ Rows = slice | np.ndarray
 
 
 class Replays(NamedTuple):
-    """The further updates of a phase of several epochs: replays of rows that the model may see.
+    """The replays of a phase of several epochs: further updates with rows that are not held out.
 
-    Each new row is followed by ``n_epochs - 1`` replays. They are drawn from the rows 0 to
-    n_rows - 1 without those that are held out, held_start to held_stop - 1; new rows are among
-    them. No row is drawn again before all have been.
+    Each new row is followed by ``n_epochs - 1`` replays. They are drawn without replacement from
+    the rows 0 to n_rows - 1 except the held-out rows held_start to held_stop - 1; new rows are
+    included. The draws start again after all rows have been drawn.
     """
 
     n_epochs: int
@@ -35,11 +35,11 @@ class Replays(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A training phase: the rows start to stop - 1, in their prepared or in a random order.
+    """A training phase: the rows start to stop - 1, in prepared order or in a random order.
 
-    The random order follows from (seed, range, rows seen before). These numbers therefore identify
-    the rows and their order; ``rows`` computes the order when it is needed. ``n_seen`` counts
-    rows, not updates. With replays, the first of every ``n_epochs`` rows in order is a new one.
+    The random order is a function of (seed, range, rows seen before). These numbers therefore
+    identify the rows and their order, which ``rows`` computes on demand. ``n_seen`` counts rows,
+    not updates. With replays, the first of every ``n_epochs`` rows is a new row.
     """
 
     start: int
@@ -64,7 +64,7 @@ class Phase(NamedTuple):
 
     @property
     def rows(self) -> Rows:
-        """The rows to train on, in their order."""
+        """The rows to train on, in training order."""
         replays = self.replays
         if replays is None:
             if self.seed is None or self.n_rows < 2:
@@ -94,14 +94,14 @@ def rows_of(phase: Phase | Rows) -> Rows:
 
 
 def cut(rows: Rows, begin: int, end: int) -> Rows:
-    """Return the rows begin to end - 1 among rows in their order."""
+    """Return the elements begin to end - 1 of a sequence of rows."""
     if isinstance(rows, slice):
         return slice(rows.start + begin, rows.start + end)
     return rows[begin:end]
 
 
 class Node(NamedTuple):
-    """The held-out chunks first to last - 1; the node's model has seen all other rows."""
+    """The held-out chunks first to last - 1; the node's model is trained on all other rows."""
 
     first: int
     last: int
@@ -113,21 +113,21 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Partition:
-    """How the rows are cut into chunks, and in which order they are trained on.
+    """The partition of the rows into chunks, and the training order of the rows.
 
     Attributes
     ----------
     n_rows, n_folds : int
     bounds : ndarray of shape (n_folds + 1,), int64, or None
-        The first row of each chunk. Rows before the first chunk are trained on by all models. None
-        means that chunk i begins at ``i * n_rows // n_folds``; then the chunks of 2k folds
-        subdivide those of k folds.
+        The first row of each chunk. Rows before the first chunk are in all training sets. None:
+        chunk i begins at ``i * n_rows // n_folds``, so that the chunks of 2k folds subdivide those
+        of k folds.
     random : bool
-        Train on the rows of each phase in a new uniformly random order, else in prepared order.
+        Whether the rows of each phase are in a new uniformly random order, else in prepared order.
     seed : int
-        Seed of these orders and of replays, 64 bits.
+        The 64-bit seed of these orders and of replays.
     n_epochs : int
-        The updates of a phase per row: one for the row itself, the others for replays.
+        The number of updates per row in a phase: one with the row itself, the others are replays.
     """
 
     n_rows: int
@@ -159,7 +159,7 @@ class Partition:
 
     @property
     def first_phase(self) -> Phase:
-        """The phase on which the root's model is trained, usually of no rows."""
+        """The training phase of the root's model, usually without rows."""
         return self.phase_of(0, self.begin(0), 0, (self.begin(0), self.n_rows))
 
     def phase_of(self, start: int, stop: int, n_seen: int, held: tuple[int, int]) -> Phase:
@@ -171,8 +171,8 @@ class Partition:
         n_seen : int
             The number of rows that the model has seen before.
         held : (int, int)
-            The range of rows that the model holds out afterwards, so that no replay may be one of
-            them: start and stop.
+            The range (start, stop) of rows that the model holds out after the phase, which must
+            not be replayed.
         """
         replays = Replays(self.n_epochs, self.seed, *held, self.n_rows)
         return Phase(
@@ -186,13 +186,13 @@ class Partition:
     def split(self, node: Node) -> tuple[Node, Node]:
         """Return the children of a node.
 
-        The last chunk of the left child is m = floor((s + e) / 2) of Algorithm 1.
+        The last chunk of the left child is m = floor((s + e) / 2) in Algorithm 1.
         """
         middle = (node.first + node.last + 1) // 2
         return Node(node.first, middle), Node(middle, node.last)
 
     def phase(self, parent: Node, child: Node) -> Phase:
-        """Return the phase that turns the model of ``parent`` into that of ``child``.
+        """Return the phase that trains the model of ``parent`` into the model of ``child``.
 
         It consists of the rows that only the parent holds out.
         """
@@ -207,7 +207,7 @@ class Partition:
     def rest(self, fold: Node, epoch: int = 0) -> np.ndarray:
         """Return all rows that ``fold`` does not hold out, for the standard method.
 
-        Epochs after the first one have random orders of their own. A random order is drawn for the
+        Each epoch after the first one has a new random order. A random order is drawn for the
         range that begins after the fold and wraps around at the last row.
         """
         start, stop = self.rows(fold)
@@ -219,9 +219,9 @@ class Partition:
         return np.where(rows < self.n_rows, rows, rows - np.uint32(self.n_rows))
 
     def blocks(self, most: int) -> list[Node]:
-        """Return the subtrees at the greatest depth with at most ``most`` of them, from the left.
+        """Return the subtrees at the greatest depth with at most ``most`` subtrees, from the left.
 
-        ``most`` is at least 1. A leaf above that depth is a block of its own.
+        ``most`` is at least 1. A leaf above that depth is a separate block.
         """
         nodes = [self.root]
         while len(nodes) < self.n_folds:
@@ -236,5 +236,5 @@ class Partition:
         return nodes
 
 
-#: Its name in pickles of earlier versions.
+#: The name of ``Partition`` in pickles of earlier versions.
 Plan = Partition

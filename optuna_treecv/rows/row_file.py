@@ -1,7 +1,7 @@
-"""Prepared rows that memory does not hold: in files, mapped into memory.
+"""Prepared rows on disk, memory-mapped, if they exceed the memory limit.
 
-They lie in the order of the tree, so all readings go forwards. Kernels read mapped memory as any
-other, so the bits of models are those of rows in memory.
+They are in the order of the tree, so all reads are sequential. Kernels read mapped memory as any
+other, so models are bit for bit those of rows in memory.
 """
 
 from abc import ABC
@@ -31,20 +31,20 @@ from numpy.lib.array_utils import byte_bounds
 from optuna_treecv.rows.checks import memmap_behind
 from optuna_treecv.rows.layout import SparseRows
 
-# ``max_memory`` by a piece of rows as given, which are prepared at once; by a region, whose rows
-# are sorted at once; by a block; and by what models say of all rows. Up to one and a half blocks
-# are trained on while as many are read.
+# ``max_memory`` divided by the sizes of: a chunk of the user's rows, which are prepared at once; a
+# region, whose rows are sorted at once; a block; and the predictions of all rows. Up to one and a
+# half blocks are trained on while as many are read.
 _PIECES, _REGIONS, _BLOCKS, _BESIDE = 16, 4, 4, 8
 
 _MOST_PIECE = 2**25
 
-#: The least limit of memory.
+#: The minimum of ``max_memory``.
 LEAST_BYTES = 2**20
 
-# A block is read in pieces of this size, as large as a system reads ahead at once.
+# The size of reads, as large as a system reads ahead at once.
 _READ_BYTES = 2**20
 
-# The rows whose sizes are summed at once.
+# The number of rows whose sizes are summed at once.
 _ROWS_AT_ONCE = 2**16
 
 _IN_MEMORY = {"tmpfs", "ramfs"}
@@ -52,16 +52,16 @@ _IN_MEMORY = {"tmpfs", "ramfs"}
 
 @dataclass(frozen=True)
 class Room:
-    """The memory that prepared rows may take, and where those are written that take more.
+    """The memory limit of prepared rows, and the folder for rows that exceed it.
 
     Attributes
     ----------
     max_bytes : int or None
-        None: there is no limit.
+        None: no limit.
     folder : str or None
-        None: that of the system for temporary files.
+        None: the system's folder for temporary files.
     is_verbose : bool
-        Whether lines on the screen say how far long readings are.
+        Whether to print the progress of long reads.
     """
 
     max_bytes: int | None = None
@@ -73,30 +73,30 @@ class Room:
 
     @property
     def piece_bytes(self) -> int:
-        """The most bytes of rows as given that are read at once."""
+        """The maximum number of bytes of the user's rows that are read at once."""
         most = _MOST_PIECE if self.max_bytes is None else self.max_bytes // _PIECES
         return min(most, _MOST_PIECE)
 
     @property
     def block_bytes(self) -> int:
-        """The most bytes of prepared rows that are trained on at once."""
+        """The maximum number of bytes of prepared rows that are trained on at once."""
         assert self.max_bytes is not None
         return self.max_bytes // _BLOCKS
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Return room for numbers of all rows; in a file, it does not own its memory."""
+        """Return an uninitialised array for numbers of all rows, on disk if it is large."""
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
         if self.max_bytes is None or n_bytes <= self.max_bytes // _BESIDE:
             return np.empty(shape, dtype)
         return MappedFile(n_bytes, self.folder).array(shape, dtype)
 
 
-#: No limit of memory.
+#: No memory limit.
 NO_LIMIT = Room()
 
 
 class MappedFile:
-    """A file without a name, so that the system removes it when the process ends, however it ends.
+    """A file without a name, which the system removes when the process ends in any way.
 
     Parameters
     ----------
@@ -106,22 +106,22 @@ class MappedFile:
     Raises
     ------
     OSError
-        If the folder has no room for it, or lies in memory itself.
+        If the folder has not enough space, or is in memory.
     """
 
     def __init__(self, n_bytes: int, folder: str | None) -> None:
         self.n_bytes = max(1, n_bytes)
         folder = gettempdir() if folder is None else folder
-        if _lies_in_memory(folder):
+        if _is_in_memory(folder):
             raise OSError(
-                f"spill_dir must be a folder on a disk, got {folder!r}, which lies in memory; use "
+                f"spill_dir must be a folder on a disk, got {folder!r}, which is in memory; use "
                 "'/var/tmp', for example, instead."
             )
         try:
             self._file = TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115  # goes with the map
         except OSError as error:
             raise OSError(
-                f"spill_dir must be a folder that can be written to, got {folder!r}: {error}."
+                f"spill_dir must be a writable folder, got {folder!r}: {error}."
             ) from error
         try:
             os.posix_fallocate(self._file.fileno(), 0, self.n_bytes)
@@ -130,8 +130,8 @@ class MappedFile:
                 raise
             status = os.statvfs(folder)
             raise OSError(
-                f"spill_dir must have room for {self.n_bytes / 1e9:,.2f} GB, but {folder!r} has "
-                f"{status.f_bavail * status.f_frsize / 1e9:,.2f} GB."
+                f"spill_dir must have {self.n_bytes / 1e9:,.2f} GB of free space, but {folder!r} "
+                f"has {status.f_bavail * status.f_frsize / 1e9:,.2f} GB."
             ) from error
         self.map = mmap.mmap(self._file.fileno(), self.n_bytes)
 
@@ -140,7 +140,7 @@ class MappedFile:
         return np.frombuffer(self.map, dtype, prod(shape)).reshape(shape)
 
     def read_only(self, shape: tuple[int, ...], dtype: Any) -> np.memmap:
-        """Return the file as an array whose pages ``leave_pages`` lets go of."""
+        """Return the file as a read-only array, whose pages ``leave_pages`` releases."""
         return np.memmap(self._file, dtype, "r", shape=shape)
 
     def write(self, begin: int, values: np.ndarray) -> None:
@@ -151,22 +151,22 @@ class MappedFile:
             left, begin = left[n_written:], begin + n_written
 
     def read_ahead(self, begin: int, end: int) -> None:
-        """Let the system read some bytes into its own memory; return when they are there."""
+        """Read a byte range into the page cache of the system."""
         scratch = bytearray(_READ_BYTES)
         for at in range(begin, end, _READ_BYTES):
             os.preadv(self._file.fileno(), [memoryview(scratch)[: end - at]], at)
 
     def leave(self, begin: int, end: int) -> None:
-        """Let go of the pages within some bytes; they are read again when they are asked for."""
+        """Release the mapped pages of a byte range; later reads page them in again."""
         begin += -begin % mmap.PAGESIZE
         if end > begin:
             self.map.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
 def stamp_of(rows: Any) -> tuple[str, int, int, int] | None:
-    """Return what tells the file behind an array from a later state of it; None: there is none.
+    """Return (name, inode, size, time of the last change) of a mapped file; None for others.
 
-    It is the name, the inode, the size and the time of the last change.
+    It changes if the file is changed.
     """
     owner = memmap_behind(rows)
     if owner is None or owner.filename is None or not os.path.exists(owner.filename):
@@ -176,9 +176,9 @@ def stamp_of(rows: Any) -> tuple[str, int, int, int] | None:
 
 
 def leave_pages(rows: Any) -> None:
-    """Let go of the pages of rows in a file that was mapped into memory by NumPy."""
+    """Release the mapped pages of rows that are memory-mapped by NumPy."""
     owner = memmap_behind(rows)
-    if owner is None or owner.mode == "c":  # whose changes are in memory alone
+    if owner is None or owner.mode == "c":  # whose changes are only in memory
         return
     pages = owner._mmap
     start = np.frombuffer(pages, np.uint8).ctypes.data
@@ -190,19 +190,19 @@ def leave_pages(rows: Any) -> None:
         pages.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
-def _lies_in_memory(folder: str) -> bool:
-    """Return whether the file system of a folder keeps its files in memory, as far as is known."""
+def _is_in_memory(folder: str) -> bool:
+    """Return whether the files of a folder are known to be in memory."""
     try:
         with open("/proc/self/mounts", encoding="utf-8") as mounts:
             kinds = dict(line.split()[1:3] for line in mounts)
     except OSError:
         return False
     parents = [Path(folder).resolve(), *Path(folder).resolve().parents]
-    return next((kinds[str(one)] for one in parents if str(one) in kinds), "") in _IN_MEMORY
+    return next((kinds[str(p)] for p in parents if str(p) in kinds), "") in _IN_MEMORY
 
 
-# Seconds between two lines on the screen, and between two for a listener, because this one may
-# write them to a database.
+# Seconds between two printed lines, and between two calls of a listener, which may write to a
+# database.
 _INTERVAL, _INTERVAL_OF_LISTENER = 5.0, 30.0
 
 _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
@@ -210,7 +210,7 @@ _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 @contextmanager
 def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
-    """Let a function hear how far the readings are that begin meanwhile in this thread."""
+    """Return a context in which reads of this thread report their progress to a function."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -219,17 +219,18 @@ def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 class Progress:
-    """Says how far something is, and the time that is left, if somebody wants to know.
+    """Reports the progress of reads and the remaining time to listeners.
 
     Parameters
     ----------
     what : str
-        Is said before.
+        The beginning of the line.
     n_rows : int
-        What one reading has.
+        The number of rows of one read.
     n_total : callable
-        () -> the rows of all readings.
+        () -> the number of rows of all reads.
     is_printed : bool
+        Whether to print the progress, too.
     """
 
     def __init__(
@@ -238,7 +239,7 @@ class Progress:
         self._what, self._n_rows, self._n_done = what, n_rows, 0
         self._began = perf_counter()
         self._lock = Lock()
-        #: Of each listener, the seconds between two lines and those until the next one.
+        #: The seconds between two lines and until the next line, by listener.
         self._listeners: dict[Callable[[str], None], tuple[float, float]] = {}
         if is_printed:
             self._listeners[_print] = _INTERVAL, _INTERVAL
@@ -247,21 +248,21 @@ class Progress:
         self._n_total = n_total() if self._listeners else 0
 
     def add(self, n: int) -> None:
-        """Take note of further rows; say every few seconds how far it is."""
+        """Add rows to the count; report the progress every few seconds."""
         with self._lock:
             self._n_done += n
             seconds = perf_counter() - self._began
-            due = [one for one, (_, then) in self._listeners.items() if seconds >= then]
+            due = [hear for hear, (_, then) in self._listeners.items() if seconds >= then]
             if not due or self._n_done > self._n_total:
                 return
-            for one in due:
-                interval, _ = self._listeners[one]
-                self._listeners[one] = interval, seconds + interval
+            for listener in due:
+                interval, _ = self._listeners[listener]
+                self._listeners[listener] = interval, seconds + interval
             left = seconds * (self._n_total / self._n_done - 1)
             done, total = self._n_done / self._n_rows, self._n_total / self._n_rows
         line = f"{self._what}: {done:.1f} of {total:.1f} readings in {seconds:.0f} s, {left:.0f} s"
-        for one in due:
-            one(f"{line} left")
+        for listener in due:
+            listener(f"{line} left")
 
 
 def _print(line: str) -> None:
@@ -269,24 +270,24 @@ def _print(line: str) -> None:
 
 
 class RowFile(ABC):
-    """Rows in files, which are read forwards and block by block.
+    """Rows on disk, which are read sequentially in blocks.
 
     Parameters
     ----------
     files : list of MappedFile
-        Each has something of every row, in the order of the rows.
+        Each has a part of every row, in the order of the rows.
     n_rows : int
     room : Room
-        With a limit.
+        Has a limit.
 
     Attributes
     ----------
     rows : ndarray or SparseRows
-        All of them, mapped into memory.
+        All rows, memory-mapped.
     n_block : int
-        The rows of a block.
+        The number of rows of a block.
     n_read : int
-        The rows that were read so far, while others were let go of.
+        The number of rows that were read so far, with repetitions.
     """
 
     rows: Any
@@ -307,10 +308,10 @@ class RowFile(ABC):
 
     @abstractmethod
     def _bytes_before(self, row: int) -> list[int]:
-        """Return how many bytes lie before a row, in each file."""
+        """Return the offset of a row in each file, in bytes."""
 
     def _deal(self, order: np.ndarray) -> tuple[np.ndarray, list[slice]]:
-        """Return the region of each row as given, and the rows of each region."""
+        """Return the region of each of the user's rows, and the slice of each region."""
         starts = range(0, len(order), self._n_region)
         parts = [slice(start, min(start + self._n_region, len(order))) for start in starts]
         region = np.empty(len(order), np.min_scalar_type(len(parts)))
@@ -319,15 +320,15 @@ class RowFile(ABC):
         return region, parts
 
     def expect(self, what: str, n_rows: Callable[[], int]) -> None:
-        """Say how far it is while so many rows are read, if that is wanted."""
+        """Start a progress report of reading ``n_rows()`` rows."""
         self._progress = Progress(what, self._n_rows, n_rows, self._room.is_verbose)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Return room for numbers of all rows, as ``Room.empty`` does."""
+        """Return an uninitialised array for numbers of all rows, as ``Room.empty``."""
         return self._room.empty(shape, dtype)
 
     def blocks(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of at most a block that make up a range of rows, each held meanwhile."""
+        """Yield the blocks (start, stop) of a range of rows, each held in memory meanwhile."""
         if any(first <= start and stop <= last for first, last in [*self._held.values()]):
             yield start, stop
             return
@@ -340,20 +341,20 @@ class RowFile(ABC):
             self.release()
 
     def release(self) -> None:
-        """Let go of the rows that this thread has held."""
+        """Release the rows that this thread holds in memory."""
         self.hold(0, 0)
         with self._lock:
             self._held.pop(get_ident(), None)
 
     def hold(self, start: int, stop: int, following: tuple[int, int] = (0, 0)) -> None:
-        """Let go of the rows that this thread has held before, and read the following ahead.
+        """Hold rows in memory, release this thread's previous ones, and prefetch the following.
 
         Parameters
         ----------
         start, stop : int
             The rows that kernels read now.
         following : (int, int)
-            Those that they will read next.
+            The rows that they will read next.
         """
         with self._lock:
             first, last = self._held.get(get_ident(), (0, 0))
@@ -365,7 +366,7 @@ class RowFile(ABC):
             if begin < end:
                 self._release(begin, end)
         self._progress.add(n_new)
-        if before is not None:  # it reads what is held now; two at once would read in turns
+        if before is not None:  # it reads the current rows; two threads would alternate
             before.join()
         if following[0] < following[1]:
             with self._lock:
@@ -392,19 +393,19 @@ class RowFile(ABC):
         return zip(self._files, *ends, strict=True)
 
 
-# Rows are written in an order by two passes that read and write forwards. The first pass deals the
-# rows out to regions of the file. The second one sorts each region in memory.
+# Rows are written in an order by two sequential passes. The first pass distributes the rows over
+# regions of the file. The second pass sorts each region in memory.
 
 
 class DenseFile(RowFile):
-    """Rows of equal size.
+    """Dense rows on disk.
 
     Parameters
     ----------
     pieces : iterable of (int, ndarray of shape (n, n_columns))
-        All rows as given, piece by piece, each with the number of its first row.
+        All of the user's rows in chunks, each with the number of its first row.
     order : ndarray of shape (n_rows,), uint32
-        Row i of the file is row ``order[i]`` as given.
+        Row i of the file is row ``order[i]`` of the user.
     n_columns : int
     dtype : dtype
     room : Room
@@ -412,7 +413,7 @@ class DenseFile(RowFile):
     Attributes
     ----------
     rows : ndarray of shape (n_rows, n_columns)
-        The file, mapped into memory.
+        The memory-mapped file.
     """
 
     def __init__(
@@ -447,16 +448,17 @@ class DenseFile(RowFile):
 
 
 class SparseFile(RowFile):
-    """Sparse rows, in three files: values, columns, and where rows begin.
+    """Sparse rows on disk, in three files: values, columns and row offsets.
 
     Parameters
     ----------
     pieces : iterable of (int, SparseRows)
         As for ``DenseFile``.
     order : ndarray of shape (n_rows,), uint32
-    given : ndarray of shape (n_rows + 1,), int
-        Where rows begin as given. They have at most these entries and ``n_more`` others.
+    offsets : ndarray of shape (n_rows + 1,), int
+        The row offsets of the user's rows, from which follows their maximum number of entries.
     n_more : int
+        The number of additional entries per row.
     width : int
     dtype : dtype
     room : Room
@@ -470,14 +472,14 @@ class SparseFile(RowFile):
         self,
         pieces: Iterable[tuple[int, SparseRows]],
         order: np.ndarray,
-        given: np.ndarray,
+        offsets: np.ndarray,
         n_more: int,
         width: int,
         dtype: Any,
         room: Room,
     ) -> None:
         n = len(order)
-        n_most = int(given[-1]) - int(given[0]) + n_more * n
+        n_most = int(offsets[-1]) - int(offsets[0]) + n_more * n
         self._sizes = np.dtype(dtype).itemsize, 4
         files = [MappedFile(size * n_most, room.folder) for size in self._sizes]
         files.append(MappedFile(8 * (n + 1), room.folder))
@@ -488,7 +490,7 @@ class SparseFile(RowFile):
         region, parts = self._deal(order)
         sizes = np.zeros(len(parts), np.int64)
         for start in range(0, n, _ROWS_AT_ONCE):
-            most = np.diff(given[start : start + _ROWS_AT_ONCE + 1]) + n_more
+            most = np.diff(offsets[start : start + _ROWS_AT_ONCE + 1]) + n_more
             of_rows = region[start : start + _ROWS_AT_ONCE]
             sizes += np.bincount(of_rows, most, len(parts)).astype(np.int64)
         starts = np.cumsum(sizes) - sizes
@@ -499,7 +501,7 @@ class SparseFile(RowFile):
             for number, (begin, end) in enumerate(cuts):
                 self._write(filled[number], piece[begin:end])
                 filled[number] += piece.begins[end] - piece.begins[begin]
-                # Until its region is sorted, the sizes of rows stand in the place of their ends.
+                # Until a region is sorted, it has the sizes of rows instead of their ends.
                 of_rows = np.diff(piece.begins[begin : end + 1])
                 files[2].write(8 * (n_filled[number] + 1), of_rows)
                 n_filled[number] += end - begin
@@ -533,7 +535,7 @@ class SparseFile(RowFile):
 
 
 def _sorted_cuts(region: np.ndarray, n_regions: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Return the order of rows by their region, and where in it each region begins and ends."""
+    """Return the order of rows by region, and (begin, end) of each region in it."""
     by_region = np.argsort(region, kind="stable")
     ends = np.searchsorted(region[by_region], np.arange(1, n_regions + 1)).tolist()
     return by_region, list(zip([0, *ends[:-1]], ends, strict=True))

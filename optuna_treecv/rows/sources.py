@@ -1,7 +1,7 @@
-"""Rows that lie elsewhere: in files of NumPy and Parquet, and in lazy frames.
+"""Rows in NumPy and Parquet files, and in lazy data frames.
 
-Those that memory does not hold are read forwards, batch by batch, into a file of numbers, in the
-order in which they are given.
+Rows that exceed the memory limit are read sequentially, in batches, into a file of numbers in
+their original order.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from optuna_treecv.rows.row_file import Room
 
 _PARQUET = {".parquet", ".pq"}
 
-# Parquet is read in pieces of this size: otherwise, Arrow reads a whole group of rows at once.
+# Parquet is read in buffers of this size, because otherwise Arrow reads a whole row group at once.
 _READ_BYTES = 2**16
 
 Opened = tuple[Any, Any, list[str] | None]
@@ -30,45 +30,45 @@ Opened = tuple[Any, Any, list[str] | None]
 def opened(X: Any, y: Any, room: Room) -> Opened:
     """Return rows and targets that can be sliced.
 
-    pyarrow and polars are imported where such data are given.
+    pyarrow and polars are imported only if needed.
 
     Parameters
     ----------
-    X : array-like, sparse matrix or data frame, or where they lie
+    X : array-like, sparse matrix, data frame, path or other source
         A path to a .npy or Parquet file, or to a folder of Parquet files, which are read in the
         order of their names; a ``pyarrow.Table`` or ``pyarrow.dataset.Dataset``; a lazy frame of
         polars, which is evaluated up to three times; or a collection of Dask, which is read into
         memory.
     y : array-like, str, path or None
-        The name of a column, which is then left out of X; or a path to a .npy file.
+        The name of a column, which is then removed from X; or a path to a .npy file.
     room : Room
-        Columns of Parquet files and of lazy frames that take more, as numbers, go into a file.
+        Parquet files and lazy frames whose numbers exceed its limit are written to a file.
 
     Returns
     -------
     X : array-like, sparse matrix or data frame
     y : array-like or None
     names : list of str or None
-        The names of the columns of X where they went into a file.
+        The column names of X if it was written to a file.
 
     Raises
     ------
     ValueError
-        If they cannot be read.
+        If X or y cannot be read.
     """
     if isinstance(X, RemoteRows):
         if y is not None and y is not X.y:
             name = type(X).__name__
             raise ValueError(
-                f"y must be None where X is {name}, which has its own; use {name}(X, y), for "
-                "example, instead."
+                f"y must be None if X is {name}, which contains the targets; use {name}(X, y) "
+                "instead."
             )
         return X, X.y, X.names
     if isinstance(y, PathLike) or (isinstance(y, str) and y.endswith(".npy")):
         y = _at_path("y", Path(y))
     if isinstance(X, str | PathLike):
         X = _at_path("X", Path(X))
-    X, y = (one.compute() if is_dask(one) else one for one in (X, y))
+    X, y = (a.compute() if is_dask(a) else a for a in (X, y))
     y = y.collect() if _is(y, "polars", "LazyFrame") else y
     if _is(X, "polars", "LazyFrame"):
         return _read(_of_lazy_frame(X), y, room)
@@ -81,15 +81,15 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
         wrong = f"the iterator {type(X).__name__}; use numpy.stack(list(X))"
     if wrong:
         raise ValueError(
-            f"X must be rows that can be read again, got {wrong} instead, or the path of a "
-            "Parquet file of the rows."
+            f"X must be rows that can be read repeatedly, got {wrong}, or the path of a Parquet "
+            "file of the rows, instead."
         )
     if not isinstance(y, str):
         return X, y, None
     if not hasattr(X, "columns") or not hasattr(X, "drop"):
         raise ValueError(
-            "y must be an array, a path to a .npy file or, for X with names of columns, one of "
-            f"them, got {y!r} for X of type {type(X).__name__}."
+            "y must be an array, a path to a .npy file or, if X has column names, one of them, "
+            f"got {y!r} for X of type {type(X).__name__}."
         )
     features(X.columns, y)
     return *without_targets(X, y), None
@@ -97,9 +97,9 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
 
 def _at_path(argument: str, path: Path) -> Any:
     """Return the array in a .npy file, or Parquet files as a data set of pyarrow."""
-    right = "a path to a .npy file"
+    expected = "a path to a .npy file"
     if argument == "X":
-        right += ", a Parquet file (.parquet) or a folder of those"
+        expected += ", a Parquet file (.parquet) or a folder of those"
     try:
         if path.suffix == ".npy":
             return np.load(path, mmap_mode="r" if argument == "X" else None)
@@ -108,30 +108,29 @@ def _at_path(argument: str, path: Path) -> Any:
 
             # A folder "day=1" gives its files a column "day", as for pandas.
             partitioning = "hive" if path.is_dir() else None
-            found = dataset(path, format="parquet", partitioning=partitioning)
-            if found.files:
-                return found
+            files = dataset(path, format="parquet", partitioning=partitioning)
+            if files.files:
+                return files
         wrong = ", which does not exist"
         if path.exists():
-            wrong = ", which is none; use what NumPy, SciPy or pandas reads from it instead"
+            wrong = ", which is not; use an array or data frame read from it instead"
     except ImportError as error:
         raise ImportError(
-            f"X must be read by pyarrow, got the path {str(path)!r}: pip install "
-            "'optuna-treecv[parquet]'."
+            f"X needs pyarrow, got the path {str(path)!r}: pip install 'optuna-treecv[parquet]'."
         ) from error
     except (EOFError, OSError, ValueError) as error:
         wrong = f": {error}"
-    raise ValueError(f"{argument} must be {right}, got {str(path)!r}{wrong}.")
+    raise ValueError(f"{argument} must be {expected}, got {str(path)!r}{wrong}.")
 
 
-# What is to be known of rows that are elsewhere: the type of each column, and that in NumPy (None:
-# it holds no numbers); the number of rows; a function that reads all of them, one that reads some
-# columns, so many rows at a time; and how columns are left out.
+# A source of rows: the type of each column, and its NumPy type (None: it is not numerical); the
+# number of rows; a function that reads all rows; one that reads some columns, (columns, n_rows) ->
+# batches; and the name of the function that drops columns.
 _Source = tuple[dict[str, tuple[Any, Any]], int, Callable[[], Any], Callable[..., Any], str]
 
 
 def _of_dataset(dataset: Any) -> _Source:
-    """Return what is to be known of a table or data set of pyarrow."""
+    """Return the source of a table or dataset of pyarrow."""
     from pyarrow import Table
     from pyarrow import types
     from pyarrow.dataset import dataset as of_table
@@ -141,7 +140,7 @@ def _of_dataset(dataset: Any) -> _Source:
 
     def numpy_type(kind: Any) -> Any:
         if types.is_boolean(kind):
-            return object  # as pandas has bools among numbers
+            return object  # as pandas converts bools next to numbers
         is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
         return kind.to_pandas_dtype() if is_number else None
 
@@ -156,7 +155,7 @@ def _of_dataset(dataset: Any) -> _Source:
 
 
 def _of_lazy_frame(frame: Any) -> _Source:
-    """Return what is to be known of a lazy frame of polars."""
+    """Return the source of a lazy frame of polars."""
     import polars as pl
 
     def numpy_type(kind: Any) -> Any:
@@ -172,14 +171,14 @@ def _of_lazy_frame(frame: Any) -> _Source:
 
 
 def _batches(dataset: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
-    """Yield some columns of at most so many rows at a time."""
+    """Yield batches of some columns with at most ``n_rows`` rows."""
     from pyarrow import parquet
     from pyarrow import system_memory_pool
     import pyarrow.dataset as ds
 
     try:
         parts = list(dataset.get_fragments())
-    except ValueError:  # pyarrow does not tell those of a filtered data set
+    except ValueError:  # pyarrow does not give the fragments of a filtered dataset
         parts = [dataset]
 
     def kinds(schema: Any) -> list[Any]:
@@ -190,7 +189,7 @@ def _batches(dataset: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
         and kinds(part.physical_schema) == kinds(dataset.schema)
         for part in parts
     ):
-        # A scanner holds several times a whole group of rows, and this a part of one.
+        # A scanner needs several times the memory of a row group, this a fraction of one.
         for part in parts:
             with part.open() as stream:
                 file = parquet.ParquetFile(stream, buffer_size=_READ_BYTES, pre_buffer=False)
@@ -203,12 +202,12 @@ def _batches(dataset: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
         batch_readahead=1,
         fragment_readahead=1,
         use_threads=False,
-        memory_pool=system_memory_pool(),  # which gives memory back
+        memory_pool=system_memory_pool(),  # which returns freed memory
     )
 
 
 def _read(source: _Source, y: Any, room: Room) -> Opened:
-    """Read rows into a frame or, if memory does not hold their numbers, into a file."""
+    """Read rows into a data frame or, if their numbers exceed the memory limit, into a file."""
     kinds, n_rows, whole, batches, drop = source
     columns = features(kinds, y)
     types = [kinds[name][1] for name in columns]
@@ -220,9 +219,8 @@ def _read(source: _Source, y: Any, room: Room) -> Opened:
         return *without_targets(whole(), y), None
     if wrong:
         raise ValueError(
-            "X must hold numbers where it takes more than max_memory, got type "
-            f"{kinds[wrong[0]][0]} in column {wrong[0]!r}; {drop}({str(wrong)[1:-1]}) would leave "
-            "out such columns."
+            "X must contain numbers if it takes more than max_memory, got type "
+            f"{kinds[wrong[0]][0]} in column {wrong[0]!r}; use {drop}({str(wrong)[1:-1]}) instead."
         )
     has_name = isinstance(y, str)
     file = MappedFile(n_rows * row_bytes, room.folder)
@@ -246,7 +244,7 @@ def _read(source: _Source, y: Any, room: Room) -> Opened:
 
 
 def features(names: Iterable[Any], y: Any) -> list[Any]:
-    """Return the names of columns without that of the targets, which must be one of them."""
+    """Return the column names without that of the targets, which must be one of them."""
     names = list(names)
     if not isinstance(y, str):
         return names
@@ -259,15 +257,15 @@ def features(names: Iterable[Any], y: Any) -> list[Any]:
 
 
 def without_targets(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return a frame without a column, and that column, if y is its name; else both as given."""
+    """Return (X without column y, column y) if y is a name; else both unchanged."""
     if not isinstance(y, str):
         return X, y
     return X.drop(columns=y) if hasattr(X, "iloc") else X.drop(y), X[y]
 
 
 def _is(value: Any, library: str, name: str) -> bool:
-    """Return whether a value is of a class of a library, which need not be installed."""
+    """Return whether a value is an instance of a class of a library, without importing it."""
     return any(
-        one.__module__.lstrip("_").partition(".")[0] == library and one.__name__ == name
-        for one in type(value).__mro__
+        kind.__module__.lstrip("_").partition(".")[0] == library and kind.__name__ == name
+        for kind in type(value).__mro__
     )
