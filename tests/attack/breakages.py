@@ -237,8 +237,8 @@ BREAKAGES = [
     # Nested cross-validation.
     Breakage(
         "nested: a model is trained on the fold that it is chosen for",
-        "for one in self.models[self.model(chunk)]:",
-        "for one in self.models[self.model(chunk)][-1:]:",
+        "for fold in self.models[self.model(chunk)]:",
+        "for fold in self.models[self.model(chunk)][-1:]:",
         "test_nested::test_the_choice_for_a_fold_does_not_see_it"
         " test_nested::test_it_is_the_nested_loop_of_scikit_learn",
     ),
