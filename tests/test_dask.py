@@ -490,7 +490,7 @@ REFUSED = {
     "all fits": (PegasosClassifier(), {"method": "fit"}, "method='fit'"),
     "standard": (PegasosClassifier(), {"method": "standard"}, "method='standard'"),
     "no partial_fit": (RandomForestClassifier(), {}, "partial_fit"),
-    "a loss without slope": (LinearSVC(loss="hinge"), {}, "loss='hinge' has no derivative"),
+    "a loss without slope": (LinearSVC(loss="hinge"), {}, "loss='hinge' is not differentiable"),
     "searched nodes": (HistTreeClassifier(), {}, "in the memory of this process"),
     "a callable across blocks": (
         PegasosClassifier(),

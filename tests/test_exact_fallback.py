@@ -177,7 +177,7 @@ def test_a_model_that_newton_does_not_find_is_an_error_if_it_was_asked_for():
                 scoring=scoring,
                 method="newton",
             )
-    with pytest.raises(ValueError, match="model of a fold was not found"):
+    with pytest.raises(ValueError, match="Newton's method does not converge in a fold"):
         tree_cross_val_predict(
             LogisticRegression(C=np.inf),
             APART,

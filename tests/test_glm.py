@@ -215,13 +215,13 @@ def test_targets_beyond_a_loss_are_refused_as_by_fits(model: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "n_classes", "why"),
     [
-        (LinearSVC(loss="hinge"), 2, "loss='hinge' has no derivative"),
+        (LinearSVC(loss="hinge"), 2, "loss='hinge' is not differentiable"),
         (LinearSVC(penalty="l1"), 2, "its penalty is not l2"),
         (LinearSVC(multi_class="crammer_singer"), 3, "one against the rest"),
-        (LinearSVR(), 0, "loss='epsilon_insensitive' has no derivative"),
-        (LogisticRegression(solver="liblinear"), 3, "refuses more than two classes"),
+        (LinearSVR(), 0, "loss='epsilon_insensitive' is not differentiable"),
+        (LogisticRegression(solver="liblinear"), 3, "takes only two classes"),
         (TweedieRegressor(power=3), 0, "its loss is not convex"),
-        (TweedieRegressor(power=1.5, link="identity"), 0, "a link without exponentials"),
+        (TweedieRegressor(power=1.5, link="identity"), 0, "its link is the identity"),
     ],
 )
 def test_other_losses_are_fitted(model: Any, n_classes: int, why: str) -> None:
@@ -301,7 +301,7 @@ def test_a_scaler_does_not_weigh_rows(model: Any) -> None:
 def test_a_class_without_weight_is_left_to_fits() -> None:
     X, y = columns(), classes(2)
     weights = np.where((y == 1) & (np.arange(N_ROWS) >= 50), 0.0, 1.0)
-    with pytest.raises(ValueError, match="must leave each class some weight"):
+    with pytest.raises(ValueError, match="must give each class a positive weight"):
         tree_cross_validate(LinearSVC(), X, y, cv=KFold(4), sample_weight=weights, method="newton")
 
 

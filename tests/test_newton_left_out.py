@@ -288,13 +288,13 @@ def test_many_folds() -> None:
 @pytest.mark.parametrize(
     ("model", "cv", "why"),
     [
-        (LogisticRegression(class_weight="balanced"), LeaveOneOut(), "weighs all rows anew"),
-        (LinearSVC(), LeaveOneOut(), "no second derivative"),
+        (LogisticRegression(class_weight="balanced"), LeaveOneOut(), "changes the weights of all"),
+        (LinearSVC(), LeaveOneOut(), "not twice differentiable"),
         (LogisticRegression(), KFold(1001), "there are more than 1,000 folds"),
         (
             make_pipeline(StandardScaler(), LogisticRegression(solver="liblinear")),
             LeaveOneOut(),
-            "a StandardScaler stands before",
+            "a StandardScaler precedes",
         ),
     ],
 )

@@ -174,7 +174,7 @@ def test_models_that_are_not_found_are_fitted(monkeypatch: pytest.MonkeyPatch) -
     models = [LogisticRegression(C=C) for C in (1e-3, 10.0)]
     results = tree_cross_validate_many(models, X, y, cv=KFold(4))
     assert [result.method for result in results] == ["newton", "fit"]
-    assert results[-1].why == "the model of a fold was not found"
+    assert results[-1].why == "Newton's method does not converge in a fold"
 
 
 @pytest.mark.usefixtures("as_if_wide")

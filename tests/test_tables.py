@@ -590,7 +590,10 @@ def test_sparse_columns_of_many_words_stay_sparse():
     front = columns(make_pipeline(SimpleImputer(), StandardScaler()), OneHotEncoder())
     model = make_pipeline(front, LogisticRegression())
     result = evaluated(model, words, (Y > 2).astype(int), KFold(2))
-    assert (result.method, result.why) == ("fit", "a step fills in or scales sparse rows by fold")
+    assert (result.method, result.why) == (
+        "fit",
+        "a transformer fills in or scales sparse rows per fold",
+    )
 
 
 def test_explain_says_which_step_costs_what():

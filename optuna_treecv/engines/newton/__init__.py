@@ -1,5 +1,5 @@
 """Generalised linear models of all folds and penalties, solved together by Newton's method.
 
-``terms.py`` has what the models minimise, ``solver.py`` minimises it, and ``engine.py`` binds both
-to scikit-learn's estimators.
+``terms.py`` has the losses and ``objective.py`` their sums, ``solver.py`` minimises these, and
+``engine.py`` binds them to scikit-learn's estimators.
 """

@@ -1,6 +1,6 @@
-"""The engine "newton": generalised linear models of all folds, solved together.
+"""The engine "newton": generalised linear models of all folds, solved jointly.
 
-Models are those of a solver that has converged: ``solver``, ``max_iter`` and ``tol`` do not act.
+Models are solved to convergence, so that ``solver``, ``max_iter`` and ``tol`` have no effect.
 Mean test losses of folds are within 1e-6 of their limits.
 """
 
@@ -31,11 +31,11 @@ from optuna_treecv.engines.newton.left_out import RowsOutOfModels
 from optuna_treecv.engines.newton.objective import LanePenalties
 from optuna_treecv.engines.newton.objective import Objective
 from optuna_treecv.engines.newton.objective import one_against_the_rest
-from optuna_treecv.engines.newton.objective import taken
+from optuna_treecv.engines.newton.objective import select_rows
 from optuna_treecv.engines.newton.solver import points_near
 from optuna_treecv.engines.newton.solver import solve
+from optuna_treecv.engines.newton.terms import cached_spread_in_sets
 from optuna_treecv.engines.newton.terms import deviations
-from optuna_treecv.engines.newton.terms import kept_spread_in_sets
 from optuna_treecv.engines.newton.terms import Logistic
 from optuna_treecv.engines.newton.terms import Multinomial
 from optuna_treecv.engines.newton.terms import PredictorLoss
@@ -69,25 +69,25 @@ from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Opaque
 
-# Each fold and value has an inverse Hessian, but in leave-one-out.
+# Each fold and candidate has an inverse Hessian, except in leave-one-out.
 _MOST_FOLDS = 1000
 
-# Where there are more columns, fits take less time than Hessians.
+# With more columns, refits per fold take less time than Hessians.
 _MOST_COLUMNS = 1500
 
-# Each pair of outputs has a block of a Hessian. Where a model of several has more coefficients, a
-# few fits take less time.
+# Each pair of outputs has a block of a Hessian. With more coefficients of several outputs, refits
+# per fold take less time.
 _MOST_COEFFICIENTS = 400
 
-# A model of more coefficients takes longer than the fits of a single value, unless there are so
-# many rows for each coefficient; where values are searched and a model has one output, so many.
+# Models of more coefficients need these numbers of rows per coefficient to take less time than
+# refits per fold: for a single candidate, and for several ones of models with one output.
 _FEW_COEFFICIENTS, _ROWS_EACH, _ROWS_EACH_IF_SEARCHED = 128, 30, 5
 _MOST_LEFT_OUT = 200
 
-# The training rows with which fits of several machines take as long.
+# With fewer training rows, refits per fold of several binary models take less time.
 _FEW_ROWS = 2000
 
-# The smallest tol that sums of float32 are enough for.
+# The smallest tol for which sums in float32 are exact enough.
 _LEAST_TOL = 1e-8
 
 
@@ -97,24 +97,24 @@ class GLMFolds(Family):
     idle: tuple[str, ...] = ("solver", "max_iter", "tol")
     maps_dense_rows = True
 
-    #: Whether the penalty stands beside a mean of losses, and not beside a sum.
+    #: Whether the objective is the mean of losses plus the penalty, instead of the sum.
     has_mean_loss = False
 
-    #: How large the loss is as a share of the estimator's.
+    #: The loss as a share of the estimator's.
     loss_share = 1.0
 
     def _bind(self, estimators: Sequence[Estimator]) -> None:
         self._estimators = estimators
         self._loss = self._make_loss()
         self._intercept_scaling = self.intercept_scaling(estimators[0])
-        # A small tol asks for sums of float64.
+        # A small tol requires sums in float64.
         self._precision = np.float32 if estimators[0].tol >= _LEAST_TOL else np.float64
 
     @staticmethod
     def intercept_scaling(estimator: Estimator) -> float:
-        """Return by what the intercept is divided before it is penalised; infinity if it is not.
+        """Return the divisor of the intercept in the penalty; infinity if it is not penalised.
 
-        liblinear penalises it.
+        Only liblinear penalises it.
         """
         is_penalised = getattr(estimator, "solver", "liblinear") == "liblinear"
         if not (is_penalised and estimator.fit_intercept):
@@ -126,7 +126,7 @@ class GLMFolds(Family):
         """Return the loss."""
 
     def _strengths(self, totals: Array) -> Array:
-        """Return the penalties of 1/2 |coef|^2 (n_points, n_sets) beside a sum of losses.
+        """Return the factors of 1/2 |coef|^2, (n_points, n_sets), relative to a sum of losses.
 
         ``totals`` (n_sets,) are the sums of weights of the training sets.
         """
@@ -137,7 +137,7 @@ class GLMFolds(Family):
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts) -> str:
-        """Return why the folds of an estimator are not solved together, a clause."""
+        """Return the reason why folds are not solved jointly; "" if they are."""
         if getattr(estimator, "warm_start", False):
             return "warm_start is True"
         if facts.n_of_class < 1:
@@ -145,32 +145,32 @@ class GLMFolds(Family):
         if facts.n_folds > _MOST_FOLDS:
             if facts.n_folds != facts.n_trained + 1 or facts.is_sparse:
                 return f"there are more than {_MOST_FOLDS:,} folds"
-            if why := cls.why_not_left_out(estimator, None, facts):
+            if why := cls.why_not_leave_one_out(estimator, None, facts):
                 return f"there are more than {_MOST_FOLDS:,} folds, and {why}"
         return "" if cls.may_be_wide(estimator, facts) else _why_wide(facts)
 
     @classmethod
     def may_be_wide(cls, estimator: Estimator, facts: Facts) -> bool:
-        """Return whether there may be more columns than a Hessian has."""
+        """Return whether X may have more columns than fit into a Hessian."""
         return False
 
     @classmethod
-    def why_not_left_out(
+    def why_not_leave_one_out(
         cls, estimator: Estimator, scaler: StandardScaler | None, facts: Facts
     ) -> str:
-        """Return why the model of all rows does not tell those of all rows but one, a clause."""
+        """Return the reason why leave-one-out models are not computed; "" if they are."""
         if isinstance(getattr(estimator, "class_weight", None), str):
-            return "class_weight='balanced' weighs all rows anew for each row that is left out"
+            return "class_weight='balanced' changes the weights of all rows for each held-out row"
         if scaler is not None and (
             facts.has_weights or cls.intercept_scaling(estimator) != np.inf
         ):
-            return "a StandardScaler stands before a model of weighted rows or liblinear"
+            return "a StandardScaler precedes a model with weights or solver='liblinear'"
         if facts.n_features * facts.n_models > _MOST_LEFT_OUT:
             return f"a model has more than {_MOST_LEFT_OUT} coefficients"
         return ""
 
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
-        """Solve for the models of all folds, and yield what they say of their test rows."""
+        """Solve for the models of all folds, and yield their predictions of the test rows."""
         rows, n_outputs = self._rows, self._loss.n_outputs
         is_sparse, has_weights = isinstance(rows.X, SparseRows), rows.weights is not None
         facts = Facts(n_features=rows.n_features, n_outputs=n_outputs, has_weights=has_weights)
@@ -184,14 +184,14 @@ class GLMFolds(Family):
         elif (
             chunks.are_single_rows
             and not (rows.maps is not None or is_sparse)
-            and not self.why_not_left_out(self._estimators[0], self._scaler, facts)
+            and not self.why_not_leave_one_out(self._estimators[0], self._scaler, facts)
         ):
-            yield slice(0, chunks.n_chunks), self._left_out(chunks.n_rows)
+            yield slice(0, chunks.n_chunks), self._leave_one_out(chunks.n_rows)
         else:
             yield from self._solved(chunks, keep, most_rows)
 
-    def _left_out(self, n_rows: int) -> Array:
-        """Return what the models of all rows but one say of it, (n_points, n_rows, n_outputs)."""
+    def _leave_one_out(self, n_rows: int) -> Array:
+        """Return leave-one-out predictors, (n_points, n_rows, n_outputs)."""
         no_folds = Chunks(n_rows, np.array([n_rows]))
         sets = Sets.of(no_folds)
         columns, totals = spread_in_sets(self._rows, sets)
@@ -215,7 +215,7 @@ class GLMFolds(Family):
             outputs[:, lost] = np.nan
         elif len(lost):
             order = np.concatenate([np.flatnonzero(~is_lost), lost])
-            family = type(self)(self._estimators, taken(self._rows, order), self._scaler, 1)
+            family = type(self)(self._estimators, select_rows(self._rows, order), self._scaler, 1)
             folds = Chunks(n_rows, np.arange(n_rows - len(lost), n_rows + 1))
             ((_, outputs[:, lost]),) = family._solved(folds, KeptSums(), len(lost))
         return outputs
@@ -223,10 +223,10 @@ class GLMFolds(Family):
     def _changes(
         self, columns: Spread, totals: Array, objective: Objective
     ) -> Callable[[RowNumbers, Array], Array] | None:
-        """Return a function that tells how penalties grow without each row, as ``LeftOut`` has it.
+        """Return the ``changes`` of ``RowsOutOfModels``: those of penalties without each row.
 
-        A StandardScaler learns a smaller variance without a row far from the mean, and a sum over
-        the remaining rows is smaller beside a mean loss.
+        A StandardScaler learns a smaller variance without a row far from the mean, and for a mean
+        loss, the penalty relative to the sum over the remaining rows is smaller.
         """
         n_rows, d, weights = len(objective.targets), self._rows.n_features, self._rows.weights
         has_scales = self._scaler is not None and self._scaler.with_std
@@ -235,27 +235,27 @@ class GLMFolds(Family):
         at = (columns.mean[0] - objective.centre) / objective.scale
         spread = deviations(columns)[0] / objective.scale
 
-        def changes(some: RowNumbers, X: Array) -> Array:
+        def changes(part: RowNumbers, X: Array) -> Array:
             parts = np.ones_like(X)
             if has_scales:
                 squares = np.square((X[:, :d] - at) / spread)
                 parts[:, :d] = (1 - squares / (n_rows - 1)) * (n_rows / (n_rows - 1))
             if self.has_mean_loss:
-                of_rows = 1.0 if weights is None else weights[some, None]
+                of_rows = 1.0 if weights is None else weights[part, None]
                 parts *= 1 - of_rows / totals[0]
             return parts - 1
 
         return changes
 
     def _constants(self, columns: Spread) -> Array:
-        """Return the numbers of columns without a coefficient, NaN for other columns."""
-        is_left_out = columns.low == columns.high
+        """Return the values of constant columns, NaN for other columns."""
+        is_constant = columns.low == columns.high
         if not self._estimators[0].fit_intercept:
-            is_left_out = is_left_out & (columns.low == 0)
-        return np.where(is_left_out, columns.low, np.nan)
+            is_constant = is_constant & (columns.low == 0)
+        return np.where(is_constant, columns.low, np.nan)
 
     def _solved(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
-        """Yield what the models of all folds say of their test rows."""
+        """Yield the predictions of the models of all folds for their test rows."""
         models, objective = self.solved(chunks, keep)
         for first, last in chunks.groups(most_rows, chunks.n_chunks):
             parts = [
@@ -270,10 +270,10 @@ class GLMFolds(Family):
     def solved(self, chunks: Chunks, keep: Keep) -> tuple[Array, Objective]:
         """Return the models of all folds, (n_points, n_chunks, n_outputs, width).
 
-        Also return what they minimise, or one of several.
+        Also return their objective, or the first of several.
         """
         sets = Sets.of(chunks)
-        columns, totals = kept_spread_in_sets(self._rows, sets, keep)
+        columns, totals = cached_spread_in_sets(self._rows, sets, keep)
         objectives = self._objectives(chunks, sets, columns)
         constants = self._constants(columns)
         penalties = self._penalties(columns, totals, objectives[0])
@@ -290,7 +290,7 @@ class GLMFolds(Family):
         return models, objectives[0]
 
     def models_of(self, chunks: Chunks, keep: Keep) -> list[Array]:
-        """Return the models of each chunk, (n_points, n_outputs, width), of X as it is."""
+        """Return the models of each chunk, (n_points, n_outputs, width), of unscaled columns."""
         models, objective = self.solved(chunks, keep)
         d = self._rows.n_features
         models[..., :d] /= objective.scale
@@ -301,12 +301,12 @@ class GLMFolds(Family):
     def tested(
         self, chunks: Chunks, first: int, last: int, models: Iterable[Array]
     ) -> TestedChunks:
-        """Return what such models of the chunks first to last - 1 say of their test rows."""
+        """Return the predictions of the chunks first to last - 1 by ``models_of`` them."""
         d, parts = self._rows.n_features, []
         for chunk, of_chunk in enumerate(models, first):
-            for some in blocks(chunks.test_rows(chunk, chunk + 1)):
-                X = np.empty((n_rows_of(some), d))
-                copy_rows(self._rows, some, X)
+            for block in blocks(chunks.test_rows(chunk, chunk + 1)):
+                X = np.empty((n_rows_of(block), d))
+                copy_rows(self._rows, block, X)
                 z = X @ of_chunk[..., :d].reshape(-1, d).T
                 parts.append(
                     z.reshape(len(X), *of_chunk.shape[:2]) + of_chunk[..., d:].sum(axis=-1)
@@ -328,9 +328,9 @@ class GLMFolds(Family):
         return LanePenalties(of_columns, of_intercepts, np.tile(is_free, n), of_sums)
 
     def _moves(self, columns: Spread) -> tuple[Array, Array]:
-        """Return what steps subtract from columns in each set, and by what they divide them."""
+        """Return the means and scales by which transformers standardise columns in each set."""
         if (maps := self._rows.maps) is not None:
-            # What the set of all rows has does not matter: its models are where others begin.
+            # Those of the set of all rows do not matter: its models only start others.
             centre, scale = (np.vstack([one, one[:1]]) for one in (maps.centre, maps.scale))
             return centre, scale
         centre, scale = np.zeros_like(columns.mean), np.ones_like(columns.mean)
@@ -340,11 +340,11 @@ class GLMFolds(Family):
         return centre, scale
 
     def _intercepts(self, columns: Spread, objective: Objective) -> tuple[Array, Array, Array]:
-        """Return what intercepts are in each training set, (n_chunks + 1, width).
+        """Return the factors of intercepts in each training set, (n_chunks + 1, width).
 
-        They are sums over the coefficients of centred columns. Columns of one number are like
-        further intercepts: their numbers follow, 0 for other columns, and the square by which
-        liblinear divides the penalty of all of them together.
+        Intercepts are sums over the coefficients of centred columns. Constant columns are like
+        further intercepts. Their values follow, 0 for other columns, and the square by which
+        liblinear divides the penalty of all of them.
         """
         shift, scale = self._moves(columns)
         intercepts = np.pad((shift - objective.centre) / objective.scale, ((0, 0), (0, 1)))
@@ -354,7 +354,7 @@ class GLMFolds(Family):
         return intercepts, numbers, squares
 
     def _share_intercepts(self, models: Array, columns: Spread, objective: Objective) -> None:
-        """Give columns of one number their parts in penalised intercepts."""
+        """Move the shares of constant columns from penalised intercepts to their coefficients."""
         intercepts, numbers, squares = (one[:-1] for one in self._intercepts(columns, objective))
         shares = numbers * objective.scale / squares[:, None]
         at = (columns.low[:-1] - objective.centre) / objective.scale
@@ -363,7 +363,7 @@ class GLMFolds(Family):
         models[..., -1:] -= totals * np.sum(shares * at, axis=1)[:, None, None]
 
     def _objectives(self, chunks: Chunks, sets: Sets, columns: Spread) -> list[Objective]:
-        """Return what the models minimise: of all outputs together, or of each class."""
+        """Return the objectives of the models: one of all outputs, or one of each class."""
         has_intercept, classes = self._estimators[0].fit_intercept, self._rows.classes
         of_classes = None if classes is None else self._class_weights(chunks, classes)
         codes: list[int | None] = [None]
@@ -374,7 +374,7 @@ class GLMFolds(Family):
             rows, weights = self._rows, of_classes
             if code is not None:
                 rows = one_against_the_rest(rows, code)
-                if weights is not None:  # liblinear does not weigh the rest
+                if weights is not None:  # the rest has no class_weight
                     weights = np.insert(weights[:, [code]], 0, 1, axis=1)
             what = rows, chunks, sets, self._loss, has_intercept, columns, weights
             objectives.append(Objective(*what, self._precision, code))
@@ -402,14 +402,14 @@ class GLMFolds(Family):
             of_classes = counts.sum(axis=1, keepdims=True) / (k * counts)
         if np.any((counts if of_classes is None else counts * of_classes) == 0):
             raise ValueError(
-                "sample_weight and class_weight must leave each class some weight in every "
+                "sample_weight and class_weight must give each class a positive weight in each "
                 "training set, got a class without."
             )
         return of_classes
 
 
 class LogisticFolds(GLMFolds):
-    """``LogisticRegression`` with the penalty l2 or none, of all folds and all C."""
+    """``LogisticRegression`` with an l2 penalty or none, of all folds and values of C."""
 
     parameters = ("C",)
 
@@ -420,12 +420,12 @@ class LogisticFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: LogisticRegression, facts: Facts) -> str:
-        """Return the reasons of a classifier too."""
+        """Return also the reasons of classifiers."""
         if estimator.penalty not in ("deprecated", "l2") or estimator.l1_ratio not in (0, None):
-            return "its penalty is not l2 alone"
+            return "its penalty is not l2"
         if estimator.solver == "liblinear":
             if facts.n_outputs > 2:
-                return "liblinear refuses more than two classes"
+                return "liblinear takes only two classes"
             for name, refused in (("C", np.inf), ("tol", 0)):
                 if getattr(estimator, name) == refused:
                     return f"liblinear refuses {name}={refused}"
@@ -436,7 +436,7 @@ class LogisticFolds(GLMFolds):
 
     @classmethod
     def may_be_wide(cls, estimator: LogisticRegression, facts: Facts) -> bool:
-        """Return whether rows are sparse and as they are, and coefficients alone penalised."""
+        """Return whether rows are sparse, unscaled and wide, without a penalised intercept."""
         is_plain = facts.is_sparse and not facts.has_scaler
         is_plain &= cls.intercept_scaling(estimator) == np.inf
         is_plain &= facts.n_features > _MOST_COLUMNS
@@ -448,15 +448,15 @@ class LogisticFolds(GLMFolds):
             return decisions_of(outputs, method)
         if outputs.shape[1] == 1:
             second = 1 / (1 + np.exp(-outputs))
-            shares = np.hstack([1 - second, second])  # with the rounding of scikit-learn
+            shares = np.hstack([1 - second, second])  # rounded as in scikit-learn
         else:
             shares = softmax(outputs, axis=1)
-        # Log losses are clipped by the eps of their type, which is that of the rows.
+        # Log losses are clipped by the eps of the type of X.
         return shares.astype(self._rows.here.X.dtype, copy=False)
 
 
 class TweedieFolds(GLMFolds):
-    """``PoissonRegressor``, ``GammaRegressor`` or ``TweedieRegressor`` of all folds and alphas."""
+    """``PoissonRegressor``, ``GammaRegressor`` and ``TweedieRegressor`` of all folds."""
 
     parameters = ("alpha",)
     has_mean_loss = True
@@ -476,40 +476,40 @@ class TweedieFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts) -> str:
-        """Return the reasons of powers and links too."""
+        """Return also the reasons of powers and links."""
         if facts.n_outputs > 1:
             return "there are several targets"
         if type(estimator) is TweedieRegressor:
             power = estimator.power
             if not isinstance(power, Real):
-                return "its power is no number"
+                return "its power is not a number"
             if estimator.link == "identity" or (estimator.link == "auto" and float(power) <= 0):
                 if power != 0:
-                    return "it has a link without exponentials, and its power is not 0"
+                    return "its link is the identity, and its power is not 0"
             elif not 1 <= float(power) <= 2:
-                return "its loss is not convex for a power outside of 1 to 2"
+                return "its loss is not convex for a power outside 1 to 2"
         return super().why_not(estimator, facts)
 
     def response(self, outputs: Array, method: str) -> Array:
-        """Return the expected targets."""
+        """Return the predicted means."""
         return outputs[:, 0] if _power(self._estimators[0]) == 0 else np.exp(outputs[:, 0])
 
 
 class LinearSVMFolds(GLMFolds):
-    """``LinearSVC`` and ``LinearSVR`` with squared losses, of all folds and all C."""
+    """``LinearSVC`` and ``LinearSVR`` with squared losses, of all folds and values of C."""
 
     parameters = ("C",)
     idle = ("dual", "random_state", "max_iter", "tol")
-    loss_share = 0.5  # of liblinear's
+    loss_share = 0.5
 
     def _make_loss(self) -> PredictorLoss:
         return SquaredDistance(getattr(self._estimators[0], "epsilon", None))
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts) -> str:
-        """Return the reasons of both too."""
+        """Return also the reasons of both estimators."""
         if not str(estimator.loss).startswith("squared"):
-            return f"loss={estimator.loss!r} has no derivative"
+            return f"loss={estimator.loss!r} is not differentiable"
         if type(estimator) is LinearSVR:
             if facts.n_outputs > 1:
                 return "there are several targets"
@@ -517,27 +517,27 @@ class LinearSVMFolds(GLMFolds):
                 return "epsilon is below 0"
         else:
             if estimator.penalty != "l2" or estimator.multi_class != "ovr":
-                return "its penalty is not l2 alone, or its classes are not one against the rest"
+                return "its penalty is not l2, or its multi_class is not 'ovr'"
             if facts.n_outputs > 2 and facts.n_trained < _FEW_ROWS and not facts.is_asked:
-                return "with so few rows, one class after the other takes longer than fits"
+                return f"refits take less time for fewer than {_FEW_ROWS:,} training rows"
         return super().why_not(estimator, replace(facts, n_outputs=1))
 
     @classmethod
-    def why_not_left_out(
+    def why_not_leave_one_out(
         cls, estimator: Estimator, scaler: StandardScaler | None, facts: Facts
     ) -> str:
-        """Return the reason of squared losses with a margin too."""
+        """Return also the reasons of losses that are not twice differentiable."""
         if getattr(estimator, "epsilon", 1) > 0:
-            return "its loss has no second derivative everywhere"
-        return super().why_not_left_out(estimator, scaler, facts)
+            return "its loss is not twice differentiable"
+        return super().why_not_leave_one_out(estimator, scaler, facts)
 
     def response(self, outputs: Array, method: str) -> Array:
-        """Return class codes, decision values or numbers."""
+        """Return class codes, decision values or predictions."""
         return outputs[:, 0] if self._rows.classes is None else decisions_of(outputs, method)
 
 
 def _why_wide(facts: Facts) -> str:
-    """Return why a fit takes less time than a Hessian, a clause; "" if it does not."""
+    """Return the reason why a fit takes less time than a Hessian; "" if it does not."""
     if facts.n_models > 1 and facts.n_features * facts.n_models > _MOST_COEFFICIENTS:
         return f"a model has more than {_MOST_COEFFICIENTS} coefficients"
     if facts.n_features > _MOST_COLUMNS:
@@ -546,7 +546,7 @@ def _why_wide(facts: Facts) -> str:
 
 
 def _why_few_rows(facts: Facts) -> str:
-    """Return why fits take less time than metrics of the folds, a clause; "" if they do not."""
+    """Return the reason why refits take less time than Newton's method; "" if they do not."""
     n_coefficients, n_each = facts.n_features * facts.n_models, _ROWS_EACH
     if facts.is_searched:
         n_each = _ROWS_EACH_IF_SEARCHED if facts.n_models == 1 else 0
@@ -562,7 +562,7 @@ def _power(estimator: Estimator) -> float:
     return powers[type(estimator)] if type(estimator) in powers else float(estimator.power)
 
 
-#: The families of estimators. A subclass may do something else, so that it has none.
+#: The families of estimators. Subclasses have none, because they may override anything.
 FAMILIES: dict[type, type[GLMFolds]] = {
     LogisticRegression: LogisticFolds,
     PoissonRegressor: TweedieFolds,
@@ -574,18 +574,18 @@ FAMILIES: dict[type, type[GLMFolds]] = {
 
 
 class NewtonPlan(SumsPlan):
-    """Models of all folds, solved together."""
+    """Models of all folds, solved jointly."""
 
     name = "newton"
-    reason = "the models of all folds are solved for together"
-    lost = "the model of a fold was not found"
-    refused = "the models of folds cannot be solved for together"
+    reason = "all folds are solved jointly"
+    lost = "Newton's method does not converge in a fold"
+    refused = "its folds cannot be solved jointly"
     reads_again = True
     families = FAMILIES
     takes = "a generalised linear model"
-    foreign = "{} is no generalised linear model that is solved here"
+    foreign = "{} is not a supported generalised linear model"
 
-    why_one_epoch = "its models have converged, which more passes do not change"
+    why_one_epoch = "its models are solved to convergence, so that more passes do not change them"
 
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request, parts)
@@ -593,30 +593,30 @@ class NewtonPlan(SumsPlan):
 
     @classmethod
     def why_not(cls, request: Request, parts: Parts) -> str:
-        """Return why the models of folds are not solved for together, a clause."""
+        """Return the reason why folds are not solved jointly; "" if they are."""
         table, last = table_of(request, parts), parts.last
         if isinstance(table, Table) and table.has_maps:
             if table.is_sparse:
-                return "a step fills in or scales sparse rows by fold"
+                return "a transformer fills in or scales sparse rows per fold"
             if not last.fit_intercept:
-                return "a step learns other numbers in each fold, and there is no intercept"
+                return "a transformer is fitted per fold, and there is no intercept"
         if parts.scaler is not None and parts.scaler.with_mean and not last.fit_intercept:
-            return "a StandardScaler subtracts other means in each fold, and there is no intercept"
+            return "a StandardScaler is fitted per fold, and there is no intercept"
         if request.cross_validation.n_folds > _MOST_FOLDS:
             facts = Facts(has_weights=request.metadata.weights is not None)
             if isinstance(table, Table) and table.has_maps:
-                return f"there are more than {_MOST_FOLDS:,} folds behind steps by fold"
+                return f"there are more than {_MOST_FOLDS:,} folds with transformers per fold"
             family = FAMILIES[type(last)]
-            if why := family.why_not_left_out(last, parts.scaler, facts):
+            if why := family.why_not_leave_one_out(last, parts.scaler, facts):
                 return f"there are more than {_MOST_FOLDS:,} folds, and {why}"
         return ""
 
     def cost(self) -> str:
-        """Return that one solution serves all folds."""
+        """Return a sentence: one solution starts all folds."""
         folds = self.request.cross_validation.folds_in_words
         parameters = " and ".join(self.parts.parameters)
         return (
-            f"All {folds} begin at the solution for all {self.request.data.n_rows:,} rows, "
+            f"All {folds} start at the solution for all {self.request.data.n_rows:,} rows, "
             f"and all values of {parameters} are solved for in one call."
             f"{idle_words(self.parts.family.idle)}"
         )

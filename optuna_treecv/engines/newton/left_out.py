@@ -1,4 +1,4 @@
-"""Leave-one-out: what the models of all rows but one say of it.
+"""Leave-one-out: the prediction of each row by the model of all other rows.
 
 Let w be the minimum for all rows, with the Hessian H, and g_i and S_i the first and second
 derivatives of the loss of row i in its predictors. The other rows have the Hessian
@@ -6,9 +6,9 @@ H_i = H - x_i' S_i x_i and the slope b_i = -x_i' g_i there, so that one step lea
 
     z_i + (1 - Q_i S_i)^-1 Q_i g_i,   where Q_i = x_i H^-1 x_i'             (Sherman-Morrison).
 
-1. One step. It is exact where the losses of the other rows are quadratic. What is left follows
-   from |loss'''| <= c loss'' (self-concordance). With the step d, the predictor of another row j
-   changes by |x_j d| <= r = sqrt(d' H_i d max_j q_j), where q_j = x_j H_i^-1 x_j', and
+1. One step. It is exact if the losses of the other rows are quadratic. A bound on its error
+   follows from |loss'''| <= c loss'' (self-concordance). With the step d, the predictor of another
+   row j changes by |x_j d| <= r = sqrt(d' H_i d max_j q_j), where q_j = x_j H_i^-1 x_j', and
 
        |error of the predictor of row i| <= c / 2 exp(2 c r) sqrt(q_i) d' M d,
        M = sum_j sqrt(q_j) x_j' S_j x_j.
@@ -18,8 +18,8 @@ H_i = H - x_i' S_i x_i and the slope b_i = -x_i' g_i there, so that one step lea
        H_i d = -b_i - sum_j (loss'(z_j + x_j d) - loss'(z_j) - loss''(z_j) x_j d) x_j.
 
    A sum over the rows j with the largest q_j is often enough: for the others, the bound above
-   holds with their part of M and their r. Where it is not, the sum is over all rows.
-3. Rows whose steps do not end, or that are a large part of H, are folds of one row.
+   holds with their part of M and their r. Otherwise the sum is over all rows.
+3. Rows whose steps do not converge, or that are a large part of H, are solved as folds of one row.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ from optuna_treecv.engines.newton.solver import metrics_of
 from optuna_treecv.numerics.spread import blocks
 from optuna_treecv.numerics.spread import RowNumbers
 
-# What the predictor and the loss of a row may be off by, and the mean of losses, by the bounds:
-# half of this for the rows that are refined, and half for the others.
+# The largest bounds on the errors of a row's predictor and loss, and of the mean of losses: half
+# of them for the rows that are refined, and half for the others.
 _MOST_ERROR, _MOST_MEAN_ERROR = 5e-5, 5e-7
 
-# The part of a second derivative that may be a row's own, before it is solved for without it.
+# Rows with a larger hat value are solved as folds.
 _MOST_LEVERAGE = 0.9
 
-# The rows that are summed anew for each row that is refined, until they are all rows.
+# The rows over which a refinement sums, in turn, before it sums over all rows.
 _N_EXACT = 2**12, 2**14, 2**16, 2**18
 
-# The rows that are refined together, their steps, and what these may still change in predictors.
+# The rows that are refined at once, their most steps, and the change of a predictor that ends it.
 _LANES, _MOST_STEPS, _MOST_REST = 256, 40, 1e-7
 
-# The Newton decrement of the model of all rows.
+# The Newton decrement below which the model of all rows has converged.
 _NEAR = 1e-9
 
 
 class RowsOutOfModels:
-    """The models of all rows but one, at one penalty.
+    """The leave-one-out models at one penalty.
 
     Parameters
     ----------
     objective : Objective
         Without folds.
     penalty : LanePenalties
-        That of all rows.
+        The penalty of the model of all rows.
     changes : callable or None
-        (row numbers, rows) -> the parts (n_rows, width) by which the penalties of columns grow if
-        each row is left out; None: 0.
+        (row numbers, rows) -> the relative changes (n_rows, width) of the penalties of columns
+        without each row; None: 0.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class RowsOutOfModels:
         self._model, self._thirds = np.empty((n, objective.width)), np.empty((0, 0))
 
     def _read(self, rows: RowNumbers) -> Iterator[tuple[RowNumbers, np.ndarray]]:
-        """Yield some rows with the column of an intercept."""
-        for some in blocks(rows):
-            yield some, self._objective.read(some)
+        """Yield blocks of rows, with the column of an intercept."""
+        for part in blocks(rows):
+            yield part, self._objective.read(part)
 
     def outputs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the predictors (n_rows, n_outputs), and for which rows they lack.
+        """Return the predictors (n_rows, n_outputs), and a mask of the rows without one.
 
-        All are NaN where the model of all rows has not been found.
+        All are NaN if the model of all rows has not converged.
         """
         n_rows = len(self._z)
         if not self._decrement < _NEAR:
@@ -109,12 +109,12 @@ class RowsOutOfModels:
                 outside = self._thirds - self._sum_thirds(exact)
                 largest = self._leverages[self._order[size]]
             for begin in range(0, len(rough), _LANES):
-                some = rough[begin : begin + _LANES]
-                outputs[some], errors[some] = self._refine(some, exact, outside, largest)
+                part = rough[begin : begin + _LANES]
+                outputs[part], errors[part] = self._refine(part, exact, outside, largest)
         return outputs, ~np.isfinite(errors)
 
     def _are_rough(self, rows: np.ndarray, outputs: np.ndarray, errors: np.ndarray) -> np.ndarray:
-        """Return whether the errors of rows are too large, or too large together."""
+        """Return a mask of the rows whose errors are too large, alone or in the mean of losses."""
         slopes = outputs[:, None].copy()
         self._objective.loss.differentiate(slopes, self._objective.targets[rows])
         errors = np.where(np.isfinite(errors), errors, 0)
@@ -126,18 +126,18 @@ class RowsOutOfModels:
         return are_rough
 
     def descend(self, model: np.ndarray) -> None:
-        """Find the model of all rows, from one that is near, with sums in float64."""
+        """Compute the model of all rows from a model near it, with sums in float64."""
         for _ in range(_MOST_STEPS):
             slope, hessian = np.zeros_like(model), np.zeros((*model.shape, *model.shape))
-            for some, X in self._read(slice(0, len(self._z))):
-                y, weights = self._objective.targets[some], self._weights[some, None, None]
-                self._z[some] = X @ model.T
-                z = self._z[some][:, None].copy()
+            for part, X in self._read(slice(0, len(self._z))):
+                y, weights = self._objective.targets[part], self._weights[part, None, None]
+                self._z[part] = X @ model.T
+                z = self._z[part][:, None].copy()
                 self._objective.loss.differentiate(z, y)
-                self._slopes[some] = (z * weights)[:, 0]
-                self._bends[some] = self._objective.loss.curvatures(self._z[some], y) * weights
-                slope += self._slopes[some].T @ X
-                _add_curvature(hessian, X, self._bends[some])
+                self._slopes[part] = (z * weights)[:, 0]
+                self._bends[part] = self._objective.loss.curvatures(self._z[part], y) * weights
+                slope += self._slopes[part].T @ X
+                _add_curvature(hessian, X, self._bends[part])
             self._penalty.add(model[None], slope[None])
             self._model, self._slope = model, slope
             self._hessian = hessian.reshape(slope.size, -1)
@@ -150,11 +150,11 @@ class RowsOutOfModels:
                 break
             model = model - step
 
-    def _penalty_changes(self, some: RowNumbers, X: np.ndarray) -> np.ndarray:
-        """Return by how much the penalties of columns (n_rows, width) grow without each row."""
+    def _penalty_changes(self, part: RowNumbers, X: np.ndarray) -> np.ndarray:
+        """Return the changes of the penalties of columns (n_rows, width) without each row."""
         if self._changes is None:
             return np.zeros_like(X)
-        return self._penalty.of_columns * self._changes(some, X)
+        return self._penalty.of_columns * self._changes(part, X)
 
     def _products(self, X: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Return the products of rows and a matrix, (n_rows, n_outputs, n_outputs, width)."""
@@ -165,28 +165,29 @@ class RowsOutOfModels:
     def _one_step(self, n_large: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the predictors after one step, and bounds of their errors.
 
-        The bounds are sums of two: one for so many rows of the largest leverages, and one for all
-        other rows.
+        The bounds are sums of two: one for the ``n_large`` rows with the largest leverages, and
+        one for all other rows.
         """
         n_rows, n = self._z.shape
         steps, of_penalties, parts = np.empty((n_rows, n)), np.zeros(n_rows), np.zeros(n_rows)
         of_columns = np.maximum(self._penalty.of_columns, 1e-300)
-        for some, X in self._read(slice(0, n_rows)):
+        for part, X in self._read(slice(0, n_rows)):
             products = self._products(X, self._inverse)
-            self._squares[some] = np.einsum("iabe,ie->iab", products, X)
-            steps[some] = np.einsum("iab,ib->ia", self._squares[some], self._slopes[some])
+            self._squares[part] = np.einsum("iabe,ie->iab", products, X)
+            steps[part] = np.einsum("iab,ib->ia", self._squares[part], self._slopes[part])
             if self._changes is None:
-                steps[some] -= X @ (self._inverse @ self._slope.ravel()).reshape(n, -1).T
+                steps[part] -= X @ (self._inverse @ self._slope.ravel()).reshape(n, -1).T
                 continue
-            grown = self._penalty_changes(some, X)
+            grown = self._penalty_changes(part, X)
             slopes = self._slope + grown[:, None] * self._model
-            steps[some] -= np.einsum("iabe,ibe->ia", products, slopes)
+            steps[part] -= np.einsum("iabe,ibe->ia", products, slopes)
             slopes = np.square(grown)[:, None] * np.square(self._model)
-            of_penalties[some] = np.sum(slopes / of_columns, axis=(1, 2))
-            parts[some] = np.max(np.abs(grown) / of_columns, axis=1)
-        self._own = np.einsum("iab,iba->i", self._squares, self._bends)
-        is_lost = ~(self._own < _MOST_LEVERAGE)
-        self._own[is_lost] = 0
+            of_penalties[part] = np.sum(slopes / of_columns, axis=(1, 2))
+            parts[part] = np.max(np.abs(grown) / of_columns, axis=1)
+        # The hat values: the traces of Q_i S_i.
+        self._hats = np.einsum("iab,iba->i", self._squares, self._bends)
+        is_lost = ~(self._hats < _MOST_LEVERAGE)
+        self._hats[is_lost] = 0
         # (1 - Q_i S_i)^-1
         self._factors = np.eye(n) - self._squares @ self._bends
         self._factors[is_lost] = np.eye(n)
@@ -197,44 +198,44 @@ class RowsOutOfModels:
         self._leverages[:] = np.einsum("iaa->i", self._squares)
         squares = self._factors @ self._squares
         self._norms = np.sqrt(np.maximum(np.einsum("iaa->i", squares), 0))
-        # The step is x_i' H^-1 times this, and what the slope and penalties give.
+        # The step is x_i' H^-1 times this, plus a part of the slope and the penalties.
         shares = self._slopes + np.einsum("iab,ib->ia", self._bends, steps)
-        rest = np.sqrt(2 * (of_penalties + self._decrement))
+        remainder = np.sqrt(2 * (of_penalties + self._decrement))
         norms = np.sqrt(np.maximum(np.einsum("ia,iab,ib->i", shares, self._squares, shares), 0))
         self._order = np.argsort(-np.where(self._weights > 0, self._leverages, 0))
         self._thirds = self._sum_thirds(slice(0, n_rows))
         large = self._sum_thirds(np.sort(self._order[:n_large]))
         thirds = np.empty((2, n_rows))
         around = [self._inverse @ one @ self._inverse for one in (self._thirds - large, large)]
-        for some, X in self._read(slice(0, n_rows)):
+        for part, X in self._read(slice(0, n_rows)):
             for matrix, third in zip(around, thirds, strict=True):
                 squares = np.einsum("iabe,ie->iab", self._products(X, matrix), X)
-                third[some] = np.einsum("ia,iab,ib->i", shares[some], squares, shares[some])
+                third[part] = np.einsum("ia,iab,ib->i", shares[part], squares, shares[part])
         errors = np.zeros(n_rows)
         for third, first in zip(thirds, (n_large, 0), strict=True):
             largest = max(self._leverages[self._order[first]], 0)
-            third = np.square(np.sqrt(np.maximum(third, 0)) + largest**0.25 * rest)
-            errors += self._errors(slice(None), norms + rest, third, largest)
-        errors += self._norms * parts * (norms + rest)
+            third = np.square(np.sqrt(np.maximum(third, 0)) + largest**0.25 * remainder)
+            errors += self._errors(slice(None), norms + remainder, third, largest)
+        errors += self._norms * parts * (norms + remainder)
         errors[is_lost] = np.inf
         return self._z + steps, errors
 
     def _errors(
-        self, some: RowNumbers, norms: np.ndarray, thirds: np.ndarray, largest: float
+        self, part: RowNumbers, norms: np.ndarray, thirds: np.ndarray, largest: float
     ) -> np.ndarray:
         """Return bounds of the errors of predictors, from sqrt(d' H d), d' M d and max_j q_j."""
-        bend, left = self._objective.loss.most_bend, np.sqrt(1 - self._own[some])
+        bend, root = self._objective.loss.most_bend, np.sqrt(1 - self._hats[part])
         with np.errstate(over="ignore"):
-            growth = np.exp(2 * bend * norms * largest**0.5 / left)
-            return np.asarray(bend / 2 * growth * self._norms[some] * thirds / left)
+            growth = np.exp(2 * bend * norms * largest**0.5 / root)
+            return np.asarray(bend / 2 * growth * self._norms[part] * thirds / root)
 
     def _sum_thirds(self, rows: RowNumbers) -> np.ndarray:
         """Return M of some rows, with q_j in the metric of all rows."""
         n, d = self._model.shape
         thirds = np.zeros((n, d, n, d))
-        for some, X in self._read(rows):
-            roots = np.sqrt(np.maximum(self._leverages[some], 0))[:, None, None]
-            _add_curvature(thirds, X, self._bends[some] * roots)
+        for part, X in self._read(rows):
+            roots = np.sqrt(np.maximum(self._leverages[part], 0))[:, None, None]
+            _add_curvature(thirds, X, self._bends[part] * roots)
         return thirds.reshape(n * d, n * d)
 
     def _refine(
@@ -245,16 +246,16 @@ class RowsOutOfModels:
         Parameters
         ----------
         lanes : ndarray of int
-            Not more than ``_LANES``.
+            The rows, at most ``_LANES``.
         exact : slice or ndarray of int
-            The rows whose losses are not taken for quadratic.
+            The rows whose losses are not approximated by quadratic ones.
         outside : ndarray of shape (size, size) or None
             M of all other rows; None: there are none.
         largest : float
             Their largest leverage.
         """
         X = next(self._read(lanes))[1]
-        own = self._products(X, self._inverse)
+        products = self._products(X, self._inverse)
         grown = self._penalty_changes(lanes, X)[:, None]
         slopes = self._slopes[lanes, :, None] * X[:, None] - self._slope - grown * self._model
         factors = self._bends[lanes] @ self._factors[lanes]
@@ -264,7 +265,7 @@ class RowsOutOfModels:
             steps = (vectors @ self._inverse).reshape(-1, *self._model.shape)
             shares = np.einsum("id,ikd->ik", X[active], steps)
             shares = np.einsum("iab,ib->ia", factors[active], shares)
-            return np.asarray(steps + np.einsum("iabe,ia->ibe", own[active], shares))
+            return np.asarray(steps + np.einsum("iabe,ia->ibe", products[active], shares))
 
         active = np.arange(len(lanes))
         steps = step(active, 0.0)
@@ -277,8 +278,8 @@ class RowsOutOfModels:
             before = norms[active]
             norms[active] = self._norm(new - here)
             shrink = norms[active] / before
-            rest = norms[active] * np.maximum(shrink / (1 - shrink), 1e-2)
-            is_end = (shrink < 1) & (rest * self._norms[lanes[active]] < _MOST_REST)
+            remaining = norms[active] * np.maximum(shrink / (1 - shrink), 1e-2)
+            is_end = (shrink < 1) & (remaining * self._norms[lanes[active]] < _MOST_REST)
             is_found[active[is_end]] = True
             active = active[~is_end & np.isfinite(norms[active])]
             if len(active) == 0:
@@ -298,19 +299,19 @@ class RowsOutOfModels:
         return np.sqrt(np.maximum(np.sum(vectors @ self._hessian * vectors, axis=1), 0))
 
     def _extra(self, lanes: np.ndarray, steps: np.ndarray, exact: RowNumbers) -> np.ndarray:
-        """Return the sums over rows of what their losses are not quadratic.
+        """Return the gradients beyond those of quadratic losses, summed over rows.
 
-        A lane's own row is left out.
+        The row of a lane is excluded.
         """
         extra = np.zeros_like(steps)
-        for some, X in self._read(exact):
+        for part, X in self._read(exact):
             moved = np.tensordot(X, steps, (1, 2))
-            z = self._z[some][:, None] + moved
-            self._objective.loss.differentiate(z, self._objective.targets[some])
-            z *= self._weights[some, None, None]
-            z -= self._slopes[some][:, None]
-            z -= np.einsum("rab,rmb->rma", self._bends[some], moved)
-            numbers = np.arange(some.start, some.stop) if isinstance(some, slice) else some
+            z = self._z[part][:, None] + moved
+            self._objective.loss.differentiate(z, self._objective.targets[part])
+            z *= self._weights[part, None, None]
+            z -= self._slopes[part][:, None]
+            z -= np.einsum("rab,rmb->rma", self._bends[part], moved)
+            numbers = np.arange(part.start, part.stop) if isinstance(part, slice) else part
             z[numbers[:, None] == lanes] = 0
             extra += np.tensordot(z, X, (0, 0))
         return extra

@@ -1,4 +1,4 @@
-"""What generalised linear models minimise: sums over the training rows of each fold.
+"""The objectives of generalised linear models: sums over the training rows of each fold.
 
 The model of a *lane*, one set of training rows at one penalty, minimises
 
@@ -39,15 +39,15 @@ from optuna_treecv.rows.layout import SparseRows
 # Sparse rows are made dense, a block at a time, if a larger part of their numbers is not 0.
 _LEAST_DENSITY = 0.2
 
-# Promises are for losses near 1, or are multiplied by this share of those of large targets.
+# Tolerances are for losses near 1; of larger losses they are at least this share.
 _LEAST_SHARE = 1e-3
 
-# The numbers of dense rows and their predictors that are held at once, as many as a cache holds.
+# The numbers of dense rows and of their predictors in memory at once, as many as fit into a cache.
 # Sparse rows have few numbers, so that a product must have many rows to be worth its call.
 _MOST_NUMBERS, _MOST_PREDICTORS, _FEWEST_SPARSE_ROWS = 2**17, 2**17, 2**10
 
-# Columns are centred and scaled if their mean is so many times their scale, or their scale so far
-# from 1.
+# Columns are centred and scaled if their mean exceeds this multiple of their scale, or their scale
+# differs from 1 by more than this factor.
 _MOST_OFFSET, _MOST_SCALE = 3, 10
 
 # With fewer rows, products of float32 save no time.
@@ -57,11 +57,12 @@ _FEW_ROWS = 4096
 # begins.
 _ROWS_PER_COLUMN = 2**8
 
-# With fewer columns per pair of outputs, these share the products of columns, so many at once.
+# With fewer columns per pair of outputs, these share the products of columns, of which at most
+# this many are in memory.
 _COLUMNS_PER_PAIR, _MOST_PRODUCTS = 7, 2**19
 
-# Second derivatives that differ by at most this part are nearly the same. Hessians share their
-# products if at most this part of the rows has others.
+# Second derivatives that differ by at most this share are nearly the same. Hessians share their
+# products if at most this share of the rows has different ones.
 _DIFFERENCE, _MOST_ROWS = 0.05, 0.25
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -73,8 +74,8 @@ def are_sparse(rows: PreparedRows) -> bool:
     return isinstance(X, SparseRows) and len(X.values) < _LEAST_DENSITY * len(X) * rows.n_features
 
 
-def taken(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
-    """Return some prepared rows in another order; all of them are in a file if they were."""
+def select_rows(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
+    """Return prepared rows in another order, or some of them; all rows stay on disk."""
     X, file = rows.X, rows.file
     if isinstance(X, SparseRows):
         X = X[order]
@@ -82,10 +83,10 @@ def taken(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
         are_all = len(order) == len(X)
         empty = rows.empty if are_all else np.empty
         X, file = empty((len(order), *X.shape[1:]), X.dtype), file if are_all else None
-        for some in blocks(slice(0, len(order))):
-            X[some] = rows.X[order[some]]
+        for part in blocks(slice(0, len(order))):
+            X[part] = rows.X[order[part]]
             if rows.file is not None:
-                rows.file.release_pages(order[some])
+                rows.file.release_pages(order[part])
     parts: dict[str, Any] = {"X": X, "file": file, "order": rows.order[order]}
     for name in ("y", "targets", "weights", "score_weights"):
         of_rows = getattr(rows, name)
@@ -94,7 +95,7 @@ def taken(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
 
 
 def _over_blocks(join: np.ufunc) -> Callable[[Method], Method]:
-    """Return a decorator of sums over rows: models travel to remote rows, and sums come back."""
+    """Return a decorator of sums over rows that sends models to remote rows and joins sums."""
 
     def decorate(method: Any) -> Any:
         @wraps(method)
@@ -102,13 +103,13 @@ def _over_blocks(join: np.ufunc) -> Callable[[Method], Method]:
             blocks = self.rows.X
             if not isinstance(blocks, RemoteBlocks):
                 return method(self, *arguments, **options)
-            sent: Any = copy(self)  # blocks have rows of their own; sets would be large to send
+            sent: Any = copy(self)  # blocks have their rows; sets would be large to send
             sent.rows = sent.targets = sent.sets = sent.sample = None
             call = methodcaller(method.__name__, *arguments, **options)
-            each = blocks.over(0, len(blocks), _called, sent, call)
-            if isinstance(each[0], tuple):
-                return tuple(map(join.reduce, zip(*each, strict=True)))
-            return join.reduce(each)
+            sums = blocks.over(0, len(blocks), _called, sent, call)
+            if isinstance(sums[0], tuple):
+                return tuple(map(join.reduce, zip(*sums, strict=True)))
+            return join.reduce(sums)
 
         return compute
 
@@ -138,16 +139,16 @@ class Objective:
 
     Models are arrays of shape (n_lanes, n_outputs, width), one for each lane; the last of the
     width is the intercept, if there is one. Rows that are not sparse are centred and scaled by
-    constants of all rows, unless they are near 0 and 1 anyway: this is what models are of. Missing
-    entries are filled in by ``rows.maps.fill``: 0 stands for them, and what a training set fills
-    in, times the coefficient, is added to the predictors of these rows.
+    constants of all rows, unless these are near 0 and 1 anyway; models refer to such columns.
+    Missing entries are filled in by ``rows.maps.fill``: 0 stands for them, and the value that a
+    training set fills in, times the coefficient, is added to the predictors of these rows.
 
     Products of rows and models are of ``precision``; their sums over blocks are float64.
 
     Attributes
     ----------
     rows : PreparedRows
-        Those on other machines are summed there, block after block.
+        Remote rows are summed on their machines, block after block.
     chunks : Chunks
         The folds.
     sets : Sets
@@ -155,12 +156,12 @@ class Objective:
     loss : PredictorLoss
     has_intercept : bool
     columns : Spread
-        Of the training sets.
+        The spread in the training sets.
     class_weights : ndarray of shape (n_sets, n_classes) or None
-        Of the rows of each class in the training sets.
+        The weights of the rows of each class in the training sets.
     precision : dtype
     code : int or None
-        The class that ``rows`` tell from the rest; None: targets are as they are.
+        The class that has the target 1 in one-vs-rest ``rows``; None: targets are class codes.
     """
 
     rows: PreparedRows
@@ -180,11 +181,11 @@ class Objective:
         assert rows.targets is not None
         self.targets = rows.targets
         unit = self.loss.unit(self.targets)
-        # Losses are summed in float64, where so small a part of large ones is still to be seen.
+        # Losses are summed in float64, which resolves this share of large ones.
         self.tolerance = float(np.clip(1, _LEAST_SHARE * unit, unit))
         if len(rows.X) < _FEW_ROWS or not self.loss.is_steady:
             self.precision = np.float64
-        # Where those of float32 are not definite, they take float64.
+        # float64 if those of float32 are not definite
         self.precision_of_hessians = self.precision
         self._is_sparse = are_sparse(rows)
         self.centre, self.scale = self.columns.mean[-1], deviations(self.columns)[-1]
@@ -198,7 +199,7 @@ class Objective:
         self.filled, fill = np.zeros(0, int), np.zeros((len(self.sets.shares), 0))
         if rows.maps is not None:
             self.filled = rows.maps.filled
-            # The last set, that of all rows, is filled in by what is common to the others.
+            # The last set, that of all rows, is filled in by the mean of the others.
             fill = np.vstack([rows.maps.fill, rows.maps.fill.mean(axis=0)])
             fill /= self.scale[self.filled]
         self._fill, self._common = fill - fill[-1], fill[-1]
@@ -211,9 +212,9 @@ class Objective:
         """
         d, X = self.rows.n_features, self.rows.X
         if isinstance(X, SparseRows) and self._is_sparse:
-            some = X[part]
-            values: np.ndarray = some.values.astype(precision, copy=False)
-            return replace(some, values=values, shape=(len(some), d))
+            sparse = X[part]
+            values: np.ndarray = sparse.values.astype(precision, copy=False)
+            return replace(sparse, values=values, shape=(len(sparse), d))
         block: np.ndarray = np.empty((n_rows_of(part), self.width + len(self.filled)), precision)
         block[:, d : self.width] = 1
         if self._is_plain and not len(self.filled):
@@ -237,25 +238,25 @@ class Objective:
         rows, n_rows, d = self.rows, len(self.targets), self.rows.n_features
         n_far = _ROWS_PER_COLUMN * d
         stride = n_rows // (2 * n_far)
-        # Where second derivatives jump, Newton's method ends at the minimum, and L-BFGS does not.
+        # If second derivatives jump, Newton's method ends at the minimum, and L-BFGS does not.
         has_jumps, is_array = np.isinf(self.loss.most_bend), isinstance(rows.X, np.ndarray)
         if stride < 2 or has_jumps or not is_array or len(self.filled):
             return self
         distances = np.empty(n_rows)
         centre = ((self.columns.mean[-1] - self.centre) / self.scale).astype(self.precision)
         factor = (self.scale / deviations(self.columns)[-1]).astype(self.precision)
-        for some in blocks(slice(0, n_rows)):
-            standard = self.read(some, self.precision)[:, :d] - centre
+        for block in blocks(slice(0, n_rows)):
+            standard = self.read(block, self.precision)[:, :d] - centre
             standard *= factor
-            distances[some] = np.einsum("ij,ij->i", standard, standard)
+            distances[block] = np.einsum("ij,ij->i", standard, standard)
         far = np.argpartition(distances, n_rows - n_far)[n_rows - n_far :]
         weights = np.zeros(n_rows)
         weights[::stride] = stride
         weights[far] = 1
         part = np.flatnonzero(weights)
-        some_rows = taken(rows, part)
-        own = 1 if some_rows.weights is None else some_rows.weights
-        some_rows = replace(some_rows, weights=weights[part] * own)
+        some_rows = select_rows(rows, part)
+        factors = 1 if some_rows.weights is None else some_rows.weights
+        some_rows = replace(some_rows, weights=weights[part] * factors)
         chunks = Chunks(len(part), np.array([len(part)]))
         sets, of_classes = Sets.of(chunks), self.class_weights
         of_classes = None if of_classes is None else of_classes[-1:]
@@ -272,7 +273,7 @@ class Objective:
         return features
 
     def predictors(self, X: Any, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
-        """Return the predictors of models (n_lanes, n_outputs, width), the same after n_rows."""
+        """Return the predictors (n_rows, n_lanes, n_outputs) of models."""
         (n_lanes, n, _), d = models.shape, self.rows.n_features
         # Outputs are far from each other in memory, so that a loss works on lanes side by side.
         W = models.transpose(2, 1, 0).astype(X.dtype, order="C")
@@ -296,9 +297,9 @@ class Objective:
         return max(128, min(_MOST_NUMBERS // self.width, most))
 
     def _sums_of(self, X: Any, z: np.ndarray, set_of: np.ndarray | None = None) -> np.ndarray:
-        """Return sums over rows of numbers times columns (n_lanes, n_outputs, width).
+        """Return sums over rows of numbers times columns, (n_lanes, n_outputs, width).
 
-        Without ``set_of`` the columns are as they are for all rows.
+        Without ``set_of`` the columns are those of the set of all rows.
         """
         n_rows, n_lanes, n = z.shape
         of_columns = z.transpose(0, 2, 1).reshape(n_rows, -1)
@@ -316,7 +317,7 @@ class Objective:
         return sums.transpose(2, 1, 0)
 
     def _sums_of_squares(self, X: Any, bends: np.ndarray, set_of: np.ndarray) -> np.ndarray:
-        """Return sums over rows of numbers times squared columns (n_lanes, n_outputs, width)."""
+        """Return sums over rows of numbers times squared columns, (n_lanes, n_outputs, width)."""
         if isinstance(X, SparseRows):
             return self._sums_of(replace(X, values=np.square(X.values)), bends)
         squares = np.square(X)
@@ -335,11 +336,11 @@ class Objective:
         sums[:, :, self.filled] += fill * (first + fill * second)
         return sums
 
-    def _weigh(self, numbers: np.ndarray, some: RowNumbers, set_of: np.ndarray) -> None:
+    def _weigh(self, numbers: np.ndarray, part: RowNumbers, set_of: np.ndarray) -> None:
         """Multiply numbers (n_rows, n_lanes, ...) by the weights of rows and classes."""
-        of_rows = None if self.rows.weights is None else self.rows.weights[some][:, None]
+        of_rows = None if self.rows.weights is None else self.rows.weights[part][:, None]
         if self.class_weights is not None:
-            of_classes = self.class_weights[set_of][:, self.targets[some]].T
+            of_classes = self.class_weights[set_of][:, self.targets[part]].T
             of_rows = of_classes if of_rows is None else of_rows * of_classes
         if of_rows is not None:
             numbers *= of_rows[:, :, None]
@@ -366,10 +367,10 @@ class Objective:
         train, test, totals = np.zeros_like(models), np.zeros_like(models), np.zeros(len(models))
         of_scores = self.rows.score_weights
         all_alike = self.rows.weights is None and self.class_weights is None and of_scores is None
-        for some, is_trained, is_tested in self.sets.blocks(self._block_size(len(models))):
-            X = self.read(some, self.precision)
+        for part, is_trained, is_tested in self.sets.blocks(self._block_size(len(models))):
+            X = self.read(part, self.precision)
             z = self.predictors(X, models, set_of)
-            self.loss.differentiate(z, self.targets[some])
+            self.loss.differentiate(z, self.targets[part])
             are_trained, are_tested = is_trained[:, set_of], is_tested[:, set_of]
             if len(are_trained) == 1 and all_alike:
                 sums = self._sums_of(X, z, set_of)
@@ -379,20 +380,20 @@ class Objective:
                 continue
             tested = np.flatnonzero(are_tested.any(axis=0))
             if len(tested):
-                weights = np.ones(len(z)) if of_scores is None else of_scores[some]
+                weights = np.ones(len(z)) if of_scores is None else of_scores[part]
                 shares = are_tested[:, tested] * weights[:, None]
                 totals[tested] += shares.sum(axis=0)
                 of_tests = z[:, tested] * shares[:, :, None].astype(z.dtype)
                 test[tested] += self._sums_of(X, of_tests, set_of[tested])
-            self._weigh(z, some, set_of)
+            self._weigh(z, part, set_of)
             _clear(z, are_trained)
             train += self._sums_of(X, z, set_of)
         return train, test, totals
 
     def most_reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
-        """Return what ``reach`` is not above, without reading rows.
+        """Return an upper bound of ``reach``, without reading rows.
 
-        It is how far a row would be moved whose columns are at their least or largest numbers.
+        It is the reach for a row whose columns are all at their minimum or maximum.
         """
         if len(self.filled):
             return np.full(len(moves), np.inf)
@@ -405,13 +406,13 @@ class Objective:
 
     @_over_blocks(np.maximum)
     def reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
-        """Return how far models move the predictors of their training rows at most, (n_lanes,)."""
+        """Return the largest changes of predictors of training rows by moves, (n_lanes,)."""
         reach = np.zeros(len(moves))
-        for some, is_trained, _ in self.sets.blocks(self._block_size(len(moves))):
-            moved = self.predictors(self.read(some, self.precision), moves, set_of)
+        for part, is_trained, _ in self.sets.blocks(self._block_size(len(moves))):
+            moved = self.predictors(self.read(part, self.precision), moves, set_of)
             moved = np.linalg.norm(moved, axis=2, keepdims=True)
             if self.rows.weights is not None:
-                moved[self.rows.weights[some] == 0] = 0
+                moved[self.rows.weights[part] == 0] = 0
             _clear(moved, is_trained[:, set_of])
             np.maximum(reach, moved.max(axis=(0, 2)), out=reach)
         return reach
@@ -420,10 +421,10 @@ class Objective:
     def diagonals(self, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return the diagonals of Hessians over training rows, (n_lanes, n_outputs, width)."""
         diagonals = np.zeros_like(models)
-        for some, is_trained, _ in self.sets.blocks(self._block_size(len(models))):
-            X, y = self.read(some, self.precision), self.targets[some]
+        for part, is_trained, _ in self.sets.blocks(self._block_size(len(models))):
+            X, y = self.read(part, self.precision), self.targets[part]
             bends = self.loss.bends(self.predictors(X, models, set_of), y)
-            self._weigh(bends, some, set_of)
+            self._weigh(bends, part, set_of)
             _clear(bends, is_trained[:, set_of])
             diagonals += self._sums_of_squares(X, bends, set_of)
         return diagonals
@@ -446,15 +447,15 @@ class Objective:
         slopes = np.zeros((len(models), n_groups, *models.shape[1:]))
         firsts, seconds = self._pairs
         products = np.zeros((len(models), n_groups, len(firsts), self.width, self.width))
-        for some, is_trained, parts in self.sets.spans(self._block_size(len(models)), by_group):
-            X, y = self.read(some, self.precision_of_hessians), self.targets[some]
+        for block, is_trained, parts in self.sets.spans(self._block_size(len(models)), by_group):
+            X, y = self.read(block, self.precision_of_hessians), self.targets[block]
             z = self.predictors(X, models, set_of)
             n_rows, n_lanes, n = z.shape
             bends = self.loss.curvatures(z.reshape(-1, n), np.repeat(y, n_lanes))
             bends = bends.reshape(n_rows, n_lanes, n * n)
             self.loss.differentiate(z, y)
             for numbers in (z, bends):
-                self._weigh(numbers, some, set_of)
+                self._weigh(numbers, block, set_of)
                 _clear(numbers, is_trained[:, set_of])
             of_pairs = bends[:, :, firsts * n + seconds]
             for group, part in parts:
@@ -467,23 +468,23 @@ class Objective:
     ) -> None:
         """Add X' diag(bends) X, (n_lanes, n_pairs, width, width), for pairs of outputs.
 
-        Lanes next to each other are often of similar models. There a row keeps the second
-        derivatives of the lane before, if its own are nearly the same, and only the products of
-        the other rows are taken.
+        Neighbouring lanes often have similar models. A row then takes the second derivatives of
+        the previous lane if they are nearly the same, and only the products of the other rows are
+        computed.
         """
-        if len(self.filled):  # each lane has columns of its own
+        if len(self.filled):  # the columns differ between lanes
             for lane, number in enumerate(set_of):
-                some = slice(lane, lane + 1)
-                _add_weighted(self._features(X, number), bends[:, some], products[some])
+                single = slice(lane, lane + 1)
+                _add_weighted(self._features(X, number), bends[:, single], products[single])
             return
         changed = [_rows_that_change(bends, lane) for lane in range(len(products))]
-        own = [lane for lane, rows in enumerate(changed) if rows is None]
-        if len(own) == len(products):
+        whole = [lane for lane, rows in enumerate(changed) if rows is None]
+        if len(whole) == len(products):
             _add_weighted(X, bends, products)
             return
-        sums, of_block = np.zeros((len(own), *products.shape[1:])), np.empty(products.shape)
-        _add_weighted(X, bends[:, own], sums)
-        of_block[own] = sums
+        sums, of_block = np.zeros((len(whole), *products.shape[1:])), np.empty(products.shape)
+        _add_weighted(X, bends[:, whole], sums)
+        of_block[whole] = sums
         for lane, rows in enumerate(changed):
             if rows is not None:
                 of_block[lane] = of_block[lane - 1]
@@ -493,16 +494,16 @@ class Objective:
 
 
 def _rows_that_change(bends: np.ndarray, lane: int) -> np.ndarray | None:
-    """Return the rows whose second derivatives differ from those of the lane before.
+    """Return the rows whose second derivatives differ from those of the previous lane.
 
-    ``bends`` is of shape (n_rows, n_lanes, n_pairs). All other rows are given the derivatives of
-    the lane before. If too many rows differ, none are, and None is returned.
+    ``bends`` is of shape (n_rows, n_lanes, n_pairs). All other rows take the derivatives of the
+    previous lane. If too many rows differ, ``bends`` is unchanged, and None is returned.
     """
     if lane == 0:
         return None
     before, here = bends[:, lane - 1], bends[:, lane]
     is_near = np.all(np.abs(here - before) <= _DIFFERENCE * np.abs(here), axis=1)
-    # A number that is not finite would reach further lanes.
+    # A number that is not finite would spread to further lanes.
     if np.mean(~is_near) > _MOST_ROWS or not np.all(np.isfinite(before)):
         return None
     bends[is_near, lane] = before[is_near]
@@ -520,10 +521,10 @@ def _add_weighted(X: Any, weights: np.ndarray, products: np.ndarray) -> None:
         buffer = np.empty((n_rows, len(upper[0])), X.dtype)
         sums = np.zeros((len(upper[0]), weights.shape[1]))
         for begin in range(0, len(X), n_rows):
-            some = slice(begin, begin + n_rows)
-            of_rows = buffer[: len(X[some])]
-            multiply_columns(np.ascontiguousarray(X[some]), of_rows)
-            sums += of_rows.T @ weights[some]
+            part = slice(begin, begin + n_rows)
+            of_rows = buffer[: len(X[part])]
+            multiply_columns(np.ascontiguousarray(X[part]), of_rows)
+            sums += of_rows.T @ weights[part]
         products += np.take(sums.T, place, axis=1).reshape(products.shape)
         return
     at = np.ndindex(products.shape[:2])
@@ -537,11 +538,11 @@ def _add_weighted(X: Any, weights: np.ndarray, products: np.ndarray) -> None:
             products[lane, pair] += (X * w[:, None]).T @ X
         else:
             root = X * np.sqrt(w)[:, None]
-            products[lane, pair] += root.T @ root  # which takes half the time
+            products[lane, pair] += root.T @ root  # takes half the time
 
 
 def _joined(products: np.ndarray, firsts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Return the Hessians of products (n_lanes, n_groups, n_pairs, size, size) of two outputs."""
+    """Return Hessians from products (n_lanes, n_groups, n_pairs, size, size) of two outputs."""
     n_lanes, n_groups, _, size, _ = products.shape
     n = firsts[-1] + 1
     if n == 1:
@@ -564,7 +565,7 @@ def _clear(numbers: np.ndarray, is_kept: np.ndarray) -> None:
 class LanePenalties:
     """1/2 sum_j a_j w_j^2 + 1/2 (b.w)^2 for each lane.
 
-    b penalises an intercept: that of columns as they are is a sum over centred ones. Models of
+    b penalises an intercept: that of the original columns is a sum over centred ones. Models of
     several outputs k also get 1/2 c sum_j (sum_k w_kj)^2. These sums are 0 at the minimum of a
     multinomial loss anyway, which does not change if a number is added to all outputs.
 
@@ -573,7 +574,7 @@ class LanePenalties:
     of_columns, of_intercepts : ndarray of shape (n_lanes, width)
         a and b.
     is_free : ndarray of shape (n_lanes, n_outputs * width), bool
-        Whether a coefficient may be other than where it starts.
+        Whether a coefficient may change from its start.
     of_sums : float
     """
 
@@ -588,7 +589,7 @@ class LanePenalties:
 
     @property
     def diagonals(self) -> np.ndarray:
-        """What the penalties add to the diagonals of Hessians, (n_lanes, width)."""
+        """The diagonals of the Hessians of the penalties, (n_lanes, width)."""
         return self.of_columns + np.square(self.of_intercepts) + self.of_sums
 
     def add(self, models: np.ndarray, slopes: np.ndarray) -> None:
@@ -600,7 +601,7 @@ class LanePenalties:
             slopes += self.of_sums * models.sum(axis=1, keepdims=True)
 
     def add_to(self, hessians: np.ndarray) -> None:
-        """Add what the penalties add to Hessians (n_lanes, size, size)."""
+        """Add the Hessians of the penalties to Hessians (n_lanes, size, size)."""
         d, intercepts = self.of_columns.shape[1], self.of_intercepts
         n, columns = hessians.shape[1] // d, np.arange(d)
         of_pairs = hessians.reshape(-1, n, d, n, d)

@@ -8,7 +8,7 @@
 3. Folds. The models of all folds and penalties are columns of one product X W. The inverse
    Hessian is the first metric of L-BFGS (Nocedal & Wright 2006, algorithm 7.4), and only chooses
    directions. Gradients are summed anew over the training rows alone, so that no row reaches the
-   model that tests it. Where a metric has grown old it is taken anew, where the model is.
+   model that tests it. An old metric is replaced by one at the current model.
 
 **When a model is near enough.** The mean loss of its test rows moves with the root of the gap of
 F: with the mean test gradient t and the Newton decrement, which bounds twice the gap,
@@ -30,61 +30,61 @@ from optuna_treecv.engines.newton.objective import LanePenalties
 from optuna_treecv.engines.newton.objective import Objective
 from optuna_treecv.numerics.moments import Keep
 
-#: What a model's mean test loss may still change by, and what its last step may have changed.
+#: The most that a model's mean test loss may still change, and the most change by its last step.
 MOST_GAP = 1e-6
 _MOST_CHANGE = 1e-7
 
-# They are this share of mean test losses that are large, if rounding leaves no better after so
-# many metrics.
+# After this many metrics, they are relative to this share of a large mean test loss, because
+# rounding may not allow less.
 _LARGE_SHARE, _MANY_METRICS = 1e-2, 3
 
 # The Newton decrement, for rows of weight 1, at which the model of all rows is near enough for the
-# first steps. A row that is left out changes F by more, and some columns may have few rows. Passes
-# of sparse rows take so little time that folds may begin farther away.
+# first steps. Leaving out a row changes F by more, and some columns may have few rows. Passes of
+# sparse rows take so little time that folds may begin farther away.
 _NEAR, _NEAR_IF_SPARSE = 1e-3, 1e-1
 
-# Where these are found by Newton's method, one more step leads much nearer. So they may be as many
-# times as far away, but where they are kept for further trials, or second derivatives jump.
+# One more step of Newton's method leads much nearer. So its models may be this many times farther
+# away, unless they are cached for further trials, or second derivatives jump.
 _ROUGHLY = 20
 
-# Trials keep a model of all rows for all penalties that round to the same power of 2. Their folds
-# begin there. The search for such a model begins at the one kept for the same power of 2^8.
+# Trials cache a model of all rows for all penalties that round to the same power of 2. Their folds
+# begin there. The search for such a model begins at the one cached for the same power of 2^8.
 _NEAR_POINTS, _FAR_POINTS = 1, 8
 
-# After so many passes, a model that is not near enough gets a new metric, and so many at most.
-# That of all rows gets one after fewer. Models of several outputs get fewer, because their metrics
-# take longer; folds that are separable get there.
+# The passes after which a model that is not near enough gets a new metric, fewer for the model of
+# all rows, and the most metrics. Models of several outputs get fewer, because their metrics take
+# longer; only separable folds reach these limits.
 _PASSES, _FEW_PASSES = 20, 8
 _MOST_METRICS, _MOST_METRICS_OF_SEVERAL = 60, 12
 _MOST_STEPS = 60
 _LEAST_STEP = 1e-2
 _MEMORY = 8
 
-# With more coefficients, the model of the next penalty is found in the metric of the last one,
+# With more coefficients, the model of the next penalty is computed in the metric of the last one,
 # because a Hessian takes longer than many passes.
 _MOST_WITH_OWN_METRICS = 128
 
-# How steeply F may rise at the end of a step, as a part of how it fell at its beginning.
+# The steepest rise of F at the end of a step, as a share of its fall at the start.
 _MOST_RISE = 0.9
 
-# What part of second derivatives must be left at the minimum for a metric to be its own: if
-# predictors change by r, at least exp(-c r) is. A gap that is smaller by another part is as good,
-# but not below the smallest part, where rounding decides what it is.
+# The share of second derivatives that must remain at the minimum for a metric to be valid there:
+# if predictors change by r, at least exp(-c r) remains. A gap that is smaller makes up for a
+# smaller share, but not below the smallest one, where gaps are rounding errors.
 _LEAST_SHARE, _SMALLEST_SHARE = 0.4, 1e-9
 
-# Where a metric is that of other rows, what part of its diagonal must be left. Where second
-# derivatives jump, how much a last step may change in the predictor of a training row; and where
-# test losses do not change with predictors, although other scores do, in units of the targets.
+# The share of its diagonal that must remain if a metric is that of other rows. The most that a
+# last step may change the predictor of a training row if second derivatives jump; and if test
+# losses do not change with predictors, although other scores do, in units of the targets.
 _LEAST_LIKENESS, _MOST_REACH, _MOST_REACH_IF_FLAT = 0.5, 0.1, 1e-6
 
-# The rounding of a sum of numbers of float32, as a part of the root of its squares, and how much
-# it may change a mean loss. Rows that are surely wrong round by more than these squares tell.
+# The rounding error of a sum in float32, as a share of the root of its squares, and the most that
+# it may change a mean loss. The squares underestimate the error of clearly misclassified rows.
 _ROUNDING, _MOST_ROUNDING = 2.0**-24, 2e-8
 
-# Folds share a metric where it has more numbers than so many times the rows.
+# Folds share a metric that has more than this many numbers per row.
 _ROWS_PER_NUMBER = 8
 
-# The bytes of the models that are solved for together, with their histories and metrics.
+# The bytes of the models that are solved at once, with their histories and metrics.
 _MOST_BYTES = 2**28
 
 
@@ -94,12 +94,12 @@ class Metric(NamedTuple):
     Attributes
     ----------
     factor : ndarray of shape (size, size)
-        Its lower triangle counts.
+        Only its lower triangle is used.
     scales : ndarray of shape (size,)
-        By what columns are multiplied for a diagonal of ones: 0 where a coefficient is not free,
-        and NaN where the Hessian is not definite.
+        The factors of columns that make the diagonal ones: 0 if a coefficient is not free, and NaN
+        if the Hessian is not definite.
     diagonal : ndarray of shape (size,)
-        That of the Hessian.
+        The diagonal of the Hessian.
     """
 
     factor: np.ndarray
@@ -120,18 +120,18 @@ Point = tuple[np.ndarray, np.ndarray, np.ndarray]
 def solve(
     objective: Objective, penalties: LanePenalties, constants: np.ndarray, keep: Keep
 ) -> np.ndarray:
-    """Return the models of all folds and penalties, NaN for those that are not found.
+    """Return the models of all folds and penalties, NaN for those that do not converge.
 
     Parameters
     ----------
     objective : Objective
     penalties : LanePenalties
-        Those of each point, and there of each training set, that of all rows last.
+        The penalties of each point and training set; the set of all rows is last.
     constants : ndarray of shape (n_sets, n_features)
-        The number of a column whose coefficient is 0, because it is the only one in the training
-        rows; NaN for all other columns.
+        The value of each column that is constant in the training rows, so that its coefficient is
+        0; NaN for all other columns.
     keep : callable
-        Keeps the models of all rows at single points, for further ones that are near.
+        Caches the models of all rows at single points, for further points nearby.
 
     Returns
     -------
@@ -141,9 +141,9 @@ def solve(
     k, n, n_rows = n_sets - 1, objective.n_outputs, len(objective.rows.X)
     shares, n_groups = objective.sets.shares, objective.sets.shares.shape[1]
     numbers = np.zeros((n_sets, d))
-    if objective.has_intercept:  # it has the part of the columns that are left out
+    if objective.has_intercept:  # it has the part of constant columns
         numbers[:, :-1] = np.nan_to_num((constants - objective.centre) / objective.scale)
-    # Where a metric for each fold takes longer than further passes, folds share one.
+    # Folds share a metric if one for each fold takes longer than further passes.
     n_numbers = (n * d) ** 2
     n_metrics = 1 if n_numbers > _ROWS_PER_NUMBER * n_rows else k
     with_metric = slice(0, k) if n_metrics > 1 else slice(k, k + 1)
@@ -161,19 +161,19 @@ def solve(
         with np.errstate(divide="ignore"):
             strength = np.log2(of_all.of_columns.sum())
 
-        def kept_point(start: np.ndarray, width: float, is_cold: bool) -> Point:
-            def fill(kept: np.ndarray) -> None:
+        def cached_point(start: np.ndarray, width: float, is_cold: bool) -> Point:
+            def fill(buffer: np.ndarray) -> None:
                 (point,) = points_near(objective, of_all, start, is_cold)
-                for part, memory in zip(point, np.split(kept, ends[:-1]), strict=True):
+                for part, memory in zip(point, np.split(buffer, ends[:-1]), strict=True):
                     memory[:] = part.ravel()
 
             name = f"model of all rows {width} {np.round(strength / width)}"
             model, slopes, hessians = np.split(keep(name, ends[-1], fill), ends[:-1])
             return model.reshape(n, d), slopes.reshape(-1, n, d), hessians.reshape(-1, size, size)
 
-        far = kept_point(model, _FAR_POINTS, is_cold=True)
-        new = [kept_point(far[0], _NEAR_POINTS, is_cold=False)]
-    # Otherwise groups do not tell the slopes of training rows.
+        far = cached_point(model, _FAR_POINTS, is_cold=True)
+        new = [cached_point(far[0], _NEAR_POINTS, is_cold=False)]
+    # Otherwise the slopes of training rows do not follow from those of groups.
     are_sums = n_groups > 1 and objective.class_weights is None and not len(objective.filled)
     models = np.empty((n_points, k, n, d))
     for begin in range(0, n_points, points_at_once):
@@ -199,10 +199,10 @@ def solve(
         set_of = np.tile(np.arange(k), len(points))
         minima = []
         for first in range(0, len(starts), lanes_at_once):
-            some = slice(first, first + lanes_at_once)
+            batch = slice(first, first + lanes_at_once)
             lanes = NewtonDescent(
-                *(objective, set_of[some], of_folds[some], starts[some], metrics[some]),
-                slopes[some] if are_sums else None,
+                *(objective, set_of[batch], of_folds[batch], starts[batch], metrics[batch]),
+                slopes[batch] if are_sums else None,
                 are_own=are_sums and n_metrics > 1,
             )
             minima.append(lanes.minima())
@@ -231,9 +231,9 @@ def _step_of(
 def points_near(
     objective: Objective, penalties: LanePenalties, model: np.ndarray, is_cold: bool = True
 ) -> list[Point]:
-    """Return models of all rows near the minima of several penalties, from a model that is not.
+    """Return models of all rows near the minima of several penalties, from any model.
 
-    Unless this is cold, a sample would save nothing.
+    A cold start begins on a sample of the rows; otherwise that would save nothing.
     """
     sample = objective.sample if is_cold else objective
     has_jumps = np.isinf(objective.loss.most_bend)
@@ -260,9 +260,9 @@ def points_near(
 
 
 def _predicted(points: list[Point], penalty: LanePenalties, metric: Metric) -> np.ndarray:
-    """Return where the next minimum might be, without reading rows.
+    """Return a guess of the next minimum, without reading rows.
 
-    This is where Newton's step leads with the Hessian halfway, if it goes on changing as between
+    It is the end of Newton's step with the Hessian halfway, if that goes on changing as between
     the last two points. The metric is that of the last one.
     """
     model, slopes, hessians = points[-1]
@@ -279,11 +279,11 @@ def _predicted(points: list[Point], penalty: LanePenalties, metric: Metric) -> n
 def _points_from(
     objective: Objective, penalties: LanePenalties, models: np.ndarray, metrics: list[Metric]
 ) -> list[Point]:
-    """Return models of all rows near the minima, from some with metrics near theirs."""
+    """Return models of all rows near the minima, from models and metrics near them."""
     of_all, near = np.full(len(models), len(objective.sets.shares) - 1), _near(objective)
-    found = NewtonDescent(objective, of_all, penalties, models, metrics).nearly(near)
-    found = np.where(np.isfinite(found), found, models)
-    points = list(zip(found, *objective.curvature(found, of_all, by_group=True), strict=True))
+    nearest = NewtonDescent(objective, of_all, penalties, models, metrics).nearly(near)
+    nearest = np.where(np.isfinite(nearest), nearest, models)
+    points = list(zip(nearest, *objective.curvature(nearest, of_all, by_group=True), strict=True))
     for i, here in enumerate(points):
         decrement = _step_of(here, penalties[i : i + 1])[1]
         if not decrement < near:
@@ -293,7 +293,7 @@ def _points_from(
 
 
 def _near(objective: Objective) -> float:
-    """Return the Newton decrement of models that are near enough."""
+    """Return the Newton decrement below which a model of all rows is near enough."""
     weights = objective.rows.weights
     near = _NEAR_IF_SPARSE if are_sparse(objective.rows) else _NEAR
     return near * objective.tolerance * float(1 if weights is None else weights.mean())
@@ -302,7 +302,7 @@ def _near(objective: Objective) -> float:
 def _near_minimum(
     objective: Objective, penalty: LanePenalties, model: np.ndarray, near: float
 ) -> Point:
-    """Return a model whose Newton decrement is below a number, or the smallest that was found."""
+    """Return a model with a Newton decrement below ``near``, or with the smallest one found."""
     nearest: Point | None = None
     of_all, least, share = np.array([len(objective.sets.shares) - 1]), np.inf, 1.0
     step_of_nearest = np.zeros_like(model)
@@ -343,19 +343,19 @@ def metrics_of(hessians: np.ndarray, are_free: np.ndarray) -> list[Metric]:
 
 
 class NewtonDescent:
-    """L-BFGS for the models of several lanes at once, each in a metric of its own.
+    """L-BFGS for the models of several lanes at once, each in its metric.
 
     Parameters
     ----------
     objective : Objective
     set_of : ndarray of shape (n_lanes,)
-        The training set of each.
+        The training set of each lane.
     penalties : LanePenalties
     starts : ndarray of shape (n_lanes, n_outputs, width)
     metrics : list of Metric
-        Those at the starts, or near them.
+        The metrics at the starts, or near them.
     slopes : ndarray of shape (n_lanes, n_outputs, width) or None
-        Those at the starts.
+        The slopes at the starts.
     are_own : bool
         Whether the metrics are those at the starts, of the training rows of each lane.
     """
@@ -381,7 +381,7 @@ class NewtonDescent:
         self._goes_on, self._gaps = np.zeros(n_lanes, bool), np.full(n_lanes, np.inf)
         self._age, self._n_metrics = np.zeros((2, n_lanes), int)
         self._before[:] = self._models
-        # Where the metrics were taken.
+        # The models at which the metrics were computed.
         self._bases, self._has_jumps = self._models.copy(), np.isinf(objective.loss.most_bend)
         self._are_own = np.full(n_lanes, are_own and not self._has_jumps)
         is_definite = np.array([np.isfinite(metric.scales[0]) for metric in metrics])
@@ -395,7 +395,7 @@ class NewtonDescent:
             self._renew(np.flatnonzero(~is_definite))
 
     def minima(self) -> np.ndarray:
-        """Return the models (n_lanes, n_outputs, width), NaN for those that are not found."""
+        """Return the models (n_lanes, n_outputs, width), NaN for those that do not converge."""
         minima = np.full_like(self._models, np.nan)
         most_metrics = _MOST_METRICS if self._shape[0] == 1 else _MOST_METRICS_OF_SEVERAL
         lanes = np.flatnonzero(np.all(np.isfinite(self._models), axis=1))
@@ -406,7 +406,7 @@ class NewtonDescent:
             if len(ends):
                 is_first = self._are_own[ends] & (self._n_metrics[ends] == 0)
                 are_alike = self._stay_alike(ends)
-                # From a metric that is new, or the first one, a step is still made.
+                # A lane with a new metric, or its first one, still makes a step.
                 self._goes_on[ends] = ~are_alike & (is_first | (self._age[ends] == 1))
                 if np.any(self._goes_on[ends]) and self._objective.precision == np.float32:
                     self._use_float64()
@@ -420,22 +420,22 @@ class NewtonDescent:
         return minima.reshape(-1, *self._shape)
 
     def nearly(self, near: float) -> np.ndarray:
-        """Return models near the minima, if the Newton decrement falls below a number soon."""
+        """Return models near the minima, if the Newton decrement soon falls below ``near``."""
         ends = self._descend(np.arange(len(self._models)), near, _FEW_PASSES)
-        found = self._before.copy()  # whose slopes are known
-        found[ends] = self._models[ends]
-        return found.reshape(-1, *self._shape)
+        models = self._before.copy()  # whose slopes are computed
+        models[ends] = self._models[ends]
+        return models.reshape(-1, *self._shape)
 
     def _descend(
         self, active: np.ndarray, near_enough: float = np.inf, most_passes: int = _PASSES
     ) -> np.ndarray:
-        """Go on until all lanes have ended or their metrics are old; return those that have."""
+        """Iterate until all lanes end or their metrics are old; return the lanes that end."""
         ends = []
         while len(active):
             sums, of_tests = self._objective.slopes(self._at(active), self._set_of[active])
             self._penalties[active].add(self._at(active), sums)
             slope, of_tests = sums.reshape(len(active), -1), of_tests.reshape(len(active), -1)
-            # F is convex: a step has gone too far where F rises along it as it fell before.
+            # F is convex: a step has gone too far if F rises at its end as it fell before.
             falls = np.sum(self._slopes[active] * self._steps[active], axis=1)
             rises = -np.sum(slope * self._steps[active], axis=1)
             is_far = self._has_step[active] & ~(rises <= _MOST_RISE * falls)
@@ -449,7 +449,7 @@ class NewtonDescent:
             self._models[near] -= steps
             decrements = np.abs(np.sum(steps * slope, axis=1))
             changes = np.abs(np.sum(of_tests * steps, axis=1))
-            # The losses of rows that are far from all others are about so large.
+            # The order of the losses of outlying rows.
             losses = np.abs(np.sum(of_tests * self._models[near], axis=1))
             losses[self._n_metrics[near] < _MANY_METRICS] = 0
             tolerance = np.maximum(self._objective.tolerance, _LARGE_SHARE * losses)
@@ -463,7 +463,7 @@ class NewtonDescent:
             is_end = self._gaps[lanes] < MOST_GAP
             lanes = lanes[is_end]
             if self._objective.precision == np.float32:
-                # What rounding changes in the mean losses.
+                # The rounding errors of the mean losses.
                 squares = np.reshape(
                     [self._metrics[lane].diagonal for lane in lanes], (len(lanes), slope.shape[1])
                 )
@@ -479,7 +479,7 @@ class NewtonDescent:
         return np.concatenate(ends)
 
     def _use_float64(self) -> None:
-        """Take products in float64 from now on; the rounding of slopes is that of changes too."""
+        """Compute products in float64 from now on, without the history of rounded slopes."""
         self._objective.precision = self._objective.precision_of_hessians = np.float64
         self._history[:], self._has_step[:] = 0, False
 
@@ -487,7 +487,7 @@ class NewtonDescent:
         return self._models[lanes].reshape(-1, *self._shape)
 
     def _remember(self, lanes: np.ndarray, slopes: np.ndarray) -> None:
-        """Add the last changes of models and of slopes to the histories, at their ends."""
+        """Append the last changes of models and of slopes to the histories."""
         moved = self._models[lanes] - self._before[lanes], slopes - self._slopes[lanes]
         is_convex = self._has_step[lanes] & (np.sum(moved[0] * moved[1], axis=1) > 0)
         these = lanes[is_convex]
@@ -496,7 +496,7 @@ class NewtonDescent:
         self._before[lanes], self._slopes[lanes] = self._models[lanes], slopes
 
     def _direction(self, lanes: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        """Return what L-BFGS subtracts from models, by its two loops."""
+        """Return the steps that L-BFGS subtracts from models, by its two loops."""
         n_pairs = min(_MEMORY, 1 + int(self._age[lanes].max(initial=0)))
         steps, changes = self._history[:, _MEMORY - n_pairs :, lanes]
         products = np.sum(steps * changes, axis=2)
@@ -516,20 +516,20 @@ class NewtonDescent:
         return step
 
     def _stay_alike(self, lanes: np.ndarray) -> np.ndarray:
-        """Return whether the second derivatives of lanes are those of their metrics.
+        """Return whether the second derivatives of lanes are still those of their metrics.
 
-        Where a fold is nearly separable, they vanish on the way to its minimum. In a metric from
-        elsewhere the way that is left then looks short. Models that have moved predictors by r
-        have at least exp(-c r) of the second derivatives of their metrics. So if the last step has
-        moved them by s, what is left moves them by s exp(c r) at most, and first derivatives of
-        test losses grow by about this power of e. A smaller gap makes up for both.
+        If a fold is nearly separable, they vanish on the way to its minimum. In an old metric the
+        remaining way then looks short. Models that have moved predictors by r have at least
+        exp(-c r) of the second derivatives of their metrics. So if the last step has moved them by
+        s, the remaining steps move them by s exp(c r) at most, and first derivatives of test
+        losses grow by about this power of e. A smaller gap makes up for both.
         """
         set_of, objective = self._set_of[lanes], self._objective
         are_own, bend = self._are_own[lanes], objective.loss.most_bend
         moves, steps = self._models[lanes] - self._bases[lanes], self._steps[lanes]
         shares = np.where(are_own, self._gaps[lanes] / MOST_GAP, 1)
         most = -np.log(np.clip(shares, _SMALLEST_SHARE, _LEAST_SHARE))
-        if self._has_jumps:  # moves tell nothing
+        if self._has_jumps:  # moves bound nothing
             moves, bend, most = np.zeros_like(moves), 1.0, np.full(len(lanes), _MOST_REACH)
             if objective.loss.is_flat:
                 most[:] = _MOST_REACH_IF_FLAT * np.sqrt(objective.tolerance)
@@ -541,9 +541,9 @@ class NewtonDescent:
             if not len(left := np.flatnonzero(~are_alike)):
                 break
             both = np.concatenate([moves[left], steps[left]]).reshape(-1, *self._shape)
-            moved, rest = bend * reach(both, np.tile(set_of[left], 2)).reshape(2, -1)
+            moved, last = bend * reach(both, np.tile(set_of[left], 2)).reshape(2, -1)
             with np.errstate(over="ignore", invalid="ignore"):
-                are_alike[left] = moved + rest * np.exp(moved) < most[left]
+                are_alike[left] = moved + last * np.exp(moved) < most[left]
         others = np.flatnonzero(are_alike & ~are_own)
         if len(others):
             lanes, set_of = lanes[others], set_of[others]
@@ -556,14 +556,14 @@ class NewtonDescent:
         return are_alike
 
     def _renew(self, lanes: np.ndarray) -> None:
-        """Take lanes back to where their slopes are known, and give them the metrics there."""
+        """Move lanes back to their last models with slopes, and compute the metrics there."""
         self._models[lanes] = self._before[lanes]
         at_once = max(1, _MOST_BYTES // (8 * self._metrics[0].factor.size))
-        for some in np.split(lanes, range(at_once, len(lanes), at_once)):
-            _, hessians = self._objective.curvature(self._at(some), self._set_of[some], False)
-            self._penalties[some].add_to(hessians[:, 0])
-            metrics = metrics_of(hessians[:, 0], self._penalties.is_free[some])
-            for lane, metric in zip(some, metrics, strict=True):
+        for part in np.split(lanes, range(at_once, len(lanes), at_once)):
+            _, hessians = self._objective.curvature(self._at(part), self._set_of[part], False)
+            self._penalties[part].add_to(hessians[:, 0])
+            metrics = metrics_of(hessians[:, 0], self._penalties.is_free[part])
+            for lane, metric in zip(part, metrics, strict=True):
                 self._metrics[lane] = metric
         is_lost = np.array([not np.isfinite(self._metrics[lane].scales[0]) for lane in lanes])
         if np.any(is_lost) and self._objective.precision_of_hessians == np.float32:

@@ -1,4 +1,4 @@
-"""What models minimise is made of: losses of rows, and training sets over which they are summed.
+"""Losses of rows, and the training sets over which they are summed.
 
 Training sets are unions of groups of rows. Losses are given by their derivatives in predictors
 z = x.w.
@@ -36,12 +36,12 @@ from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.types import Array
 
-# Sums are kept for so many groups of rows.
+# The most groups of rows whose sums are computed.
 _MOST_GROUPS = 128
 
 
 class Sets(NamedTuple):
-    """The training set of each fold, and last all rows.
+    """The training set of each fold, followed by the set of all rows.
 
     Rows that train and test the same models have the same *kind*.
 
@@ -104,39 +104,40 @@ class Sets(NamedTuple):
         return self._replace(rows=rows)
 
     def blocks(self, size: int) -> Iterator[tuple[RowNumbers, Array, Array]]:
-        """Yield at most ``size`` rows, and which sets they train and test.
+        """Yield blocks of at most ``size`` rows, with masks of the sets that they train and test.
 
-        The latter are arrays of shape (n_rows or 1, n_sets).
+        The masks are of shape (n_rows or 1, n_sets).
         """
         for part, kinds in zip(self.rows, self.kinds, strict=True):
             begin = 0
-            for some in blocks(part, size):
-                end = begin + n_rows_of(some)
+            for block in blocks(part, size):
+                end = begin + n_rows_of(block)
                 kind = kinds[begin:end] if isinstance(kinds, np.ndarray) else [kinds]
-                yield some, self.is_trained[:, kind].T, self.is_tested[:, kind].T
+                yield block, self.is_trained[:, kind].T, self.is_tested[:, kind].T
                 begin = end
 
     def spans(
         self, size: int, by_group: bool
     ) -> Iterator[tuple[RowNumbers, Array, list[tuple[int, slice]]]]:
-        """Yield at most ``size`` rows, which sets they train, and which of them are of each group.
+        """Yield blocks of at most ``size`` rows, the sets that they train, and their groups.
 
-        By group, all rows train, and several groups are yielded together. Otherwise all are one.
+        With ``by_group`` all rows train, and a block may have rows of several groups. Otherwise
+        all rows are one group.
         """
         if not by_group:
-            for some, is_trained, _ in self.blocks(size):
-                yield some, is_trained, [(0, slice(None))]
+            for block, is_trained, _ in self.blocks(size):
+                yield block, is_trained, [(0, slice(None))]
             return
         ends = np.cumsum([0, *(n_rows_of(part) for part in self.rows)])
         rows: RowNumbers = slice(0, ends[-1])
         if not all(isinstance(part, slice) for part in self.rows):
             rows = np.concatenate([np.r_[part] for part in self.rows])
         all_train = np.ones((1, len(self.shares)), bool)
-        for begin, some in zip(range(0, ends[-1], size), blocks(rows, size), strict=True):
-            bounds = np.clip(ends - begin, 0, n_rows_of(some)).tolist()
+        for begin, block in zip(range(0, ends[-1], size), blocks(rows, size), strict=True):
+            bounds = np.clip(ends - begin, 0, n_rows_of(block)).tolist()
             parts = enumerate(slice(*bound) for bound in pairwise(bounds))
             yield (
-                some,
+                block,
                 all_train,
                 [(group, part) for group, part in parts if part.stop > part.start],
             )
@@ -146,8 +147,8 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, Array]:
     """Return the spread of the columns in each training set, and the sums of weights (n_sets,).
 
     The parts of the spread are of shape (n_sets, n_features), the numbers of rows (n_sets, 1).
-    Minimum and maximum are those of rows that have a weight, where a number is not missing. In the
-    other parts all rows weigh alike, as in a ``StandardScaler``.
+    Minimum and maximum are those of rows with a positive weight, without missing values. The other
+    parts are not weighted, as in a ``StandardScaler``.
     """
     # Read all rows once where their groups are few, or else the rows of each set.
     units, order, kinds = sets.rows, sets.rows[0], sets.kinds[0]
@@ -157,7 +158,7 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, Array]:
     counts, mean, squares, low, high = (np.array(some) for some in zip(*spreads, strict=True))
     if are_many:
         return Spread(counts[:, None], mean, squares, low, high), np.array(totals)
-    # Nothing is subtracted, which would lose digits: each set is merged from its groups.
+    # Each set is merged from its groups, because a subtraction would lose digits.
     of_sets = sets.is_trained * counts
     sizes = of_sets.sum(axis=1)[:, None]
     means = of_sets @ mean / sizes
@@ -169,16 +170,16 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, Array]:
     return Spread(sizes, means, squares, low, high), sets.is_trained @ np.array(totals)
 
 
-def kept_spread_in_sets(rows: PreparedRows, sets: Sets, keep: Keep) -> tuple[Spread, Array]:
-    """Return what ``spread_in_sets`` has said once."""
+def cached_spread_in_sets(rows: PreparedRows, sets: Sets, keep: Keep) -> tuple[Spread, Array]:
+    """Return ``spread_in_sets``, cached for further candidates."""
     n_sets, d = len(sets.shares), rows.n_features
 
-    def fill(kept: Array) -> None:
+    def fill(numbers: Array) -> None:
         spread, totals = spread_in_sets(rows, sets)
-        kept[:] = np.column_stack([totals, *spread]).ravel()
+        numbers[:] = np.column_stack([totals, *spread]).ravel()
 
-    kept = keep("spread of columns", n_sets * (4 * d + 2), fill).reshape(n_sets, -1)
-    return Spread(kept[:, 1:2], *np.split(kept[:, 2:], 4, axis=1)), kept[:, 0]
+    numbers = keep("spread of columns", n_sets * (4 * d + 2), fill).reshape(n_sets, -1)
+    return Spread(numbers[:, 1:2], *np.split(numbers[:, 2:], 4, axis=1)), numbers[:, 0]
 
 
 def deviations(spread: Spread) -> Array:
@@ -193,24 +194,24 @@ def _spread_there(block: Block, start: int, stop: int) -> tuple[Spread, float]:
 
 
 def _spread_of_unit(rows: PreparedRows, part: RowNumbers) -> tuple[Spread, float]:
-    """Return the spread of the columns of some rows, as ``spread_in_sets``, and the weight."""
+    """Return the spread of the columns of some rows, as ``spread_in_sets``, and their weight."""
     if isinstance(rows.X, RemoteBlocks):
         assert isinstance(part, slice)
         of_blocks, totals = zip(*rows.X.over(part.start, part.stop, _spread_there), strict=True)
         return reduce(merge_spreads, of_blocks), sum(totals)
     if isinstance(rows.X, SparseRows) and rows.weights is None and rows.maps is None:
-        given = rows.X[part].as_given(0, n_rows_of(part), rows.n_features).astype(np.float64)
-        mean, variance = mean_variance_axis(given, axis=0)
-        n = given.shape[0]
-        return Spread(n, mean, variance * n, *min_max_axis(given, axis=0)), float(n)
+        matrix = rows.X[part].as_given(0, n_rows_of(part), rows.n_features).astype(np.float64)
+        mean, variance = mean_variance_axis(matrix, axis=0)
+        n = matrix.shape[0]
+        return Spread(n, mean, variance * n, *min_max_axis(matrix, axis=0)), float(n)
     d, maps, spreads, total = rows.n_features, rows.maps, [], 0.0
     buffer = np.empty((BLOCK, d if maps is None else maps.n_columns))
-    for some in blocks(part):
-        block = buffer[: n_rows_of(some)]
-        copy_rows(rows, some, block)
+    for numbers in blocks(part):
+        block = buffer[: n_rows_of(numbers)]
+        copy_rows(rows, numbers, block)
         X = block[:, :d]
         spread = spread_of(X)
-        weights = np.ones(len(X)) if rows.weights is None else rows.weights[some]
+        weights = np.ones(len(X)) if rows.weights is None else rows.weights[numbers]
         total += float(weights.sum())
         if rows.weights is not None or maps is not None:
             if maps is not None:
@@ -231,9 +232,9 @@ class PredictorLoss(ABC):
     is_steady : bool
         Whether first derivatives are bounded, so that sums of float32 keep their digits.
     most_bend : float
-        The largest part of second derivatives by which they change if predictors change by 1.
+        The largest relative change of second derivatives if predictors change by 1.
     is_flat : bool
-        Whether it does not tell predictors within a tube from each other.
+        Whether it is constant within a tube, as an epsilon-insensitive loss.
     """
 
     n_outputs = 1
@@ -241,12 +242,12 @@ class PredictorLoss(ABC):
     most_bend = 1.0
 
     def unit(self, y: Array) -> float:
-        """Return how large losses are in the units of the targets."""
+        """Return the scale of losses in the units of the targets."""
         return 1.0
 
     @abstractmethod
     def first(self, y: Array, weights: Array | None) -> Array:
-        """Return the intercepts (n_outputs,) of the best model without slopes."""
+        """Return the intercepts (n_outputs,) of the best model without coefficients."""
 
     @abstractmethod
     def differentiate(self, z: Array, y: Array) -> None:
@@ -304,12 +305,12 @@ class Multinomial(PredictorLoss):
     def differentiate(self, z: Array, y: Array) -> None:
         outputs = np.ascontiguousarray(z.transpose(0, 2, 1))
         softmax(outputs, y.astype(np.int32, copy=False))
-        z[:] = outputs.transpose(0, 2, 1)  # NumPy does nothing if it is the same memory
+        z[:] = outputs.transpose(0, 2, 1)  # no copy if it is the same memory
 
     def bends(self, z: Array, y: Array) -> Array:
         shares = z.transpose(0, 2, 1).copy()
         softmax(shares)
-        shares *= np.maximum(1 - shares, 0)  # rounding may leave less than 0 of a share of 1
+        shares *= np.maximum(1 - shares, 0)  # rounding may make it negative
         return shares.transpose(0, 2, 1)
 
     def curvatures(self, z: Array, y: Array) -> Array:
@@ -356,9 +357,9 @@ class Tweedie(PredictorLoss):
 class SquaredDistance(PredictorLoss):
     """1/2 d^2, with the distance d of z to an interval.
 
-    This is [y - epsilon, y + epsilon]; for the classes 0 and 1 without an epsilon those numbers
-    from which the hinge loss is 0, z <= -1 and z >= 1. The second derivative is 0 in the interval
-    and 1 outside of it.
+    This is [y - epsilon, y + epsilon]; for the classes 0 and 1 without an epsilon, the predictors
+    with a hinge loss of 0, z <= -1 and z >= 1. The second derivative is 0 in the interval and 1
+    outside of it.
     """
 
     def __init__(self, epsilon: float | None = None) -> None:

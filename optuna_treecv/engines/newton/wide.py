@@ -2,14 +2,14 @@
 
 The model of a *lane*, one set of training rows at one penalty a/2 |w|^2, is a sum of its training
 rows, w = X'v. So a vector has a number per row, its *share*, and not one per column. The last
-share is that of the intercept, as of a further row that has a column for itself. With K = XX' of
+share is that of the intercept, as of a further row with a separate column. With K = XX' of
 these rows, the inner product of X'u and X'v is u'Kv, and the predictors of X'v are Kv.
 
 1. Conjugate gradients (Nocedal & Wright 2006, algorithm 5.2) find the steps of Newton's method.
-   Each of theirs needs one product with K, in float32. Lanes do not wait for each other: all that
-   ask for a product get it from one X(X'r).
-2. The shares and gradients of models are float64, and so are their predictors where they are near
-   the minimum. Rows that do not train a model have no share in it.
+   Each of theirs needs one product with K, in float32. Lanes do not wait for each other: one
+   X(X'r) computes the products of all lanes that need one.
+2. The shares and gradients of models are float64, and so are their predictors near the minimum.
+   Rows that do not train a model have no share in it.
 
 **When a model is near enough.** The penalty makes F grow by a/2 |w - w*|^2, so that no Hessian is
 needed. With the gradient g of F, and the gradient t of the mean loss of test rows,
@@ -35,36 +35,36 @@ from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.rows.data import PreparedRows
 
-# What a step leaves of the gradient at most, also as a part of what the step before has left, and
-# as a part of the gradient of a model that is near enough.
+# The most of the gradient that may remain after a step, also as a share of what remained after the
+# previous step, and as a share of the gradient of a model that is near enough.
 _MOST_LEFT, _PART_LEFT, _PART_AT_END = 0.2, 0.5, 0.3
 
-# What the mean loss may still change by where predictors become those of float64; or rounding
+# Predictors are computed in float64 if the mean loss may change by at most this, or if rounding
 # keeps the gradient from falling.
 _NEAR = 1e-2
 
-# How steeply F may rise at the end of a step, as a part of how it fell at its beginning.
+# The steepest rise of F at the end of a step, as a share of its fall at the start.
 _MOST_RISE, _LEAST_PART = 0.9, 1e-6
 
-# After so many steps, or so many of conjugate gradients in one of them, a model is given up.
+# The most steps of a model, and the most steps of conjugate gradients in one of them.
 _MOST_STEPS, _MOST_PRODUCTS = 40, 1500
 
 # The most that the training rows may add to the curvature of the penalty, as a multiple of it: the
 # largest square of a row, and this times the weight of all rows, for two classes and for several.
-# Beyond that, steps are lost in rounding, or take more time than fits, which end before they have
-# converged.
+# Beyond that, steps are lost in rounding, or take more time than refits per fold, which end before
+# they have converged.
 _MOST_OF_ROW, _MOST_OF_ROWS, _MOST_OF_CLASSES = 2000, 1.6e7, 3e6
 
 # The shares that are multiplied at once.
 _MOST_LANES = 40
 
-# The bytes of the lanes that are solved for together, and how many vectors of float64 each has.
+# The bytes of the lanes that are solved at once, and the vectors of float64 that each has.
 _MOST_BYTES, _N_VECTORS = 2**29, 10
 
 # With fewer rows, products of float32 save no time.
 _FEW_ROWS = 4096
 
-# Yields shares (n_rows + 1, n) of any n, and gets K times them.
+# Yields shares (n_rows + 1, n) of any n, and receives K times them.
 Search = Generator[np.ndarray, np.ndarray, np.ndarray]
 
 # K times each of several shares.
@@ -74,10 +74,10 @@ Products = Callable[[list[np.ndarray]], list[np.ndarray]]
 def products_of(rows: sparse.csr_array) -> Products:
     """Return a function that multiplies shares of one type by K."""
     counts = np.bincount(rows.indices, minlength=rows.shape[1])
-    # A column of one row adds to the product of the row with itself alone, as that of the
-    # intercept's row does. The others are in the order of their counts, so that caches hold those
-    # read most often.
-    own = np.append(rows.power(2, np.float64)[:, counts == 1].sum(axis=1), 1)[:, None]
+    # A column of one row adds to the product of the row with itself alone, and so does the
+    # intercept's row. The others are in the order of their counts, so that the columns that are
+    # read most often are in a cache.
+    squares = np.append(rows.power(2, np.float64)[:, counts == 1].sum(axis=1), 1)[:, None]
     order = np.argsort(-counts, kind="stable")
     by_row = rows[:, order[counts[order] > 1]]
     columns, begins = by_row.indices.astype(np.int32), by_row.indptr.astype(np.int64)
@@ -88,15 +88,15 @@ def products_of(rows: sparse.csr_array) -> Products:
     def products(shares: list[np.ndarray]) -> list[np.ndarray]:
         flat = np.hstack(shares)
         for begin in range(0, flat.shape[1], _MOST_LANES):
-            some = flat[:, begin : begin + _MOST_LANES]
-            of_rows = np.pad(some[:-1], ((0, 0), (0, -some.shape[1] % 8)))  # strips of 8 are fast
+            part = flat[:, begin : begin + _MOST_LANES]
+            of_rows = np.pad(part[:-1], ((0, 0), (0, -part.shape[1] % 8)))  # strips of 8 are fast
             shape = by_row.shape[1], of_rows.shape[1]
             sums = room.view(flat.dtype)[: prod(shape)].reshape(shape)
             sums[:] = 0
             for are_summed in (True, False):
                 multiply_sparse(values[flat.dtype], columns, begins, sums, of_rows, are_summed)
-            some *= own.astype(flat.dtype)
-            some[:-1] += of_rows[:, : some.shape[1]]
+            part *= squares.astype(flat.dtype)
+            part[:-1] += of_rows[:, : part.shape[1]]
         ends = np.cumsum([one.shape[1] for one in shares])
         return [np.ascontiguousarray(one) for one in np.split(flat, ends[:-1], axis=1)]
 
@@ -112,21 +112,21 @@ def _search(
     constant: float,
     precision: type,
 ) -> Search:
-    """Return the predictors of a model for all rows (n_rows, n_outputs), NaN if it is not found.
+    """Return the predictors of a model for all rows (n_rows, n_outputs), NaN if not found.
 
     Parameters
     ----------
     loss : PredictorLoss
-        That of two classes or of several.
+        The loss of two classes or of several.
     y : ndarray of shape (n_rows,)
     trained, tested : ndarray of shape (n_rows, 1)
         The weights of training rows, and those of test rows, whose sum is 1.
     a : float
         The penalty.
     constant : float
-        What each row has in the column of the intercept; 0 if there is none.
+        The value of each row in the column of the intercept; 0 if there is none.
     precision : type
-        That of conjugate gradients.
+        The type of conjugate gradients.
     """
     n = loss.n_outputs
     v, z = np.zeros((len(y) + 1, n)), np.zeros((len(y), n))
@@ -150,10 +150,10 @@ def _search(
         return slopes, gradient
 
     def curved(way: np.ndarray, of_way: np.ndarray, bends: np.ndarray) -> np.ndarray:
-        """Return the Hessian times a way; bends are weighted, or probabilities of classes."""
+        """Return the Hessian times a direction; bends are weighted, or class probabilities."""
         moved = predictors(of_way)
         if n > 1:
-            # Less that of the row's class: where its probability is near 1, no digit is lost.
+            # Less that of the row's class, so that no digit is lost if its probability is near 1.
             moved -= np.take_along_axis(moved, y[:, None], axis=1)
             moved -= np.sum(bends * moved, axis=1, keepdims=True)
             moved *= weights
@@ -206,7 +206,7 @@ def _solve(
     of_left: np.ndarray,
     enough: float,
 ) -> Generator[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return the shares of an approximate solution, or nothing if it is not found.
+    """Return the shares of an approximate solution, or None if it is not found.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def _solve(
     left, of_left : ndarray of shape (n_rows + 1, n_outputs)
         The right side, whose norm is 1, and K times it.
     enough : float
-        The norm of what may be left of it.
+        The largest norm of the residual.
     """
     number = left.dtype.type
     step, way, of_way = np.zeros_like(left), np.zeros_like(left), np.zeros_like(left)
@@ -239,19 +239,19 @@ def _solve(
 
 
 def _run(searches: list[Search], products: Products, at_once: int) -> None:
-    """Run searches, from the last to the first, so many at once."""
-    asked: list[tuple[Search, np.ndarray]] = []
-    while searches or asked:
-        while searches and len(asked) < at_once:
+    """Run searches, from the last to the first, at most ``at_once`` at once."""
+    waiting: list[tuple[Search, np.ndarray]] = []
+    while searches or waiting:
+        while searches and len(waiting) < at_once:
             begun = searches.pop()
-            asked.append((begun, next(begun)))
-        going, asked = asked, []
+            waiting.append((begun, next(begun)))
+        going, waiting = waiting, []
         for number in {shares.dtype for _, shares in going}:
-            some = [(one, shares) for one, shares in going if shares.dtype == number]
-            answers = products([shares for _, shares in some])
-            for (one, _), answer in zip(some, answers, strict=True):
+            batch = [(search, shares) for search, shares in going if shares.dtype == number]
+            computed = products([shares for _, shares in batch])
+            for (search, _), product in zip(batch, computed, strict=True):
                 with suppress(StopIteration):
-                    asked.append((one, one.send(answer)))
+                    waiting.append((search, search.send(product)))
 
 
 def tested_by_wide_models(
