@@ -47,7 +47,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.engines.sums.engine import ExactPlan
 from optuna_treecv.engines.sums.regression import RidgeFolds
 from optuna_treecv.numerics.moments import Chunks
-from optuna_treecv.plans.family import KeptSums
+from optuna_treecv.plans.family import CachedSums
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.layout import RowLayout
@@ -235,7 +235,9 @@ def test_many_sparse_columns_are_fitted_unless_they_are_asked_for():
 
 
 def test_explain_says_which_parameters_do_not_act():
-    idle = "The models have converged: solver, tol, max_iter and random_state do not act."
+    idle = (
+        "Models are solved to convergence, so solver, tol, max_iter and random_state are ignored."
+    )
     grid = {"alpha": [0.1, 1.0]}
     for estimator, rows, is_said in (
         (Ridge(), SPARSE, True),
@@ -246,7 +248,7 @@ def test_explain_says_which_parameters_do_not_act():
         lines = treecv_objective(estimator, rows, Y_OF_SPARSE, param_grid=grid).explain()
         assert (idle in lines) == is_said
     searched = treecv_objective(Ridge(), SPARSE, Y_OF_SPARSE, param_grid={"tol": [0.1, 1e-4]})
-    why = "tol is searched, which does not act on models that have converged"
+    why = "tol is searched, which has no effect on converged models"
     assert why in searched.explain()
 
 
@@ -547,9 +549,9 @@ def test_few_records_are_held_where_memory_is_scarce(monkeypatch):
     rows = Data(X, Y).prepare(layout, np.arange(len(Y), dtype=np.uint32))
     family = RidgeFolds([Ridge()], rows, None, 1)
     chunks = Chunks(len(Y), np.arange(0, 41, 5))
-    usual = np.concatenate([out for _, out in family.test(chunks, KeptSums(), 7)], 1)
+    usual = np.concatenate([out for _, out in family.test(chunks, CachedSums(), 7)], 1)
     monkeypatch.setattr("optuna_treecv.engines.sums.family._MOST_BYTES", 8 * family.size * 3)
-    parts, tested = zip(*family.test(chunks, KeptSums(), 1000), strict=True)
+    parts, tested = zip(*family.test(chunks, CachedSums(), 1000), strict=True)
     assert parts == (slice(0, 3), slice(3, 6), slice(6, 8))
     np.testing.assert_array_equal(np.concatenate(tested, 1), usual)
 

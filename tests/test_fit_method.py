@@ -538,7 +538,7 @@ class Mutating(Counting):
 
 
 def test_estimators_that_change_their_rows_are_refused():
-    message = "^estimator must leave the rows unchanged that it is given, but Mutating"
+    message = "^estimator must not change the rows passed to it, but Mutating"
     for rows in (X_CLASSES, pd.DataFrame(X_CLASSES)):
         with pytest.raises(ValueError, match=message):
             tree_cross_validate(Mutating(), rows, Y_CLASSES, cv=3)

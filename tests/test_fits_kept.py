@@ -357,9 +357,9 @@ def test_beginnings_in_workers_are_shared_and_bounded():
         pickle.loads(pickle.dumps(Beginnings(ModelCache(10_000), n_bytes)))
         for n_bytes in (500, 500, 700)
     )
-    assert first.kept is same.kept
-    assert first.kept.max_bytes == 500
-    assert other.kept.max_bytes == 700
+    assert first.first_steps is same.first_steps
+    assert first.first_steps.max_bytes == 500
+    assert other.first_steps.max_bytes == 700
 
 
 def test_beginnings_in_workers_change_nothing():

@@ -345,13 +345,16 @@ def test_a_search_of_the_tolerance_is_fitted() -> None:
     objective = treecv_objective(
         Lasso(), X, y, param_grid={"alpha": [0.1, 1.0], "tol": [1e-1, 1e-4]}
     )
-    assert "tol is searched, which does not act" in objective.explain()
+    assert "tol is searched, which has no effect" in objective.explain()
 
 
 def test_what_is_said_of_it() -> None:
     X, y = rows_of()
     lasso = treecv_objective(Lasso(), X, y, param_grid={"alpha": [0.1, 1.0]}).explain()
-    assert "further values of alpha are nearly free. The models have converged: max_iter" in lasso
+    assert (
+        "further values of alpha are nearly free. Models are solved to convergence, so max_iter"
+        in lasso
+    )
     net = treecv_objective(ElasticNet(), X, y, param_distributions="auto").explain()
     assert "further values of alpha and l1_ratio are nearly free" in net
     least = treecv_objective(lambda trial: LinearRegression(), X, y).explain({})

@@ -41,8 +41,8 @@ from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.neighbors import engine
 from optuna_treecv.engines.neighbors import search as searches
+from optuna_treecv.plans.joint import CachedSums
 from optuna_treecv.plans.joint import chunks_of
-from optuna_treecv.plans.joint import KeptSums
 
 SIZES = [1, 3, 8]
 
@@ -79,7 +79,7 @@ def together(models: list[Any], X: Any, y: Any, cv: Any, method: str) -> Any:
     repeat, plan = cross_validation.repeats[0], runs[0].plan
     family = plan.bind(repeat, plan.rows(repeat), [run.estimator for run in runs], method)
     chunks = chunks_of(repeat.cut)
-    for folds, outputs in family.test(chunks, KeptSums(), 50):
+    for folds, outputs in family.test(chunks, CachedSums(), 50):
         for chunk in range(folds.start, folds.stop):
             part = slice(*(chunks.bounds[[chunk, chunk + 1]] - chunks.bounds[folds.start]))
             tested = repeat.cut.tested_from(chunk, chunk + 1)

@@ -365,7 +365,7 @@ def test_a_search_of_solvers_is_one_of_fits() -> None:
     space = {"logisticregression__max_iter": IntDistribution(1, 100)}
     said = treecv_objective(model, X, y, param_distributions=space).explain()
     assert "method='fit'" in said
-    assert "max_iter is searched, which does not act on models that have converged" in said
+    assert "max_iter is searched, which has no effect on converged models" in said
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -1,1 +1,1 @@
-"""What several engines compute with: sums over rows, blocks of rows, one thread of BLAS."""
+"""Numerics of several engines: sums over rows, blocks of rows, one thread of BLAS."""

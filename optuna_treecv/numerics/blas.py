@@ -1,4 +1,4 @@
-"""One thread of BLAS."""
+"""Limit BLAS to one thread."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,14 +30,14 @@ def one_blas_thread() -> Iterator[None]:
     with _lock:
         _n_inside += 1
         if _n_inside == 1:
-            _before[:] = [(one, one.get_num_threads()) for one in _libraries()]
-            for one, _ in _before:
-                one.set_num_threads(1)
+            _before[:] = [(library, library.get_num_threads()) for library in _libraries()]
+            for library, _ in _before:
+                library.set_num_threads(1)
     try:
         yield
     finally:
         with _lock:
             _n_inside -= 1
             if _n_inside == 0:
-                for one, n_threads in _before:
-                    one.set_num_threads(n_threads)
+                for library, n_threads in _before:
+                    library.set_num_threads(n_threads)

@@ -1,7 +1,7 @@
-"""The sums that models follow from, and those of each fold's training rows.
+"""The sums that models follow from, for the training rows of each fold.
 
 They are weight, mean and centred scatter of rows, by group. A variance that is a difference of two
-large sums loses its digits. Here nothing is subtracted: the moments of all rows but a chunk are
+large sums loses its digits. So nothing is subtracted: the moments of all rows outside a chunk are
 merged from those of the rows before and after it, so that k folds take 2 k merges.
 """
 
@@ -47,13 +47,13 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-#: (name, size, make) -> a read-only array of ``size`` float64. ``make`` fills a new one where none
-#: is kept under this name.
+#: (name, size, make) -> a read-only array of ``size`` float64. ``make`` fills a new one if none is
+#: cached by this name.
 Keep = Callable[[str, int, Callable[[np.ndarray], None]], np.ndarray]
 
 
-#: Several consecutive chunks, and what models say of their test rows: an array of shape
-#: (n_points, n_rows, n_outputs), for the rows of ``Chunks.test_rows``; not finite where a model is
+#: Several consecutive chunks, and the predictions of their test rows: an array of shape
+#: (n_points, n_rows, n_outputs), for the rows of ``Chunks.test_rows``; not finite if a model is
 #: not.
 TestedChunks = tuple[slice, np.ndarray]
 
@@ -72,7 +72,7 @@ class Chunks:
     bounds : ndarray of shape (n_chunks + 1,), int64
         The tested rows ``bounds[c]`` to ``bounds[c + 1] - 1`` are those of chunk c.
     tested : ndarray of shape (bounds[-1],) or None
-        The prepared row behind each tested row; None: the same.
+        The prepared row of each tested row; None: the same.
     trains : list of list of (slice or ndarray) or None
         The prepared rows that each model is trained on, in parts. None: all rows outside of the
         chunk.
@@ -89,7 +89,7 @@ class Chunks:
 
     @property
     def are_single_rows(self) -> bool:
-        """Whether each model is trained on all rows but one, and every row is left out once."""
+        """Whether this is leave-one-out."""
         return self.trains is None and self.n_chunks == self.n_rows
 
     @property
@@ -99,19 +99,19 @@ class Chunks:
 
     @property
     def ends(self) -> np.ndarray:
-        """The bounds of the tested rows that are scored together, of which a chunk has some."""
+        """The bounds of the tested rows that are scored together; a chunk may have several."""
         return self.bounds
 
     @property
     def grow(self) -> bool:
-        """Whether training sets are first parts of the rows, none shorter than the one before."""
+        """Whether training sets are growing first parts of the rows."""
         trains = self.trains or []
         ends = [rows.stop for rows, *_ in trains if isinstance(rows, slice) and not rows.start]
         return 0 < len(ends) == len(trains) and ends == sorted(ends)
 
     @property
     def n_read(self) -> int:
-        """How many rows are read for the sums of all training sets."""
+        """The number of rows that are read for the sums of all training sets."""
         if self.trains is None:
             return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
         sizes = [sum(map(n_rows_of, parts)) for parts in self.trains]
@@ -130,7 +130,7 @@ class Chunks:
         return part if self.tested is None else self.tested[part]
 
     def groups(self, most_rows: int, most_chunks: int) -> Iterator[tuple[int, int]]:
-        """Yield the first and the last + 1 of consecutive chunks that have so many test rows."""
+        """Yield first and last + 1 of consecutive chunks with up to ``most_rows`` test rows."""
         first = 0
         while first < self.n_chunks:
             most = np.searchsorted(self.bounds, self.bounds[first] + most_rows, side="right")
@@ -141,15 +141,15 @@ class Chunks:
 
 @dataclass(frozen=True)
 class FoldsLeftOut(Chunks):
-    """Chunks of one or two folds, which their models are trained without.
+    """Chunks of one or two folds, which are excluded from their training sets.
 
     Attributes
     ----------
     folds : Chunks
-        Without given training rows.
+        The single folds, without explicit training rows.
     models : sequence of tuple of int
-        The folds of each chunk in ascending order: (0, 1), (0, 2), ..., (1, 2), ... Where single
-        folds are left out too, (0,) comes before (0, 1), and so on.
+        The folds of each chunk in ascending order: (0, 1), (0, 2), ..., (1, 2), ... If single
+        folds are excluded too, (0,) comes before (0, 1), and so on.
     """
 
     folds: Chunks = field(kw_only=True)
@@ -157,7 +157,7 @@ class FoldsLeftOut(Chunks):
 
     @classmethod
     def of(cls, folds: Chunks, models: Sequence[tuple[int, ...]]) -> "FoldsLeftOut":
-        """Return the chunks of some models."""
+        """Return the chunks of models."""
         bounds = folds.bounds.tolist()
         rows = [np.arange(*ends, dtype=np.uint32) for ends in pairwise(bounds)]
         trains: list[list[RowNumbers]] = []
@@ -176,17 +176,17 @@ class FoldsLeftOut(Chunks):
 
     @property
     def n_read(self) -> int:
-        """How many rows are read for the sums of all training sets."""
+        """The number of rows that are read for the sums of all training sets."""
         return self.n_rows
 
 
 def copy_rows(
     rows: PreparedRows, part: RowNumbers, out: np.ndarray, chunk: int | None = None
 ) -> None:
-    """Copy some rows, dense or sparse, into an array, and release their pages if X is in a file.
+    """Copy some rows, dense or sparse, into an array, and release their pages if X is on disk.
 
-    It gets as many of their columns as it has, or with the number of a chunk, their features as
-    the steps of this chunk's model make them.
+    The array receives as many of their columns as it has. With the number of a chunk these are the
+    features of the chunk's model, after its transformers.
     """
     X, n_columns = rows.X, out.shape[1]
     if chunk is not None and rows.maps is not None:
@@ -205,20 +205,20 @@ def copy_rows(
 
 
 class Moments(NamedTuple):
-    """The moments of rows z, each of which is a row of X, maybe followed by its targets.
+    """The moments of rows z; each is a row of X, possibly followed by its targets.
 
     Attributes
     ----------
     counts : ndarray of shape (n_groups,)
         The number of rows of each group.
     weights : ndarray of shape (n_groups,)
-        The sums of the weights w; equal to ``counts`` where all rows weigh alike.
+        The sums of the weights w; equal to ``counts`` without weights.
     means : ndarray of shape (n_groups, n_columns)
         sum w z / weight; zeros for a group without weight.
     scatters : ndarray of shape (n_groups or 1, n_columns, n_columns)
         sum w (z - mean) (z - mean)' of each group, or the sum of all groups.
     spread : Spread or None
-        What a ``StandardScaler`` learns of X, in which all rows weigh alike.
+        The statistics of a ``StandardScaler`` of X, without weights.
     """
 
     counts: np.ndarray
@@ -229,7 +229,7 @@ class Moments(NamedTuple):
 
 
 class Source:
-    """The rows that moments are taken of.
+    """The rows whose moments are computed.
 
     Parameters
     ----------
@@ -239,16 +239,16 @@ class Source:
     are_pooled : bool
         Whether the scatters of all groups are added.
     n_targets : int
-        The targets that follow the features of each row.
+        The number of targets that follow the features of each row.
     with_spread : bool
 
     Attributes
     ----------
     n_columns : int
     n_numbers : int
-        How many numbers the moments are.
+        The number of numbers in the moments.
     make : callable or None
-        (rows) -> a family that has this source, bound to them.
+        (rows) -> a family with this source, bound to rows.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class Source:
         self.rows, self.n_groups, self.with_spread = rows, n_groups, with_spread
         self.make: Callable[[PreparedRows], Any] | None = None
         self.n_columns, self.n_targets = d + n_targets, n_targets
-        #: Of the prepared rows, which may have others than the rows that models see.
+        # The columns of prepared rows, which may differ from those of transformed rows.
         self._n_read = n_targets + (d if rows.maps is None else rows.maps.n_columns)
         self._n_scatters = 1 if are_pooled else g
         self._shapes = self._shapes_of(self.n_columns)
@@ -305,8 +305,8 @@ class Source:
     ) -> np.ndarray | None:
         """Copy rows and their targets into an array, and return their weights.
 
-        The columns are those of the prepared rows, or with the number of a chunk, those that its
-        model sees.
+        The columns are those of the prepared rows, or with the number of a chunk, those of its
+        model.
         """
         copy_rows(self.rows, part, out[:, : out.shape[1] - self.n_targets], chunk)
         weights = self.rows.weights
@@ -316,17 +316,17 @@ class Source:
         """Return the moments of some rows; remote ones are a slice, read block after block."""
         if isinstance(self.rows.X, RemoteBlocks):
             if self.make is None:
-                raise ValueError("columns that depend on each other have no model elsewhere.")
+                raise ValueError("linearly dependent columns are not supported for remote rows.")
             assert isinstance(part, slice)
-            each = self.rows.X.over(part.start, part.stop, _collected, self.make)
-            return reduce(merge, each, self.nothing())
+            of_blocks = self.rows.X.over(part.start, part.stop, _collected, self.make)
+            return reduce(merge, of_blocks, self.nothing())
         sums = self.nothing()
         spread = sums.spread
         buffer = np.empty((min(BLOCK, n_rows_of(part)), self._n_read))
         for group, numbers in self._by_group(part):
-            for some in blocks(numbers):
-                block = buffer[: n_rows_of(some)]
-                weights = self.fill(some, block)
+            for block_rows in blocks(numbers):
+                block = buffer[: n_rows_of(block_rows)]
+                weights = self.fill(block_rows, block)
                 if spread is not None:
                     spread = merge_spreads(spread, spread_of(block[:, : self.rows.n_features]))
                 _add(sums, group, block, weights)
@@ -348,9 +348,9 @@ class Source:
             order = np.argsort(codes, kind="stable")
             numbers = order + piece.start if isinstance(piece, slice) else piece[order]
             ends = np.cumsum(np.bincount(codes))
-            for code, some in enumerate(np.split(numbers, ends[:-1])):
-                if len(some):
-                    yield code, some
+            for code, rows in enumerate(np.split(numbers, ends[:-1])):
+                if len(rows):
+                    yield code, rows
 
 
 def _collected(
@@ -361,7 +361,7 @@ def _collected(
 
 
 def views(memory: np.ndarray, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
-    """Cut a flat array into parts of the given shapes; ``np.split`` takes several times longer."""
+    """Return views of a flat array in given shapes; ``np.split`` takes several times longer."""
     ends = accumulate(map(prod, shapes))
     return [
         memory[end - prod(shape) : end].reshape(shape)
@@ -372,7 +372,7 @@ def views(memory: np.ndarray, shapes: list[tuple[int, ...]]) -> list[np.ndarray]
 def _add(sums: Moments, group: int, block: np.ndarray, weights: np.ndarray | None) -> None:
     """Add a block, which is overwritten, to moments.
 
-    A shift by the first row comes before the mean, which of large offsets is exact only then.
+    Rows are shifted by the first one, because the mean of large offsets is exact only then.
     """
     shift = block[0].copy()
     block -= shift
@@ -399,30 +399,30 @@ def _add(sums: Moments, group: int, block: np.ndarray, weights: np.ndarray | Non
             scatter += np.outer(step, step)
 
 
-def merge(one: Moments, other: Moments) -> Moments:
+def merge(first: Moments, second: Moments) -> Moments:
     r"""Return the moments of two sets of rows together (Chan, Golub & LeVeque 1979).
 
     .. math:: S = S_1 + S_2 + \frac{w_1 w_2}{w_1 + w_2} (m_2 - m_1) (m_2 - m_1)^\top
     """
-    weights = one.weights + other.weights
-    share = other.weights / np.where(weights == 0, 1, weights)
-    steps = other.means - one.means
-    means = one.means + steps * share[:, None]
-    steps *= np.sqrt(one.weights * share)[:, None]
-    scatters = one.scatters + other.scatters
+    weights = first.weights + second.weights
+    share = second.weights / np.where(weights == 0, 1, weights)
+    steps = second.means - first.means
+    means = first.means + steps * share[:, None]
+    steps *= np.sqrt(first.weights * share)[:, None]
+    scatters = first.scatters + second.scatters
     if len(scatters) == 1:
         scatters[0] += steps.T @ steps
     else:
         for scatter, step in zip(scatters, steps, strict=True):
             scatter += np.outer(step, step)
     spread = None
-    if one.spread is not None and other.spread is not None:
-        spread = merge_spreads(one.spread, other.spread)
-    return Moments(one.counts + other.counts, weights, means, scatters, spread)
+    if first.spread is not None and second.spread is not None:
+        spread = merge_spreads(first.spread, second.spread)
+    return Moments(first.counts + second.counts, weights, means, scatters, spread)
 
 
 def mapped(moments: Moments, maps: ColumnMaps, chunk: int) -> Moments:
-    """Return the moments of rows as the steps of a chunk's model make them."""
+    """Return the moments of rows after the transformers of a chunk's model."""
     scatters = maps.apply(chunk, moments.scatters, is_centred=False).transpose(0, 2, 1)
     scatters = maps.apply(chunk, scatters, is_centred=False)
     return moments._replace(means=maps.apply(chunk, moments.means), scatters=scatters)
@@ -444,7 +444,7 @@ def in_order(
 ) -> Iterator[Result]:
     """Yield the results of a function in the order of the items.
 
-    With several threads, only so many results wait as there are threads.
+    With several threads, at most as many results wait as there are threads.
     """
     if n_jobs == 1:
         yield from map(function, items)
@@ -460,14 +460,14 @@ def in_order(
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            for one in waiting:
-                one.cancel()
+            for future in waiting:
+                future.cancel()
 
 
-#: The bytes of moments that are held at once.
+#: The bytes of moments in memory at once.
 MOST_BYTES = 2**28
 
-#: Of one chunk: the moments of its training rows and, where they are needed, of its test rows.
+#: The moments of a chunk's training rows and, if needed, of its test rows.
 TrainAndTest = tuple[Moments, Moments | None]
 
 
@@ -476,8 +476,8 @@ def moments_of_folds(
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of each chunk's training and test rows, chunk after chunk.
 
-    Where those of all chunks would take too much memory, they are held for groups of about sqrt(k)
-    chunks, and each chunk is read twice. ``FoldsLeftOut`` come without those of test rows.
+    If those of all chunks would take too much memory, they are in memory for groups of about
+    sqrt(k) chunks, and each chunk is read twice. ``FoldsLeftOut`` come without those of test rows.
     """
     if isinstance(chunks, FoldsLeftOut):
         yield from _without_folds(source, chunks, keep, n_jobs)
@@ -490,25 +490,25 @@ def moments_of_folds(
     before, k = source.before(chunks), chunks.n_chunks
     parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(k)]
     if 16 * k * source.n_numbers <= MOST_BYTES:
-        each = list(in_order(n_jobs, source.collect, parts))
-        yield from _all_but_each(each, before)
+        collected = list(in_order(n_jobs, source.collect, parts))
+        yield from _leave_one_part_out(collected, before)
         return
     size = isqrt(k)
     begins = range(0, k, size)
     groups = [chunks.test_rows(begin, min(begin + size, k)) for begin in begins]
-    outside = _all_but_each(list(in_order(n_jobs, source.collect, groups)), before)
-    for begin, (rest, _) in zip(begins, outside, strict=True):
-        each = list(in_order(n_jobs, source.collect, parts[begin : begin + size]))
-        yield from _all_but_each(each, [rest])
+    outside = _leave_one_part_out(list(in_order(n_jobs, source.collect, groups)), before)
+    for begin, (others, _) in zip(begins, outside, strict=True):
+        collected = list(in_order(n_jobs, source.collect, parts[begin : begin + size]))
+        yield from _leave_one_part_out(collected, [others])
 
 
-def _all_but_each(each: list[Moments], outside: list[Moments]) -> Iterator[TrainAndTest]:
-    """Yield the moments of all but each part, and its own; ``outside`` belongs to all of them."""
+def _leave_one_part_out(parts: list[Moments], outside: list[Moments]) -> Iterator[TrainAndTest]:
+    """Yield the moments of all other parts and ``outside``, and those of the part itself."""
     after: list[Moments] = []  # of the last one, the last two, ...
-    for one in each[:0:-1]:
-        after.append(merge(one, after[-1]) if after else one)
+    for part in parts[:0:-1]:
+        after.append(merge(part, after[-1]) if after else part)
     before = list(outside)
-    for moments in each:
+    for moments in parts:
         yield reduce(merge, before + ([after.pop()] if after else [])), moments
         before = [merge(before[0], moments)] if before else [moments]
 
@@ -516,36 +516,36 @@ def _all_but_each(each: list[Moments], outside: list[Moments]) -> Iterator[Train
 def _without_folds(
     source: Source, chunks: FoldsLeftOut, keep: Keep, n_jobs: int
 ) -> Iterator[TrainAndTest]:
-    """Yield the moments of all rows but those of one or two folds, whose rows are read once."""
+    """Yield the moments of all rows outside one or two folds, which are read once."""
     outside = source.before(chunks.folds)
     if source.rows.maps is None:
-        each = [*map(source.view, moments_of_chunks(source, chunks.folds, keep, n_jobs))]
-    else:  # the kept ones have other columns
+        collected = [*map(source.view, moments_of_chunks(source, chunks.folds, keep, n_jobs))]
+    else:  # the cached ones have other columns
         parts = [chunks.folds.test_rows(fold, fold + 1) for fold in range(chunks.folds.n_chunks)]
-        each = list(in_order(n_jobs, source.collect, parts))
+        collected = list(in_order(n_jobs, source.collect, parts))
     with_single = len(chunks.models[0]) == 1
-    for fold, (rest, _) in enumerate(_all_but_each(each, outside)):
+    for fold, (others, _) in enumerate(_leave_one_part_out(collected, outside)):
         if with_single:
-            yield rest, None
-        for without_both, _ in _all_but_each(each[fold + 1 :], outside):
+            yield others, None
+        for without_both, _ in _leave_one_part_out(collected[fold + 1 :], outside):
             yield without_both, None
-        outside = [merge(outside[0], each[fold])] if outside else [each[fold]]
+        outside = [merge(outside[0], collected[fold])] if outside else [collected[fold]]
 
 
 def moments_of_chunks(
     source: Source, chunks: Chunks, keep: Keep, n_jobs: int, name: str = "chunks"
 ) -> np.ndarray:
-    """Return the moments of each chunk's test rows, (n_chunks, n_numbers), found or collected.
+    """Return the moments of each chunk's test rows, (n_chunks, n_numbers), cached by a name.
 
-    They are kept by this name; ``Source.view`` takes each.
+    ``Source.view`` takes each.
     """
     shape = chunks.n_chunks, source.n_numbers
     parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(chunks.n_chunks)]
 
     def make(memory: np.ndarray) -> None:
-        each = in_order(n_jobs, source.collect, parts)
-        for record, one in zip(memory.reshape(shape), each, strict=True):
-            source.write(one, record)
+        collected = in_order(n_jobs, source.collect, parts)
+        for record, moments in zip(memory.reshape(shape), collected, strict=True):
+            source.write(moments, record)
 
     return keep(name, prod(shape), make).reshape(shape)
 
@@ -553,7 +553,7 @@ def moments_of_chunks(
 def _of_train_rows(
     source: Source, chunks: Chunks, n_jobs: int, with_test: bool
 ) -> Iterator[TrainAndTest]:
-    """Yield the moments of given training rows; growing first parts of the rows are read once."""
+    """Yield the moments of training rows; growing first parts of the rows are read once."""
     assert chunks.trains is not None
     grow, start = chunks.grow, 0
     parts: list[RowNumbers] = []

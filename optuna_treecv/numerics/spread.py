@@ -18,7 +18,7 @@ BLOCK = 1024
 
 
 def blocks(part: RowNumbers, size: int = BLOCK) -> Iterator[RowNumbers]:
-    """Cut row numbers into blocks; a slice is cut into slices."""
+    """Yield row numbers in blocks; those of a slice are slices."""
     if isinstance(part, slice):
         for start in range(part.start, part.stop, size):
             yield slice(start, min(start + size, part.stop))
@@ -28,15 +28,15 @@ def blocks(part: RowNumbers, size: int = BLOCK) -> Iterator[RowNumbers]:
 
 
 def n_rows_of(part: RowNumbers) -> int:
-    """Return how many rows there are."""
+    """Return the number of rows."""
     return part.stop - part.start if isinstance(part, slice) else len(part)
 
 
 class Spread(NamedTuple):
     """Number, mean, sum of squares about the mean, minimum and maximum of each column.
 
-    The number may be one for each column. The sum of squares of a constant column need not be 0 in
-    floating point. Its minimum and maximum are equal.
+    The number may differ between columns. The sum of squares of a constant column need not be 0 in
+    floating point, but its minimum and maximum are equal.
     """
 
     n_rows: Opaque
@@ -56,20 +56,20 @@ def spread_of(block: Array) -> Spread:
     return Spread(len(block), shift + mean, squares, block.min(axis=0), block.max(axis=0))
 
 
-def merge_spreads(one: Spread, other: Spread) -> Spread:
+def merge_spreads(first: Spread, second: Spread) -> Spread:
     """Return the spread of two sets of rows together, as ``merge``."""
-    n_rows = one.n_rows + other.n_rows
-    share = other.n_rows / np.maximum(n_rows, 1)
-    step = other.mean - one.mean
-    mean = one.mean + step * share
-    squares = one.squares + other.squares
-    squares += step * step * (one.n_rows * share)
-    low, high = np.minimum(one.low, other.low), np.maximum(one.high, other.high)
+    n_rows = first.n_rows + second.n_rows
+    share = second.n_rows / np.maximum(n_rows, 1)
+    step = second.mean - first.mean
+    mean = first.mean + step * share
+    squares = first.squares + second.squares
+    squares += step * step * (first.n_rows * share)
+    low, high = np.minimum(first.low, second.low), np.maximum(first.high, second.high)
     return Spread(n_rows, mean, squares, low, high)
 
 
 def scale_of(scaler: StandardScaler, spread: Spread) -> Array:
-    """Return by what a scaler divides.
+    """Return the divisors of columns by a scaler.
 
     Like scikit-learn it does not scale a column that is constant, or whose variance is below the
     rounding errors of its mean.
@@ -80,7 +80,7 @@ def scale_of(scaler: StandardScaler, spread: Spread) -> Array:
 
 
 def is_constant(spread: Spread) -> Array:
-    """Return for each column whether a ``StandardScaler`` does not scale it."""
+    """Return a mask of the columns that a ``StandardScaler`` does not scale."""
     variance = spread.squares / spread.n_rows
     return (spread.low == spread.high) | is_rounding(variance, spread.n_rows, spread.mean)
 

@@ -1,4 +1,4 @@
-"""Families: several estimators of one class bound to rows, and what their folds have in common.
+"""Families: several estimators of one class, bound to rows, whose folds are evaluated jointly.
 
 A family is bound to prepared rows and to several estimators that differ in few parameters, such as
 ``alpha``. Each of these estimators is a *point*.
@@ -48,7 +48,7 @@ from optuna_treecv.types import Estimator
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of an evaluation before its rows are prepared.
+    """The properties of an evaluation before its rows are prepared.
 
     The defaults are those of rows that every family takes.
 
@@ -65,13 +65,13 @@ class Facts:
     n_folds : int
         The models of a repeat; 0 if unknown.
     is_asked : bool
-        Whether exact folds were asked for by name, or no other engine can take the rows.
+        Whether the engine is that of ``method``, or no other engine can take the rows.
     is_searched : bool
         Whether several values of a parameter of the family are evaluated.
     n_outputs : int
         The number of classes, or of targets.
     has_scaler : bool
-        Whether a StandardScaler stands before the estimator.
+        Whether a StandardScaler precedes the estimator.
     """
 
     n_features: int = 1
@@ -87,7 +87,7 @@ class Facts:
 
     @property
     def n_models(self) -> int:
-        """The linear models that outputs follow from: one of two classes."""
+        """The number of linear models: one for two classes."""
         return self.n_outputs if self.n_outputs > 2 else 1
 
 
@@ -97,32 +97,32 @@ class Family(ABC):
     Parameters
     ----------
     estimators : sequence of estimators
-        Those of scikit-learn. They differ in ``parameters`` alone.
+        Estimators of scikit-learn that differ in ``parameters`` alone.
     rows : PreparedRows
         Padded and without a column of ones; X may be sparse. ``targets`` are class codes, or
         numbers of shape (n_rows,) or (n_rows, n_targets).
     scaler : StandardScaler or None
-        Stands before the estimators, and is fitted on the training rows of each fold.
+        Precedes the estimators, and is fitted on the training rows of each fold.
     n_jobs : int
-        The number of threads. No number depends on it.
+        The number of threads. Results do not depend on it.
 
     Attributes
     ----------
     parameters : tuple of str
-        Those in which the estimators may differ.
-    idle : tuple of str
+        The parameters in which the estimators may differ.
+    ignored : tuple of str
         The parameters of iterative solvers, which have no effect on converged models.
     is_slow_left_out : bool
-        Whether each row that is left out takes a search.
+        Whether each held-out row of leave-one-out takes a search.
     maps_dense_rows : bool
-        Whether steps that do something else in each fold need dense rows.
+        Whether transformers that are fitted per fold need dense rows.
     n_points : int
     n_distinct : int
-        The first points, which are computed; the others have the same models.
+        The number of points that are computed; the others have the same models.
     """
 
     parameters: tuple[str, ...]
-    idle: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     is_slow_left_out = False
     maps_dense_rows = False
 
@@ -134,7 +134,7 @@ class Family(ABC):
         n_jobs: int,
     ) -> None:
         self.n_points = self.n_distinct = len(estimators)
-        #: (rows) -> the same bound to other rows, in one thread.
+        #: (rows) -> this family bound to other rows, with one thread.
         self.make = partial(type(self), estimators, scaler=scaler, n_jobs=1)
         self.rows = self._rows = rows
         self._scaler, self._n_jobs = scaler, n_jobs
@@ -142,21 +142,21 @@ class Family(ABC):
 
     @abstractmethod
     def _bind(self, estimators: Sequence[Any]) -> None:
-        """Set what follows from the estimators."""
+        """Set the attributes that follow from the estimators."""
 
     @classmethod
     @abstractmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return the reason why an estimator is not of the family here; "" if it is."""
+        """Return the reason why the family cannot evaluate an estimator; "" if it can."""
 
     @classmethod
-    def idle_of(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
-        """Return the parameters without effect here; none if scikit-learn's solver is direct."""
-        return cls.idle
+    def ignored_by(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
+        """Return the ignored parameters; none if scikit-learn's solver is direct."""
+        return cls.ignored
 
     @abstractmethod
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the response that follows from a model's outputs.
+        """Return the predictions by a method from a model's outputs.
 
         Parameters
         ----------
@@ -166,13 +166,13 @@ class Family(ABC):
         Returns
         -------
         ndarray
-            As the estimator's method would; "predict" of classifiers gives class codes.
+            As returned by the estimator's method; "predict" of classifiers gives class codes.
         """
 
     def squares(
         self, chunks: Chunks, keep: Keep
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return the sums of squares of the rows that are scored together, without any outputs.
+        """Return the sums of squares of the rows that are scored together, without predictions.
 
         Returns
         -------
@@ -182,7 +182,7 @@ class Family(ABC):
             sum w (y - mean)^2, with the mean of the test rows.
         weights : ndarray of shape (n_scored,)
             sum w.
-            Or None if that is not possible.
+            None instead of all three if that is not possible.
         """
         return None
 
@@ -200,7 +200,7 @@ class Family(ABC):
         Yields
         ------
         (slice, ndarray of shape (n_points, n_rows, n_outputs))
-            Consecutive chunks, from the first to the last one, and what models say of their rows.
+            Consecutive chunks, from the first to the last one, and the predictions of their rows.
 
         Raises
         ------
@@ -210,7 +210,7 @@ class Family(ABC):
 
 
 def decisions_of(outputs: np.ndarray, method: str) -> np.ndarray:
-    """Return class codes or decision values; of two classes there is one output."""
+    """Return class codes or decision values from outputs; two classes have one output."""
     if outputs.shape[1] > 1:
         return largest_class(outputs) if method == "predict" else outputs
     return (outputs[:, 0] > 0).astype(np.intp) if method == "predict" else outputs[:, 0]
@@ -231,22 +231,22 @@ def largest_class(outputs: np.ndarray) -> np.ndarray:
 
 
 class Parts(NamedTuple):
-    """An estimator, and what stands before it in a Pipeline.
+    """An estimator, and its preprocessing in a Pipeline.
 
     Attributes
     ----------
     steps : tuple of transformers
-        They come first and transform each row for itself, or are one Pipeline with ``kinds``.
+        The first ones, which are stateless, or one Pipeline with ``kinds``.
     scaler : StandardScaler or None
     last : estimator
         Of one of the ``FAMILIES``.
     family : type
         Its family.
     prefix : str
-        What stands before the names of its parameters in those of the whole estimator.
+        The prefix of its parameters in those of the whole estimator.
     kinds : mapping
-        How the parts of a Pipeline are treated that is done as a ``Table``, by their paths; empty
-        if none is needed.
+        How the parts of a Pipeline are treated that is evaluated as a ``Table``, by their paths;
+        empty if none is needed.
     """
 
     steps: tuple[Estimator, ...]
@@ -260,7 +260,7 @@ class Parts(NamedTuple):
     def has_one_form(self) -> bool:
         """Whether training sets must all have sparse or all have dense rows after a table.
 
-        They need not if models have converged, because those of sparse rows are the same.
+        They need not for converged models, because those of sparse rows are the same.
         """
         steps = self.steps[0]
         *_, last = [step for _, step in steps.steps] if self.scaler is None else [None]
@@ -272,20 +272,20 @@ class Parts(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The parameters of the last step that may differ between points."""
+        """The free parameters of the last step."""
         kind: Any = type(self.last)
         return [name for name in self.family.parameters if name in parameter_names(kind)]
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The same of the whole estimator."""
+        """The free parameters of the whole estimator."""
         return tuple(self.prefix + name for name in self.names)
 
 
 def split_for_family(
     estimator: Any, families: Mapping[type, type[Family]], foreign: str = "{} is of no family"
 ) -> Parts | str:
-    """Return the parts of an estimator, or why it is of none of the families, a clause."""
+    """Return the parts of an estimator, or the reason why it is of none of the families."""
     before, (prefix, last) = steps_before(estimator), divided(estimator)
     if type(last) not in families:
         return foreign.format(type(last).__name__)
@@ -299,7 +299,6 @@ def split_for_family(
         scaler, n_on_sums = before.pop()[1], 0
         del decisions[-1]
     steps = tuple(step for _, step in before)
-    # What these do follows from one row.
     are_alike = all(one.kind is Kind.STATELESS for one in decisions)
     if are_alike and not any(type(step) in COMPOSED for step in steps):
         return Parts(steps, scaler, last, families[type(last)], prefix, {})
@@ -307,33 +306,33 @@ def split_for_family(
     return Parts((Pipeline(before),), scaler, last, families[type(last)], prefix, kinds)
 
 
-class KeptSums:
-    """The sums that a family keeps for other candidates, a ``numerics.moments.Keep``.
+class CachedSums:
+    """The sums that a family caches for other candidates, a ``numerics.moments.Keep``.
 
-    It holds the arrays itself as long as it lives, which is one evaluation of several candidates.
+    It also references the arrays itself during one evaluation of several candidates.
 
     Parameters
     ----------
     cache : ModelCache or None
     name : bytes
-        A digest of everything that the sums depend on; empty: nothing is kept.
+        A digest of everything that the sums depend on; empty: nothing is cached.
     """
 
     def __init__(self, cache: ModelCache | None = None, name: bytes = b"") -> None:
         self._cache = cache if name else None
         self._name = name
-        self._held: dict[Key, np.ndarray] = {}
+        self._arrays: dict[Key, np.ndarray] = {}
         self._n_made = 0
 
     @property
-    def were_there(self) -> bool:
-        """Whether all arrays that were needed were kept."""
-        return bool(self._held) and self._n_made == 0
+    def were_cached(self) -> bool:
+        """Whether all arrays that were needed were cached."""
+        return bool(self._arrays) and self._n_made == 0
 
     def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
-        """Return the kept array of a name, or make and keep it."""
+        """Return the cached array of a name, or make and cache it."""
         key = Key(self._name, b"", b"", b"sums " + name.encode(), 8 * size)
-        if key not in self._held:
+        if key not in self._arrays:
             memory = None if self._cache is None else self._cache.find(key)
             if memory is None:
                 self._n_made += 1
@@ -342,14 +341,14 @@ class KeptSums:
                 memory.flags.writeable = False
                 if self._cache is not None:
                     self._cache.keep(key, memory, perf_counter() - began)
-            self._held[key] = memory
-        return self._held[key]
+            self._arrays[key] = memory
+        return self._arrays[key]
 
 
-def idle_words(idle: Sequence[str]) -> str:
-    """Return the sentence that parameters do not act, with a space before it; "" without any."""
-    names = ", ".join(idle[:-1])
-    return f" The models have converged: {names} and {idle[-1]} do not act." if idle else ""
+def ignored_in_words(names: Sequence[str]) -> str:
+    """Return a sentence about ignored parameters, after a space; "" without any."""
+    text = f" Models are solved to convergence, so {', '.join(names[:-1])} and "
+    return f"{text}{names[-1]} are ignored." if names else ""
 
 
 def chunks_of(cut: Cut) -> Chunks:
@@ -368,7 +367,7 @@ def chunks_of(cut: Cut) -> Chunks:
 
 @contextmanager
 def computing() -> Generator[None]:
-    """Return a context for sums and factors, in which what is not finite has diverged."""
+    """Return a context for sums and factors, in which numbers may become infinite or NaN."""
     try:
         with one_blas_thread(), np.errstate(all="ignore"):
             yield

@@ -1,4 +1,4 @@
-"""What plans have in common that fit folds: the task of the workers, targets, costs and errors."""
+"""Parts of plans that refit per fold: the task of the workers, targets, costs and errors."""
 
 from collections.abc import Callable
 from collections.abc import Generator
@@ -30,21 +30,21 @@ from optuna_treecv.scoring.metrics import Metric
 
 
 def cost_of_trainings(request: Request, kind: str) -> str:
-    """Return the number of fits or trainings, which ``kind`` names, and of their rows."""
+    """Return a sentence: the number of fits or trainings (``kind``), and of their rows."""
     n_trainings = request.cross_validation.n_folds * request.cross_validation.n_repeats
     n_rows = request.cross_validation.n_updates_standard
     return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in all."
 
 
 def targets_of(request: Request) -> np.ndarray:
-    """Return the class codes, or the numbers, of all rows as given."""
+    """Return the class codes, or the numbers, of all rows in the given order."""
     y, classes = request.data.y, request.classes
     codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
     return request.cross_validation.fact("targets as numbers", codes)
 
 
 def along_tree(cut: Cut, chunk: int) -> np.ndarray:
-    """Return where each test row of a fold, in the order of the tree, is in that of the fits."""
+    """Return the positions of a fold's test rows, in the order of the tree, in that of fits."""
     rows, fitted = cut.tested_from(chunk, chunk + 1), cut.test_rows(chunk)
     order = np.empty(len(rows), np.intp)
     order[rows.argsort()] = fitted.argsort()
@@ -56,10 +56,10 @@ def fold_task_of(
     candidate: Candidate,
     repeat: Repeat,
     metrics: tuple[Metric, ...] = (),
-    kept: tuple[str, ...] = (),
+    cached_methods: tuple[str, ...] = (),
     shares_steps: bool = False,
 ) -> FoldTask:
-    """Return what the fits of the folds have in common; without metrics they only respond.
+    """Return the task of the fits of all folds; without metrics these only predict.
 
     Fits that are scored share fitted steps of Pipelines, and so do others with ``shares_steps``.
     """
@@ -80,17 +80,17 @@ def fold_task_of(
         metadata.to_fit(estimator),
         metadata.is_routed,
         request.cross_validation.n_targets,
-        kept,
+        cached_methods,
     )
 
 
 @contextmanager
 def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
-    """Raise an error that names the object, where this block fails as one cannot be pickled."""
+    """Name the object in errors of this block because an object cannot be pickled."""
     try:
         yield
     except (PicklingError, TypeError, AttributeError) as error:
-        culprit = None if n_jobs == 1 else _what_cannot_be_pickled(task)
+        culprit = None if n_jobs == 1 else _find_unpicklable(task)
         if culprit is None:
             raise
         raise ValueError(
@@ -102,12 +102,12 @@ def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
 def explained(
     task: FoldTask, n_jobs: int | None, compute: Callable[[], Iterable[Any]]
 ) -> Generator[Any]:
-    """Yield the results of joblib. Errors of who asks for them are not explained."""
+    """Yield the results of joblib; errors raised by the consumer propagate unchanged."""
     with explaining_pickles(task, n_jobs):
         yield from compute()
 
 
-def _what_cannot_be_pickled(task: FoldTask) -> str | None:
+def _find_unpicklable(task: FoldTask) -> str | None:
     parts: list[tuple[str, Any]] = [("X", task.X), ("y", task.y)]
     parts += [("scoring", getattr(metric, "score", None)) for metric in task.metrics]
     parameters = task.estimator.get_params(deep=True)
@@ -117,7 +117,7 @@ def _what_cannot_be_pickled(task: FoldTask) -> str | None:
     for name, value in parts:
         try:
             dumps(value)
-        except Exception:  # noqa: BLE001  # whatever pickling an object may raise
+        except Exception:  # noqa: BLE001  # pickling may raise anything
             return f"{name} ({repr(value)[:80]})"
     return None
 
@@ -125,7 +125,7 @@ def _what_cannot_be_pickled(task: FoldTask) -> str | None:
 def responses_of_fits(
     request: Request, candidate: Candidate, repeat: Repeat, method: str
 ) -> np.ndarray:
-    """Return the responses of the fits of the folds."""
+    """Return the predictions of the fits of the folds."""
     cut = repeat.cut
     why = request.data.why_only_fit(is_classifier(candidate))
     if method != "predict" and why.startswith("y has"):

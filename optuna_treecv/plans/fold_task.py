@@ -1,7 +1,7 @@
-"""Fits one fold and scores it. This runs in the workers of joblib, so it knows no evaluation.
+"""Fit and score one fold. This runs in the workers of joblib, without access to the evaluation.
 
-Fitted beginnings of Pipelines are kept for trials whose later steps differ. Worker processes whose
-parent has died end themselves, because nobody takes their results.
+Fitted first steps of Pipelines are cached for trials whose later steps differ. Worker processes
+end themselves after their parent has died, because their results have no consumer.
 """
 
 from collections.abc import Callable
@@ -78,13 +78,13 @@ from optuna_treecv.types import Array
 
 T = TypeVar("T")
 
-# NumPy's errors for writing to read-only arrays; the second one is of compiled code, which may
-# ask for an array that can be written to without ever doing so.
+# NumPy's errors for writing to read-only arrays. Compiled code raises the second one, also if it
+# requires a writable array without ever writing to it.
 _WRITES = re.compile("(assignment destination|output array) is read-only")
 _MAY_WRITE = re.compile("buffer source array is read-only")
 
 
-# The cache of a worker process, which all tasks that it gets share.
+# The cache of a worker process, shared by all its tasks.
 _of_this_process: list[ModelCache] = []
 
 
@@ -96,14 +96,14 @@ class FoldResult(NamedTuple):
     scores : ndarray of shape (n_metrics,)
         NaN for pooled ones.
     spreads : ndarray of shape (n_metrics, 3)
-        Of the scores of rows; NaN where they are not known.
+        The spreads of the scores of rows; NaN if unknown.
     responses : ndarray of shape (n_rows, n_columns), float64
-        The responses to the test rows that pooled scores need, side by side.
+        The predictions of the test rows that pooled scores need, in columns.
     has_diverged : bool
     n_trained : int
         The rows that the model was trained on.
     seconds : float
-        The time of the fit and the score; 0 if they are kept.
+        The time of the fit and the score; 0 if they are cached.
     """
 
     scores: Array
@@ -115,26 +115,26 @@ class FoldResult(NamedTuple):
 
     @classmethod
     def of(cls, numbers: Array, n_metrics: int, shape: tuple[int, int]) -> "FoldResult":
-        """Return the result that has these numbers, with responses of the given shape."""
+        """Return the result with these numbers, and responses of the given shape."""
         ends = np.cumsum([n_metrics, SPREAD_SIZE * n_metrics, 2])
         scores, spreads, (has_diverged, n_trained), responses = np.split(numbers, ends)
         spreads = spreads.reshape(n_metrics, SPREAD_SIZE)
         return cls(scores, spreads, responses.reshape(shape), bool(has_diverged), int(n_trained))
 
     def numbers(self) -> Array:
-        """Return all but the seconds as an array of float64."""
+        """Return all fields except the seconds as an array of float64."""
         facts = [self.has_diverged, self.n_trained]
         return np.concatenate([self.scores, self.spreads.ravel(), facts, self.responses.ravel()])
 
     @staticmethod
     def size(n_metrics: int, shape: tuple[int, int]) -> int:
-        """Return how many numbers a result has."""
+        """Return the size of the array of a result."""
         return (1 + SPREAD_SIZE) * n_metrics + 2 + shape[0] * shape[1]
 
 
 @dataclass(frozen=True)
 class FoldTask:
-    """What the fits of all folds have in common.
+    """The data and settings that the fits of all folds share.
 
     Attributes
     ----------
@@ -142,23 +142,23 @@ class FoldTask:
         With all its seeds.
     X, y : the rows as given
     metrics : tuple of Loss, Scorer or Pooled
-        None of them if only responses are asked for.
+        Empty if only predictions are requested.
     score_weights : ndarray of shape (n_rows,) or None
         The weights of the rows in scores.
     classes : ndarray or None
         The sorted classes of y, for classifiers.
     beginnings : Beginnings or None
-        Where fitted beginnings of Pipelines are kept.
+        The cache of fitted first steps of Pipelines.
     params : dict
-        Further arguments of ``fit``. Those with an entry for each row are cut into folds.
+        Further arguments of ``fit``. Those with an entry for each row are split into folds.
     is_routed : bool
         Whether scikit-learn's metadata routing is enabled.
     n_targets : int
         The number of columns of y.
-    kept : tuple of str
-        The responses that are returned beside those for pooled scores.
+    cached_methods : tuple of str
+        The methods whose outputs are returned besides those for pooled scores.
     owner : int
-        The process that takes the results.
+        The id of the process that takes the results.
     """
 
     estimator: Any
@@ -171,27 +171,27 @@ class FoldTask:
     params: Mapping[str, Any]
     is_routed: bool
     n_targets: int
-    kept: tuple[str, ...] = ()
+    cached_methods: tuple[str, ...] = ()
     owner: int = field(default_factory=os.getpid)
 
     def naming_step(self) -> AbstractContextManager[None]:
-        """Name the step of a Pipeline that an error of a fit comes from.
+        """Name the failing step of a Pipeline in errors of its fit.
 
-        Steps that are fitted again do not get what metadata routing gives them.
+        With metadata routing it is not named, because the steps would be refitted without it.
         """
         return nullcontext() if self.is_routed else naming_step(self.estimator, self.X, self.y)
 
     def attempt(self, name: bytes, splits: Sequence[Split]) -> list[FoldResult | Exception]:
         """Fit a clone on the training rows and score it on test rows, or return errors.
 
-        For an error that is raised joblib would kill all workers, also those of other threads.
+        If an error were raised, joblib would kill all workers, also those of other threads.
 
         Parameters
         ----------
         name : bytes
-            The name of the data, the training rows and the first test rows.
+            The key of the data, the training rows and the first test rows.
         splits : sequence of Split
-            They have the same training rows.
+            Splits with the same training rows.
         """
         end_with(self.owner)
         results: list[FoldResult | Exception] = []
@@ -200,12 +200,12 @@ class FoldTask:
             n_trained = len(train)
             fitted, X, y = self.fitted(name, train, splits[0].test)
             for split in splits:
-                if results:  # the model is there
+                if results:  # the model is fitted
                     began, n_trained = perf_counter(), 0
                     X, y = self._part(self.estimator, split.test.astype(np.intp), train)
                 scores = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
                 results.append(FoldResult(*scores, n_trained, perf_counter() - began))
-        except Exception as error:  # noqa: BLE001  # whatever fits may raise
+        except Exception as error:  # noqa: BLE001  # fits may raise anything
             raised = error if os.getpid() == self.owner else _sendable(error)
             results += [raised] * (len(splits) - len(results))
         return results
@@ -225,8 +225,8 @@ class FoldTask:
         methods = dict.fromkeys(response_of(metric, self.estimator) for metric in pooled)
         columns = [self._columns(method, fitted, _fresh(X), len(test)) for method in methods]
         has_diverged = fitted is None or not all(np.isfinite(one).all() for one in columns)
-        answers: dict[str, Any] = {}
-        untouched = _fresh(X) if self.kept else X
+        outputs: dict[str, Any] = {}
+        untouched = _fresh(X) if self.cached_methods else X
         for number, metric in enumerate(self.metrics):
             if isinstance(metric, Pooled):
                 continue
@@ -236,31 +236,31 @@ class FoldTask:
                 own_weights = None if self.score_weights is None else self.score_weights[train]
                 scores[number] = self._score(metric, fitted, own_X, own_y, own_weights)
             elif isinstance(metric, Scorer) and fitted is not None:
-                with _noting(fitted, X, self.kept if metric.is_made else (), answers):
+                with _recording(fitted, X, self.cached_methods if metric.is_made else (), outputs):
                     scores[number] = self._score(metric, fitted, X, y, weights)
                 has_diverged |= scores[number] == metric.if_diverged
                 if metric.is_zero_one and weights is None:
                     n_rows = np.array([len(test)])
                     spreads[number] = spread_of_counts(scores[[number]], n_rows)
             elif isinstance(metric, Loss) and fitted is not None:
-                with _explaining(fitted), _noting(fitted, X, self.kept, answers):
+                with _explaining(fitted), _recording(fitted, X, self.cached_methods, outputs):
                     loss = mean_loss(metric, fitted, X, y, weights, self.classes)
                 scores[number], spreads[number] = loss.scores[0], loss.spreads
                 has_diverged |= bool(loss.diverged[0])
-        for method in self.kept:
-            columns.append(self._kept_columns(method, fitted, untouched, answers, len(test)))
+        for method in self.cached_methods:
+            columns.append(self._columns_to_cache(method, fitted, untouched, outputs, len(test)))
         responses = np.hstack([np.empty((len(test), 0)), *columns])
         return scores, spreads[:, :, 0], responses, has_diverged
 
     def _score(self, metric: Scorer, fitted: Any, X: Any, y: Any, weights: Array | None) -> float:
-        """Return a scorer's score."""
+        """Return the score of a scorer."""
         takes_weights = weights is not None and metric.takes_weights
         params = {"sample_weight": weights} if takes_weights else {}
         with _explaining(fitted):
             return score_of(metric, fitted, X, y, self.classes, params)
 
     def respond(self, split: Split, method: str) -> Array:
-        """Fit a clone on the training rows and return its response to the test rows."""
+        """Fit a clone on the training rows and return its predictions of the test rows."""
         end_with(self.owner)
         fitted, X, _ = self.fitted(b"", split.train_rows(), split.test)
         if fitted is None:
@@ -281,7 +281,7 @@ class FoldTask:
         X, y = self._part(estimator, train)
         test_X, test_y = self._part(estimator, test.astype(np.intp), train)
         beginning: AbstractContextManager[None] = nullcontext()
-        # A subclass of Pipeline may fit its steps on other rows than it is given.
+        # A subclass of Pipeline may fit its steps on other rows.
         if self.beginnings is not None and type(estimator) is Pipeline:
             beginning = self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
         try:
@@ -303,8 +303,8 @@ class FoldTask:
     def _part(self, estimator: Any, rows: Array, train: Array | None = None) -> tuple[Any, Any]:
         """Return some rows, read-only and as an estimator takes them.
 
-        ``_safe_split`` takes several times longer for arrays. To test an estimator, it needs the
-        rows that this was trained on.
+        ``_safe_split`` takes several times longer for arrays. It needs the training rows ``train``
+        of an estimator for test rows.
         """
         X, y = self.X, self.y
         are_arrays = type(X) is np.ndarray and (y is None or type(y) is np.ndarray)
@@ -315,7 +315,7 @@ class FoldTask:
         return _protected(X), _protected(y)
 
     def _fit(self, estimator: Any, X: Any, y: Any, train: Array) -> None:
-        """Fit an estimator on training rows; it gets their part of the further arguments."""
+        """Fit an estimator on training rows, with their part of the further arguments."""
         params = part_of(self.params, self.X, train)
         routing = config_context(enable_metadata_routing=self.is_routed)
         labels, is_frame = () if y is None else (y,), hasattr(X, "columns")
@@ -326,25 +326,25 @@ class FoldTask:
             raise _mutation(estimator)
 
     def _columns(self, method: str, fitted: Any, X: Any, n_rows: int) -> Array:
-        """Return a response for pooled scores, a column for each of its numbers."""
+        """Return the predictions by a method, in columns."""
         if fitted is None:
             return np.full((n_rows, n_columns(method, self.classes, self.n_targets)), np.nan)
         with _explaining(fitted):
-            answered = _response(fitted, X, method, self.classes)
-        columns = in_columns(answered, method, fitted, self.classes, self.n_targets)
+            predicted = _response(fitted, X, method, self.classes)
+        columns = in_columns(predicted, method, fitted, self.classes, self.n_targets)
         return columns.astype(np.float64)
 
-    def _kept_columns(
-        self, method: str, fitted: Any, X: Any, answers: Mapping[str, Any], n_rows: int
+    def _columns_to_cache(
+        self, method: str, fitted: Any, X: Any, outputs: Mapping[str, Any], n_rows: int
     ) -> Array:
-        """Return a response from which no score follows; NaN if it cannot be had.
+        """Return predictions that no score needs; NaN if the method fails.
 
-        Neither an error nor random numbers that are drawn here may change a trial.
+        Neither an error nor random numbers drawn here may change a trial.
         """
         state = np.random.get_state()  # noqa: NPY002  # estimators draw from it
-        if method in answers:
+        if method in outputs:
             classes = getattr(fitted, "classes_", None)
-            fitted = SimpleNamespace(**{method: lambda _: answers[method]}, classes_=classes)
+            fitted = SimpleNamespace(**{method: lambda _: outputs[method]}, classes_=classes)
         try:
             return self._columns(method, fitted, X, n_rows)
         except Exception:  # noqa: BLE001
@@ -354,22 +354,22 @@ class FoldTask:
 
 
 class Beginnings:
-    """A cache of fitted beginnings of Pipelines; each worker process of joblib has its own.
+    """A cache of fitted first steps of Pipelines, one in each worker process of joblib.
 
     With a name it is the ``memory`` of a Pipeline that is fitted on one fold.
 
     Parameters
     ----------
-    kept : ModelCache
+    first_steps : ModelCache
         The cache of the process that evaluates.
     max_bytes : int
-        Room in each worker process.
+        The size of the cache in each worker process.
     name : bytes
-        Of the training rows.
+        The key of the training rows.
     """
 
-    def __init__(self, kept: ModelCache, max_bytes: int, name: bytes = b"") -> None:
-        self.kept = kept
+    def __init__(self, first_steps: ModelCache, max_bytes: int, name: bytes = b"") -> None:
+        self.first_steps = first_steps
         self._max_bytes = max_bytes
         self._start = digest(b"beginning", name)
         self._name: bytes | None = self._start  # of the steps fitted so far
@@ -378,8 +378,8 @@ class Beginnings:
         return _in_this_process, (self._max_bytes,)
 
     def of_fold(self, name: bytes) -> "Beginnings":
-        """Return the beginnings that were fitted on the training rows of this name."""
-        return Beginnings(self.kept, self._max_bytes, name)
+        """Return the cache of the steps fitted on the training rows of this key."""
+        return Beginnings(self.first_steps, self._max_bytes, name)
 
     @contextmanager
     def lent_to(self, pipeline: Any) -> Generator[None]:
@@ -396,9 +396,9 @@ class Beginnings:
             pipeline.memory = previous
 
     def cache(self, fit_transform: Callable[..., Any], ignore: object = ()) -> Callable[..., Any]:
-        """Return a function that fits and transforms, or returns the kept result.
+        """Return a function that fits and transforms, or returns the cached result.
 
-        A Pipeline asks for it once at the beginning of each fit.
+        A Pipeline calls this once at the start of each fit.
         """
         self._name = self._start
         return partial(self._call, fit_transform)
@@ -413,7 +413,7 @@ class Beginnings:
         if self._name is None:
             return fit_transform(step, X, *args, **options)
         key = Key(self._name, b"", b"", b"beginning")
-        pickled = self.kept.find(key)
+        pickled = self.first_steps.find(key)
         if pickled is not None:
             return pickle.loads(pickled.data)
         began = perf_counter()
@@ -423,7 +423,7 @@ class Beginnings:
             array = np.frombuffer(pickle.dumps(result, protocol=5), np.uint8)
         except Exception:  # noqa: BLE001  # a step that cannot be pickled is fitted each time
             return result
-        self.kept.keep(key, array, seconds)
+        self.first_steps.keep(key, array, seconds)
         return result
 
 
@@ -436,7 +436,7 @@ def _in_this_process(max_bytes: int) -> Beginnings:
 def mean_loss(
     loss: Loss, fitted: Any, X: Any, y: Any, weights: Array | None, classes: Array | None
 ) -> FoldScores:
-    """Return the mean loss of a fitted estimator; it has diverged if a response or loss has.
+    """Return the mean loss of a fitted estimator; it diverges if a prediction or a loss does.
 
     Parameters
     ----------
@@ -454,13 +454,13 @@ def mean_loss(
         targets = as_numbers(without_single_column(y))
     method, n_targets = loss.methods, count_targets(targets)
     outputs = in_columns(_response(fitted, X, method, classes), method, fitted, classes, n_targets)
-    answered = outputs[:, 0] if outputs.shape[1] == 1 else outputs
-    rows = TestedRows(outputs, lambda *_: answered, targets, weights, np.zeros(1, np.intp))
+    predicted = outputs[:, 0] if outputs.shape[1] == 1 else outputs
+    rows = TestedRows(outputs, lambda *_: predicted, targets, weights, np.zeros(1, np.intp))
     return by_loss(loss, rows)
 
 
 def _sendable(error: Exception) -> Exception:
-    """Return an error that can be sent to another process, with its traceback in a note."""
+    """Return an error that can be pickled, with its traceback in a note."""
     where = format_exc()
     try:
         pickle.loads(dumps(error))
@@ -471,7 +471,7 @@ def _sendable(error: Exception) -> Exception:
 
 
 def _writable_if_asked(call: Callable[..., T], *parts: Any) -> T:
-    """Return ``call(*parts)``; compiled code that asks for writable arrays gets copies."""
+    """Return ``call(*parts)``, with copies for compiled code that requires writable arrays."""
     try:
         return call(*parts)
     except ValueError as error:
@@ -481,10 +481,10 @@ def _writable_if_asked(call: Callable[..., T], *parts: Any) -> T:
 
 
 def _response(fitted: Any, X: Any, method: str, classes: Array | None) -> Array:
-    """Return a response in the form that losses take, with a column for each of all classes."""
+    """Return predictions in the form that losses take, with a column for each class of y."""
     response = np.asarray(getattr(fitted, METHOD_NAMES.get(method, method))(X))
     if method == "predict":
-        # An estimator that was fitted on a single column answers by one.
+        # An estimator that was fitted on a single column may predict a column.
         response = without_single_column(response)
     if method == "distance":
         return response.min(axis=1)
@@ -508,34 +508,34 @@ def _response(fitted: Any, X: Any, method: str, classes: Array | None) -> Array:
 
 
 @contextmanager
-def _noting(
-    fitted: Any, X: Any, methods: Sequence[str], answers: dict[str, Any]
+def _recording(
+    fitted: Any, X: Any, methods: Sequence[str], outputs: dict[str, Any]
 ) -> Generator[None]:
-    """Note the first answers of an estimator to these rows, which scores ask for.
+    """Record the first predictions of an estimator for these rows while it is scored.
 
-    It may answer otherwise if it is asked once more, and would take as long again.
+    A second call could return others, and would take as long again.
     """
 
-    def answer(ask: Callable[..., Any], method: str, rows: Any, *args: Any, **options: Any) -> Any:
-        answered = ask(rows, *args, **options)
+    def record(call: Callable[..., Any], method: str, rows: Any, *args: Any, **kwargs: Any) -> Any:
+        predicted = call(rows, *args, **kwargs)
         if rows is X:
-            answers.setdefault(method, answered)
-        return answered
+            outputs.setdefault(method, predicted)
+        return predicted
 
-    own = getattr(fitted, "__dict__", {})
-    noted = [one for one in methods if one not in answers | own and hasattr(fitted, one)]
-    for method in noted:
-        ask = getattr(fitted, method)
-        own[method] = wraps(ask)(partial(answer, ask, method))
+    attributes = getattr(fitted, "__dict__", {})
+    wrapped = [one for one in methods if one not in outputs | attributes and hasattr(fitted, one)]
+    for method in wrapped:
+        call = getattr(fitted, method)
+        attributes[method] = wraps(call)(partial(record, call, method))
     try:
         yield
     finally:
-        for method in noted:
-            own.pop(method, None)
+        for method in wrapped:
+            attributes.pop(method, None)
 
 
 def _fresh(part: Any) -> Any:
-    """Return rows of which steps may overwrite their own copy; arrays are copied if they can."""
+    """Return rows that steps may overwrite; arrays are copied unless they are read-only."""
     is_fixed = isinstance(part, np.ndarray) and not part.flags.writeable
     return part if is_fixed or not hasattr(part, "copy") else part.copy()
 
@@ -551,7 +551,7 @@ def _protected(part: Any) -> Any:
 
 @contextmanager
 def _explaining(estimator: Any) -> Generator[None]:
-    """Say what is wrong with an estimator that writes to the rows that it is given."""
+    """Explain the error of an estimator that writes to the rows passed to it."""
     try:
         yield
     except ValueError as error:
@@ -562,13 +562,13 @@ def _explaining(estimator: Any) -> Generator[None]:
 
 def _mutation(estimator: Any) -> ValueError:
     return ValueError(
-        f"estimator must leave the rows unchanged that it is given, but {name_of(estimator)} "
-        "changes them in place; it should change a copy."
+        f"estimator must not change the rows passed to it, but {name_of(estimator)} changes them "
+        "in place; it should change a copy."
     )
 
 
 def _is_finite(estimator: Any) -> bool:
-    """Return whether a compiled estimator's model is finite; others say so by an error."""
+    """Return whether a compiled estimator's model is finite; others raise an error."""
     last = last_step(estimator)
     if not isinstance(last, CompiledEstimator):
         return True
@@ -576,15 +576,15 @@ def _is_finite(estimator: Any) -> bool:
     return all(np.all(np.isfinite(one)) for one in arrays if one.dtype.kind == "f")
 
 
-# Seconds between two looks at the parent.
+# Seconds between two checks of the parent.
 _POLL_SECONDS = 1.0
 
 
 def end_with(parent: int) -> None:
     """End this process soon after its parent, if that is the process with this number.
 
-    joblib's workers outlive a process that is killed: they finish what they have begun and then
-    wait for minutes. Processes of other origin, such as Dask's workers, are left alone.
+    joblib's workers outlive a process that is killed: they finish their tasks and then wait for
+    minutes. Processes with another parent, such as Dask's workers, are not ended.
     """
     if os.getppid() == parent:
         _watch(parent, os.getpid())

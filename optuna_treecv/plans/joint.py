@@ -40,11 +40,11 @@ from optuna_treecv.estimators.base import last_step
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.plans.family import CachedSums
 from optuna_treecv.plans.family import chunks_of
 from optuna_treecv.plans.family import computing
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
-from optuna_treecv.plans.family import KeptSums
 from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.family import split_for_family
 from optuna_treecv.preprocessing.fitted import Table
@@ -94,7 +94,7 @@ class JointPlan(Plan):
     Attributes
     ----------
     lost, refused : str
-        Why folds are refitted where a model is not finite, and where the family raises an error.
+        The reasons of refits per fold if a model is not finite, and if the family raises an error.
     reads_again : bool
         Whether each candidate reads the rows.
     """
@@ -118,7 +118,7 @@ class JointPlan(Plan):
     ) -> Family:
         """Return candidates bound to rows.
 
-        They respond by ``method``, or else by those that the scores need.
+        They predict by ``method``, or else by the methods that the scores need.
         """
 
     def named(self) -> Sequence[Any]:
@@ -135,20 +135,20 @@ class JointPlan(Plan):
         return values[0] if len(values) == 1 else values
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return what names the scores."""
-        kept = self.once(
+        """Return the keys of the scores."""
+        cached = self.once(
             ("scores", repeat.number),
             lambda: kept_scores(self.request, repeat, self.name, self.named()),
         ).at(self.point(candidate, repeat))
-        results = results_of(self.request, repeat, kept)
-        return results._replace(group=kept.of_sums, bound=kept.of_sums)
+        results = results_of(self.request, repeat, cached)
+        return results._replace(group=cached.of_sums, bound=cached.of_sums)
 
     def evaluate(self, work: Work) -> Generator[Event]:
         """Evaluate all folds of candidates that differ in free parameters alone."""
         try:
             yield from self._evaluate(work)
         except ValueError as error:
-            if len(work.candidates) > 1:  # each of them will fail alone, or will not
+            if len(work.candidates) > 1:  # single candidates may not fail
                 raise
             yield self._failed(error)
 
@@ -166,8 +166,8 @@ class JointPlan(Plan):
         candidates, sinks, repeat, _, _, (name_of_sums, *_) = work
         request, chunks = self.request, chunks_of(repeat.cut)
         rows = self.rows(repeat)
-        sums = KeptSums(request.cross_validation.shared.memory, name_of_sums)
-        # So many candidates at once that their predictions take little room.
+        sums = CachedSums(request.cross_validation.shared.memory, name_of_sums)
+        # The number of candidates whose predictions take little memory.
         n_outputs = request.cross_validation.n_targets
         n_outputs = n_outputs if rows.classes is None else len(rows.classes)
         n_rows = chunks.bounds[-1] if request.pools else max(chunks.sizes.max(), _ROWS)
@@ -193,14 +193,14 @@ class JointPlan(Plan):
                         yield event._replace(candidate=candidate, n_needed=n_needed)
         for candidate in sorted(lost):
             yield self._failed(self._not_finite(), candidate)
-        is_read = sums.were_there and not self.reads_again
+        is_read = sums.were_cached and not self.reads_again
         for sink in sinks:
             sink.cost.seconds_prepare = rows.seconds
             sink.cost.n_updates += 0 if is_read else chunks.n_read
-            is_read = not self.reads_again  # the first candidate has read the rows for all
+            is_read = not self.reads_again  # the first candidate reads the rows for all
 
     def _from_squares(
-        self, family: Family, chunks: Chunks, sums: KeptSums
+        self, family: Family, chunks: Chunks, sums: CachedSums
     ) -> list[tuple[int, TestedFolds]] | None:
         """Return the scores that follow from sums of squares; None if that is not possible."""
         squares = family.squares(chunks, sums)
@@ -210,11 +210,11 @@ class JointPlan(Plan):
             return None
         n_folds = scores.shape[2]
         unknown = np.zeros(n_folds, bool), unknown_spreads(len(metrics), n_folds)
-        each = (FoldScores(of_point, *unknown) for of_point in scores)
-        return [(i, TestedFolds(i, Node(0, n_folds), 0, scores=one)) for i, one in enumerate(each)]
+        points = (FoldScores(of_point, *unknown) for of_point in scores)
+        return [(i, TestedFolds(i, Node(0, n_folds), 0, scores=s)) for i, s in enumerate(points)]
 
     def tested(
-        self, family: Family, repeat: Repeat, rows: PreparedRows, chunks: Chunks, sums: KeptSums
+        self, family: Family, repeat: Repeat, rows: PreparedRows, chunks: Chunks, sums: CachedSums
     ) -> Iterator[tuple[int, TestedFolds]]:
         """Yield the numbers of candidates with tested folds, the last folds of a repeat last.
 
@@ -223,8 +223,8 @@ class JointPlan(Plan):
         if self.request.data.is_remote and not self.request.needs_predictions:
             yield from scores_of_blocks(self.request, family, rows, chunks, sums)
             return
-        for some, outputs in self.predictions(family, chunks, sums):
-            first, last = some.start, some.stop
+        for part, outputs in self.predictions(family, chunks, sums):
+            first, last = part.start, part.stop
             begin, end = chunks.bounds[[first, last]]
             folds = Node(*np.searchsorted(chunks.ends, [begin, end]).tolist())
             bounds = chunks.ends[folds.first : folds.last + 1] - begin
@@ -235,7 +235,7 @@ class JointPlan(Plan):
                 yield number, TestedFolds(number, folds, 0, of_rows)
 
     def predictions(
-        self, family: Family, chunks: Chunks, sums: KeptSums
+        self, family: Family, chunks: Chunks, sums: CachedSums
     ) -> Iterable[TestedChunks]:
         """Yield the outputs of each candidate's models for the test rows of consecutive chunks.
 
@@ -243,23 +243,23 @@ class JointPlan(Plan):
         """
         if not self.request.data.is_remote:
             return family.test(chunks, sums, _ROWS)
-        tested = _tested_there(family, chunks, sums, None)
-        return ((slice(*folds), said) for folds, _, said in tested if said is not None)
+        tested = _test_in_blocks(family, chunks, sums, None)
+        return ((slice(*folds), out) for folds, _, out in tested if out is not None)
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """Return what is made once for all candidates."""
+        """Return the result of ``make``, which is called once for all candidates."""
         if name not in self._made:
             self._made[name] = make()
         made: T = self._made[name]
         return made
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
-        """Return the responses of the models of the folds."""
+        """Return the predictions of the models of the folds."""
         try:
             rows = self.rows(repeat)
             family = self.bind(repeat, rows, [candidate], method)
             with computing():
-                tested = self.predictions(family, chunks_of(repeat.cut), KeptSums())
+                tested = self.predictions(family, chunks_of(repeat.cut), CachedSums())
                 outputs = np.concatenate([outputs[0] for _, outputs in tested])
                 prepared = family.response(outputs, method)
             if not np.all(np.isfinite(outputs)):
@@ -286,27 +286,27 @@ def _follows_from_squares(request: Request, rows: PreparedRows, chunks: Chunks) 
 
 
 def why_not_scored(request: Request) -> str:
-    """Return why a score needs more than predictions, a clause; "" if none does."""
+    """Return the reason why a score needs more than predictions; "" if none does."""
     scoring = request.settings.scored_by
     for metric in () if scoring is None else scoring.metrics:
         scorer = metric.of if isinstance(metric, Pooled) else metric
         if isinstance(scorer, Scorer) and not scorer.is_made:
-            return f"the scorer {scorer.name} may look at more than predictions"
+            return f"the scorer {scorer.name} may use more than predictions"
         methods = [scorer.methods] if isinstance(scorer.methods, str) else scorer.methods
         if not _RESPONSES.issuperset(methods or ()):
-            return f"the score {scorer.name} needs other responses than predictions"
+            return f"the score {scorer.name} needs other methods than predictions"
     return ""
 
 
 class SumsPlan(JointPlan):
-    """A plan for models behind preprocessing that follows from sums or is done once.
+    """A plan for models after preprocessing that is fitted from sums or once.
 
     Attributes
     ----------
     families : dict of type to type
         The family of each estimator.
     takes, foreign : str
-        What the engine is for, and why it is not for others.
+        The estimators that the engine takes, and the reason why it does not take others.
     relevance : int
         See ``Declined``, for an estimator of no family.
     """
@@ -332,18 +332,18 @@ class SumsPlan(JointPlan):
 
     @classmethod
     def why_not(cls, request: Request, parts: Parts) -> str:
-        """Return why an estimator of a family is not evaluated, a clause."""
+        """Return the reason why an estimator of a family is not evaluated; "" if it is."""
         return ""
 
     def check(self, candidate: Candidate) -> None:
-        """Refuse wrong parameters, as the estimator's own ``fit`` would."""
+        """Raise an error for invalid parameters, as the estimator's ``fit`` does."""
         if self.parts.scaler is not None:
             self.parts.scaler._validate_params()
         if not any(name in self.request.searched for name in self.parts.parameters):
             last_step(candidate)._validate_params()
 
     def rows(self, repeat: Repeat) -> PreparedRows:
-        """Return the rows of a repeat after the transformers that are fitted once."""
+        """Return the rows of a repeat, transformed by the steps that are fitted once."""
         parts, cross_validation = self.parts, self.request.cross_validation
         target = "class" if is_classifier(parts.last) else "number"
         layout = RowLayout(padded=True, sparse=True, target=target)
@@ -371,7 +371,7 @@ class SumsPlan(JointPlan):
 
 
 def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
-    """Return a plan of a kind, or why there is none."""
+    """Return a plan of a kind, or the reason why there is none."""
     parts = split_for_family(request.estimator, kind.families, kind.foreign)
     is_family = type(last_step(request.estimator)) in kind.families
     why_not = _why_not(kind, request, parts)
@@ -380,8 +380,8 @@ def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
     if why_not or isinstance(parts, str):
         kinds = ", ".join(one.__name__ for one in kind.families)
         advice = (
-            f"method={kind.name!r} must have {kind.takes} ({kinds}), alone or after steps that "
-            f"are alike in each fold or learn numbers of columns, but {why_not}; use "
+            f"method={kind.name!r} must have {kind.takes} ({kinds}), alone or after stateless "
+            f"transformers or ones that learn statistics of columns, but {why_not}; use "
             "method='auto' instead."
         )
         free = request.estimator.get_params() if isinstance(parts, str) else parts.parameters
@@ -392,7 +392,7 @@ def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
 
 
 def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
-    """Return why an estimator has no exact folds, a clause."""
+    """Return the reason why an estimator is not evaluated from sums; "" if it is."""
     cross_validation, estimator = request.cross_validation, request.estimator
     last, is_remote = last_step(estimator), request.data.is_remote
     if is_remote and (why := why_not_of_blocks(request, parts)):
@@ -402,10 +402,10 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
     if family is None:
         return str(parts)
     if cross_validation.repeats[0].plan.random and not is_asked:
-        return "order='random' has no meaning for sums over rows"
+        return "order='random' has no effect on sums over rows"
     if why := request.metadata.why_not_by_sums(estimator) or why_not_scored(request):
         return why
-    is_asked |= is_remote  # where no other engine takes less time
+    is_asked |= is_remote  # no other engine takes less time
     is_class = is_classifier(estimator)
     parameters = () if isinstance(parts, str) else parts.parameters
     n_trained, n_of_class = cross_validation.fewest_trained(is_class)
@@ -418,7 +418,7 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
         n_outputs=len(request.data.classes()) if is_class else cross_validation.n_targets,
         is_searched=any(name in cross_validation.search.ends for name in parameters),
     )
-    # A step is not the reason if there is one without it. All rows pass those of a table.
+    # The estimator's reasons come before those of its transformers. A table reads all rows.
     if (isinstance(parts, str) or parts.kinds) and (why := family.why_not(last, facts)):
         return why
     if isinstance(parts, str):
@@ -427,9 +427,9 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
         n_features, is_sparse = form_of(request, parts)
     except NotAheadError as error:
         return str(error)
-    idle = parts.family.idle_of(parts.last, is_sparse)
-    if searched := [name for name in idle if parts.prefix + name in cross_validation.search.ends]:
-        return f"{searched[0]} is searched, which does not act on models that have converged"
+    names = parts.family.ignored_by(parts.last, is_sparse)
+    if searched := [name for name in names if parts.prefix + name in cross_validation.search.ends]:
+        return f"{searched[0]} is searched, which has no effect on converged models"
     if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
         return "a StandardScaler cannot subtract a mean from sparse rows"
     facts = replace(facts, is_sparse=is_sparse, has_scaler=parts.scaler is not None)
@@ -437,21 +437,21 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
 
 
 def form_of(request: Request, parts: Parts) -> tuple[int, bool]:
-    """Return how many columns rows have after the transformers, and whether they are sparse."""
+    """Return the number of columns of transformed rows, and whether they are sparse."""
     table = table_of(request, parts)
     if isinstance(table, str):
         raise NotAheadError(table)
     if table is not None:
         return table.n_features, table.is_sparse
-    try:  # what is true of the first row is true of all
+    try:  # all rows are like the first one
         first = _after(parts.steps, take_rows(request.data.X, slice(0, 1)))
-    except ValueError as error:  # the fits will raise it again
-        raise NotAheadError("the steps cannot transform the first row") from error
+    except ValueError as error:  # the refits raise it again
+        raise NotAheadError("the transformers cannot transform the first row") from error
     return int(first.shape[1]), sparse.issparse(first)
 
 
 def table_of(request: Request, parts: Parts) -> Table | str | None:
-    """Return the steps of a table, or why they must be fitted by fold; None if there is none."""
+    """Return the table of transformers, or the reason of refits per fold; None without any."""
     if not parts.kinds:
         return None
     steps, kinds, has_one_form = parts.steps[0], parts.kinds, parts.has_one_form
@@ -465,7 +465,7 @@ def table_of(request: Request, parts: Parts) -> Table | str | None:
 
 
 def _after(steps: Sequence[Any], X: Any) -> Any:
-    """Return rows after row-wise steps."""
+    """Return rows transformed by stateless steps."""
     with foreign_code():
         for step in steps:
             X = unshared(step, X)
@@ -496,19 +496,19 @@ def test_in_block(
     make : callable
         (rows) -> a family bound to them.
     models : sequence
-        Those of some consecutive chunks.
+        The models of some consecutive chunks.
     begins : ndarray of shape (n_chunks + 1,)
-        Where these chunks begin within the block, and where the last one ends.
+        The starts of these chunks within the block, and the end of the last one.
     whole : range
-        The chunks of which the scores are asked for; of others it is the outputs.
+        The chunks to score; for others the outputs are returned.
     scored : (sequence of Metric, estimator)
 
     Returns
     -------
     scores : list of FoldScores
-        Of each point, those of the whole chunks.
+        The scores of each point in the whole chunks.
     outputs : dict of int to ndarray of shape (n_points, n_rows, n_outputs)
-        By the number of the chunk, those of others.
+        The outputs of the other chunks, by their numbers.
     """
     rows = block.rows
     family = make(rows)
@@ -517,19 +517,19 @@ def test_in_block(
     outputs = {}
     with np.errstate(all="ignore"):
         for first, last in chunks.groups(_ROWS, chunks.n_chunks):
-            _, said = family.tested(chunks, first, last, models[first:last])
+            _, predicted = family.tested(chunks, first, last, models[first:last])
             here = begins[first : last + 1] - begins[first]
             for chunk in range(first, last):
                 if chunk not in whole:
-                    outputs[chunk] = said[:, slice(*here[chunk - first : chunk - first + 2])]
+                    outputs[chunk] = predicted[:, slice(*here[chunk - first : chunk - first + 2])]
             low, high = max(first, whole.start), min(last, whole.stop)
             if low >= high:
                 continue
             ends = begins[low : high + 1] - begins[low]
             starts = None if ends[-1] == len(ends) - 1 else ends[:-1]
             part, of_rows = slice(*here[[low - first, high - first]]), slice(*begins[[low, high]])
-            for of_point, one in zip(scores, said[:, part], strict=True):
-                tested = TestedRows.of(rows, of_rows, one, family.response, starts)
+            for of_point, output in zip(scores, predicted[:, part], strict=True):
+                tested = TestedRows.of(rows, of_rows, output, family.response, starts)
                 of_folds = scores_of_folds(scored[0], tested, scored[1], rows.classes)
                 diverged = np.where(tested.diverged(), OUTPUTS_DIVERGED, of_folds.diverged)
                 of_point.append(of_folds._replace(diverged=diverged))
@@ -537,24 +537,24 @@ def test_in_block(
 
 
 def why_not_of_blocks(request: Request, parts: Parts | str) -> str:
-    """Return why sums over remote rows do not tell the models, a clause."""
+    """Return the reason why models do not follow from sums over remote rows; "" if they do."""
     if sparse.issparse(request.data.X.sample):
-        return "the rows are sparse, and sums are taken of dense ones there"
+        return "remote rows must be dense for sums over rows"
     cross_validation = request.cross_validation
     cut = cross_validation.repeats[0].cut
     if not isinstance(cut, Folds) or cross_validation.n_folds > _MOST_FOLDS:
         return f"there are more than {_MOST_FOLDS:,} folds, or some of them overlap"
     if not isinstance(parts, str) and (parts.kinds or parts.steps):
-        return "its steps need all rows in one place"
+        return "its transformers need all rows on one machine"
     return ""
 
 
 def scores_of_blocks(
     request: Request, family: Any, rows: PreparedRows, chunks: Chunks, sums: Keep
 ) -> Iterator[tuple[int, TestedFolds]]:
-    """Yield the scores that blocks send, and predictions for folds in several blocks."""
+    """Yield the scores that blocks return, and predictions for folds in several blocks."""
     scored = request.scoring.metrics, request.estimator
-    for folds, scores, outputs in _tested_there(family, chunks, sums, scored):
+    for folds, scores, outputs in _test_in_blocks(family, chunks, sums, scored):
         if outputs is None:
             for number, of_point in enumerate(scores):
                 yield number, TestedFolds(number, folds, 0, scores=of_point)
@@ -566,7 +566,7 @@ def scores_of_blocks(
             yield number, TestedFolds(number, folds, 0, tested)
 
 
-def _tested_there(
+def _test_in_blocks(
     family: Any, chunks: Chunks, sums: Keep, scored: tuple[Sequence[Metric], Any] | None
 ) -> Iterator[tuple[Node, list[FoldScores], np.ndarray | None]]:
     """Yield tested chunks with their scores, or with the outputs, in their order.
@@ -579,15 +579,15 @@ def _tested_there(
         first = int(np.searchsorted(bounds, start, side="right")) - 1
         last = int(np.searchsorted(bounds, stop))
         begins = bounds[first : last + 1].clip(start, stop) - blocks.bounds[block]
-        # The first and the last chunk may lie in other blocks too.
+        # The first and the last chunk may have rows in other blocks too.
         is_cut = int(bounds[first] < start), int(bounds[last] > stop)
         whole = range(is_cut[0], last - first - is_cut[1]) if scored else range(0)
         arguments = family.make, models[first:last], begins, whole, scored or ((), None)
         calls.append(RemoteCall(block, test_in_block, arguments))
         sent.append((first, whole, stop))
     parts: dict[int, list[np.ndarray]] = {}
-    for (first, whole, stop), (scores, said) in zip(sent, blocks.run(calls), strict=True):
-        for number, outputs in said.items():
+    for (first, whole, stop), (scores, of_parts) in zip(sent, blocks.run(calls), strict=True):
+        for number, outputs in of_parts.items():
             chunk = first + number
             parts.setdefault(chunk, []).append(outputs)
             if bounds[chunk + 1] <= stop:

@@ -53,13 +53,13 @@ from optuna_treecv.numerics.spread import blocks
 from optuna_treecv.numerics.spread import n_rows_of
 from optuna_treecv.numerics.spread import RowNumbers
 from optuna_treecv.numerics.spread import Spread
+from optuna_treecv.plans.family import CachedSums
 from optuna_treecv.plans.family import chunks_of
 from optuna_treecv.plans.family import computing
 from optuna_treecv.plans.family import decisions_of
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
-from optuna_treecv.plans.family import idle_words
-from optuna_treecv.plans.family import KeptSums
+from optuna_treecv.plans.family import ignored_in_words
 from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.joint import SumsPlan
 from optuna_treecv.plans.joint import table_of
@@ -94,7 +94,7 @@ _LEAST_TOL = 1e-8
 class GLMFolds(Family):
     """Generalised linear models of one class, which differ in one parameter, bound to rows."""
 
-    idle: tuple[str, ...] = ("solver", "max_iter", "tol")
+    ignored: tuple[str, ...] = ("solver", "max_iter", "tol")
     maps_dense_rows = True
 
     #: Whether the objective is the mean of losses plus the penalty, instead of the sum.
@@ -217,7 +217,7 @@ class GLMFolds(Family):
             order = np.concatenate([np.flatnonzero(~is_lost), lost])
             family = type(self)(self._estimators, select_rows(self._rows, order), self._scaler, 1)
             folds = Chunks(n_rows, np.arange(n_rows - len(lost), n_rows + 1))
-            ((_, outputs[:, lost]),) = family._solved(folds, KeptSums(), len(lost))
+            ((_, outputs[:, lost]),) = family._solved(folds, CachedSums(), len(lost))
         return outputs
 
     def _changes(
@@ -499,7 +499,7 @@ class LinearSVMFolds(GLMFolds):
     """``LinearSVC`` and ``LinearSVR`` with squared losses, of all folds and values of C."""
 
     parameters = ("C",)
-    idle = ("dual", "random_state", "max_iter", "tol")
+    ignored = ("dual", "random_state", "max_iter", "tol")
     loss_share = 0.5
 
     def _make_loss(self) -> PredictorLoss:
@@ -618,7 +618,7 @@ class NewtonPlan(SumsPlan):
         return (
             f"All {folds} start at the solution for all {self.request.data.n_rows:,} rows, "
             f"and all values of {parameters} are solved for in one call."
-            f"{idle_words(self.parts.family.idle)}"
+            f"{ignored_in_words(self.parts.family.ignored)}"
         )
 
 
@@ -627,4 +627,4 @@ def fold_models(plan: NewtonPlan, candidates: Sequence[Candidate], repeat: Repea
     family = plan.bind(repeat, plan.rows(repeat), candidates)
     assert isinstance(family, GLMFolds)
     with computing():
-        return family.models_of(chunks_of(repeat.cut), KeptSums())
+        return family.models_of(chunks_of(repeat.cut), CachedSums())

@@ -17,7 +17,7 @@ from optuna_treecv.engines.sums.family import QuadraticDiscriminantFolds
 from optuna_treecv.engines.sums.regression import LassoFolds
 from optuna_treecv.engines.sums.regression import RidgeFolds
 from optuna_treecv.plans.family import Family
-from optuna_treecv.plans.family import idle_words
+from optuna_treecv.plans.family import ignored_in_words
 from optuna_treecv.plans.joint import form_of
 from optuna_treecv.plans.joint import SumsPlan
 
@@ -67,4 +67,4 @@ class ExactPlan(SumsPlan):
         if parts.names:
             reading += f", and further values of {' and '.join(parts.parameters)} are nearly free"
         _, is_sparse = form_of(self.request, parts)
-        return f"{reading}.{idle_words(parts.family.idle_of(parts.last, is_sparse))}"
+        return f"{reading}.{ignored_in_words(parts.family.ignored_by(parts.last, is_sparse))}"

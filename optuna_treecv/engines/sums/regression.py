@@ -59,7 +59,7 @@ class RidgeFolds(MomentFamily):
     """
 
     parameters: tuple[str, ...] = ("alpha",)
-    idle: tuple[str, ...] = ("solver", "tol", "max_iter", "random_state")
+    ignored: tuple[str, ...] = ("solver", "tol", "max_iter", "random_state")
     rows_at_once = 4096  # of one product with the coefficients of all alphas
     source: RidgeRows
 
@@ -106,10 +106,10 @@ class RidgeFolds(MomentFamily):
         return super().why_not(estimator, facts)
 
     @classmethod
-    def idle_of(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
+    def ignored_by(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
         """Return the parameters of an iterative solver; the others compute the same model."""
         is_direct = estimator.solver in ("cholesky", "svd")
-        return () if is_direct or (estimator.solver == "auto" and not is_sparse) else cls.idle
+        return () if is_direct or (estimator.solver == "auto" and not is_sparse) else cls.ignored
 
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
         """Factorise the equations of one fold."""
@@ -272,7 +272,7 @@ class LassoFolds(RidgeFolds):
     """
 
     parameters = ("alpha", "l1_ratio")
-    idle = ("max_iter", "tol", "selection", "random_state", "precompute")
+    ignored = ("max_iter", "tol", "selection", "random_state", "precompute")
     is_slow_left_out = True
 
     def _bind(self, estimators: Sequence[Any]) -> None:
@@ -317,9 +317,9 @@ class LassoFolds(RidgeFolds):
         return ""
 
     @classmethod
-    def idle_of(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
+    def ignored_by(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
         """Return the parameters of coordinate descent."""
-        return () if isinstance(estimator, LinearRegression) else cls.idle
+        return () if isinstance(estimator, LinearRegression) else cls.ignored
 
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
         """Write the equations of one fold."""
